@@ -123,7 +123,15 @@ EXPORT cuEventDestroy_v2(void*) { return SUCCESS; }
 
 EXPORT cuModuleLoadData(void** module, const void*) { return *module = &everything, SUCCESS; }
 EXPORT cuModuleUnload(void*) { return SUCCESS; }
-EXPORT cuFuncSetAttribute(void*, int, int) { return SUCCESS; }
+// The dynamic shared memory that functions are allowed, in place of 48 KiB.
+std::map<void*, unsigned> allowed_shared;
+EXPORT cuFuncSetAttribute(void* function, int attribute, int value) {
+    std::lock_guard<std::mutex> lock(everything);
+    if (attribute == 8) {
+        allowed_shared[function] = (unsigned)value;
+    }
+    return SUCCESS;
+}
 EXPORT cuModuleGetFunction(void** function, void*, const char* name) {
     auto found = kernels().find(name);
     if (found == kernels().end()) {
@@ -144,8 +152,14 @@ EXPORT cuLaunchKernelEx(const LaunchConfig* config, void* function, void** param
     const unsigned *grid = config->grid, *block = config->block, threads = block[0];
     // Blocks run one after the other here, so that none can wait for another.
     const bool together = config->attributes_count == 1 && config->attributes[0] == 2;
+    unsigned allowed = 48 << 10;
+    {
+        std::lock_guard<std::mutex> lock(everything);
+        auto found = allowed_shared.find(function);
+        allowed = found == allowed_shared.end() ? allowed : found->second > allowed ? found->second : allowed;
+    }
     if (grid[0] == 0 || grid[1] == 0 || grid[1] > 65535 || grid[2] == 0 || grid[2] > 65535 || threads == 0 || threads > 1024 ||
-        threads % 32 != 0 || block[1] != 1 || block[2] != 1 || config->shared_bytes > 227 << 10 || together) {
+        threads % 32 != 0 || block[1] != 1 || block[2] != 1 || config->shared_bytes > allowed || allowed > 227 << 10 || together) {
         return INVALID_VALUE;
     }
     bool ended = launch((Entry)function, parameters[0], {grid[0], grid[1], grid[2]}, threads, config->shared_bytes);

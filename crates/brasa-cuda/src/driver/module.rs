@@ -1,7 +1,8 @@
 //! Loaded kernels.
 
+use std::collections::HashMap;
 use std::ffi::{CString, c_int};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::functions::Handle;
 use super::{Context, DriverError};
@@ -11,6 +12,8 @@ use super::{Context, DriverError};
 pub(crate) struct Module {
     context: Arc<Context>,
     handle: Handle,
+    /// The dynamic shared memory that kernels are allowed, by the addresses of their handles.
+    allowed: Mutex<HashMap<usize, u32>>,
 }
 
 // SAFETY: the driver's functions may be called from any thread; the handle is never written after creation.
@@ -37,7 +40,7 @@ impl Module {
         let mut handle = std::ptr::null_mut();
         // SAFETY: the image is one that this crate embeds: a whole cubin, or text with its end.
         unsafe { context.functions.load_module(&raw mut handle, image.as_ptr().cast()) }?;
-        Ok(Arc::new(Self { context: Arc::clone(context), handle }))
+        Ok(Arc::new(Self { context: Arc::clone(context), handle, allowed: Mutex::default() }))
     }
 
     /// The kernel called `name`.
@@ -57,14 +60,25 @@ impl Module {
 const MOST_SHARED_BYTES: c_int = 8;
 
 impl Kernel {
-    /// Lets the kernel be launched with `shared_bytes` of dynamic shared memory, which may be more than every device has.
+    /// Lets the kernel be launched with up to `shared_bytes` of dynamic shared memory, which may be more than every device has. Programs share kernels:
+    /// what one was allowed stays allowed when another asks for less.
     pub(crate) fn allow_shared(&self, shared_bytes: u32) -> Result<(), DriverError> {
         let context = &self.module.context;
         context.make_current()?;
-        // SAFETY: the function belongs to a module that is loaded.
-        unsafe {
-            context.functions.set_function_attribute(self.handle, MOST_SHARED_BYTES, shared_bytes as c_int)
+        let mut allowed = self.module.allowed.lock().unwrap_or_else(PoisonError::into_inner);
+        let most = allowed.entry(self.handle as usize).or_default();
+        if shared_bytes > *most {
+            // SAFETY: the function belongs to a module that is loaded.
+            unsafe {
+                context.functions.set_function_attribute(
+                    self.handle,
+                    MOST_SHARED_BYTES,
+                    shared_bytes as c_int,
+                )
+            }?;
+            *most = shared_bytes;
         }
+        Ok(())
     }
 }
 
