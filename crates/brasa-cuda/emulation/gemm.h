@@ -15,19 +15,22 @@ inline float rounded_weight(u32 format, const u8* weights, u32 subs, u32 n, u32 
     return half_to_float(float_to_half(w * (format == brasa::F16 ? 1.0f : raise)));
 }
 
+// An element of a tail as it is multiplied.
+inline float tail_value(const u8* tile, u32 g, u32 k) { return brasa::half_value(tile + k / 16 * 512 + (g % 8 * 4 + k % 8 / 2) * 16 + (k % 2 + 2 * (g / 8) + k % 16 / 8 * 4) * 2); }
+
 // Rows whose sums are made together: a weight is decoded once for all of them.
 const u32 ROWS_AT_ONCE = 32;
 
 // sums[h][i] += row first + i of panels times output n[h], for inputs from `begin` to `end` in order.
 inline void add_products(float (&sums)[2][ROWS_AT_ONCE], u32 format, const u8* const (&weights)[2], const u32 (&n)[2], const float (&raise)[2], u32 outputs,
-                         const u8* panels, u32 subs, u32 first, u32 rows, u32 begin, u32 end) {
+                         const u8* panels, u32 subs, u32 panel_subs, u32 first, u32 rows, u32 begin, u32 end) {
     for (u32 k = begin; k < end; ++k) {
         float w[2] = {};
         for (u32 h = 0; h < outputs; ++h) {
             w[h] = rounded_weight(format, weights[h], subs, n[h], k, raise[h]);
         }
         for (u32 i = 0; i < rows; ++i) {
-            float x = panel_value(panels, subs, first + i, k);
+            float x = panel_value(panels, panel_subs, first + i, k);
             for (u32 h = 0; h < outputs; ++h) {
                 sums[h][i] = fmaf(w[h], x, sums[h][i]);
             }
@@ -44,7 +47,19 @@ inline void gemm(const GemmParams& p, u32 format) {
         for (u32 first = 0; first < p.rows; first += ROWS_AT_ONCE) {
             u32 rows = min(ROWS_AT_ONCE, p.rows - first);
             float sums[2][ROWS_AT_ONCE] = {};
-            add_products(sums, format, {p.weights, p.weights}, {n, n + 8}, {p.raise, p.raise}, 2, p.panels, p.subs, first, rows, begin, end);
+            add_products(sums, format, {p.weights, p.weights}, {n, n + 8}, {p.raise, p.raise}, 2, p.panels, p.subs, p.panel_subs, first, rows, begin, end);
+            if (p.tail && split + 1 == p.splits) {
+                const float factor = p.tail_factors[tile];
+                for (u32 r = 0; r < rows; ++r) {
+                    for (u32 h = 0; h < 2; ++h) {
+                        float sum = sums[h][r] * factor;
+                        for (u32 k = 0; k < 64; ++k) {
+                            sum = fmaf(tail_value(p.tail + (u64)tile * 2048, g + 8 * h, k), panel_value(p.panels, p.panel_subs, first + r, p.subs * 64 + k), sum);
+                        }
+                        sums[h][r] = sum * (1.0f / factor);
+                    }
+                }
+            }
             for (u32 r = 0; r < rows; ++r) {
                 u32 row = first + r;
                 float scale = p.row_scale[row] * p.scale;
@@ -70,7 +85,7 @@ inline void expert_gemm(const ExpertGemmParams& p, u32 format, u32 weights) {
             for (u32 first = of_block[1]; first < of_block[2]; first += ROWS_AT_ONCE) {
                 u32 rows = min(ROWS_AT_ONCE, of_block[2] - first);
                 float sums[2][ROWS_AT_ONCE] = {};
-                add_products(sums, format, {p.weights[0], p.weights[1]}, {of_expert, of_expert}, {p.raise[0], p.raise[1]}, weights, p.panels, p.subs, first,
+                add_products(sums, format, {p.weights[0], p.weights[1]}, {of_expert, of_expert}, {p.raise[0], p.raise[1]}, weights, p.panels, p.subs, p.subs, first,
                              rows, 0, p.subs * 64);
                 for (u32 position = first; position < first + rows; ++position) {
                     float products[2] = {};

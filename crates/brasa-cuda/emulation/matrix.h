@@ -45,6 +45,23 @@ inline void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
     warp_barrier();
 }
 
+// c += a · b, m16n8k8, of tf32.
+inline void mma_tf32(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+    Fragments* lanes = of_warp<Fragments>();
+    const unsigned lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const uint32_t bits = 0xffffe000u;
+    lanes[lane] = {{a[0] & bits, a[1] & bits, a[2] & bits, a[3] & bits}, {b0 & bits, b1 & bits}};
+    warp_barrier();
+    for (unsigned k = 0; k < 8; ++k) {
+        for (unsigned i = 0; i < 4; ++i) {
+            const float x = __uint_as_float(lanes[g * 4 + k % 4].a[k / 4 * 2 + i / 2]);
+            const float y = __uint_as_float(lanes[(2 * t + i % 2) * 4 + k % 4].b[k / 4]);
+            c[i] = fmaf(x, y, c[i]);
+        }
+    }
+    warp_barrier();
+}
+
 // Four matrices of eight rows of 16 bytes; lane n has the address of row n % 8 of matrix n / 8.
 inline void load_matrix4(uint32_t (&r)[4], SharedAt address) {
     SharedAt* lanes = of_warp<SharedAt>();

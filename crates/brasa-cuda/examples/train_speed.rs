@@ -135,9 +135,11 @@ fn print_profile(
     let targets = GivenValues::U32(tokens.clone().into());
     let segment = Segment::text(SequenceId(0), 0, tokens, Outs::All, Vec::new());
     let step = Step { segments: vec![Segment { given: vec![targets], ..segment }] };
-    let start = Instant::now();
-    program.run(&step, &mut *pool)?;
-    println!("a gradient: {:.1?}", start.elapsed());
+    for _ in 0..3 {
+        let start = Instant::now();
+        program.run(&step, &mut *pool)?;
+        println!("a gradient: {:.1?}", start.elapsed());
+    }
     let mut kinds: BTreeMap<String, (Duration, u64)> = BTreeMap::new();
     for time in program.profile(&step, &mut *pool)? {
         // Layers differ by their number alone.

@@ -270,8 +270,10 @@ params! {
     /// A weight in tiles behind rows that are rounded, whose gated products are rounded in turn: the largest squared norm of its rows, and
     /// where the power of two goes by which a row of products is divided. Null where there is none.
     struct Gates { largest: Ptr<f32>, row_scale: Ptr<f32>, }
+    /// `tail` is more of each row, which becomes the last piece; none where it has no data.
     struct PanelsParams {
         x: Rows,
+        tail: Rows,
         norm: Norm,
         gates: Gates,
         panels: Ptr<u8>,
@@ -281,7 +283,8 @@ params! {
         subs: u32,
     }
     /// Product of panels with a weight in tiles. Elements that are rounded to f16 are multiplied by `raise` before, and products by
-    /// `scale`. Parts of K are dealt to `splits` blocks, whose sums go to `partial` where there are several.
+    /// `scale`. Parts of K are dealt to `splits` blocks, whose sums go to `partial` where there are several. Panels have `panel_subs` pieces; behind those
+    /// of the weight comes one of the `tail`, which has 64 inputs, halves of each tile, and for each tile the factor from the raise of the weight to its own.
     struct GemmParams {
         weights: Ptr<u8>,
         panels: Ptr<u8>,
@@ -293,6 +296,9 @@ params! {
         splits: u32,
         raise: f32,
         scale: f32,
+        tail: Ptr<u8>,
+        tail_factors: Ptr<f32>,
+        panel_subs: u32,
         out: Outputs,
     }
     struct GemmSumParams { partial: Ptr<f32>, rows: u32, tiles: u32, splits: u32, out: Outputs, }
@@ -554,6 +560,7 @@ params! {
         y: Ptr<f32>,
         rows: u32,
         x_stride: u32,
+        y_stride: u32,
         heads: u32,
         head_dim: u32,
         rotary_dim: u32,

@@ -37,11 +37,18 @@ fn whole(model: &str, format: StorageFormat) -> Option<Decoder> {
         "1b" => Some(Decoder {
             hidden: 2048,
             head_dim: 64,
+            head_norms: false,
             feed_forward: 8192,
             windows: vec![None; 16],
             ..of_llama
         }),
-        "8b" => Some(Decoder { hidden: 4096, feed_forward: 14_336, windows: vec![None; 32], ..of_llama }),
+        "8b" => Some(Decoder {
+            hidden: 4096,
+            head_norms: false,
+            feed_forward: 14_336,
+            windows: vec![None; 32],
+            ..of_llama
+        }),
         // Enough rows that differ for a router to choose among all experts.
         "30b-a3b" => Some(Decoder {
             hidden: 2048,

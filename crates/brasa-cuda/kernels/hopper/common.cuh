@@ -83,6 +83,21 @@ __device__ __forceinline__ void store_quad(ulonglong2* p, uint64_t low, uint64_t
     asm volatile("{\n .reg .b128 q;\n mov.b128 q, {%1, %2};\n st.relaxed.gpu.global.b128 [%0], q;\n}" ::"l"(p), "l"(low), "l"(high) : "memory");
 }
 
+// ---- copies to shared memory (sm_80) ----
+
+// Sixteen bytes, both addresses multiples of 16; copies_came waits for all that the thread asked for.
+__device__ __forceinline__ void copy16(void* to, const void* from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
+}
+// Eight bytes, both addresses multiples of 8.
+__device__ __forceinline__ void copy8(void* to, const void* from) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(shared_address(to)), "l"(from) : "memory");
+}
+// The thread's copies since the last group are a group; wait_for_groups waits for all of its groups but the last N.
+__device__ __forceinline__ void copies_end_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <uint32_t N> __device__ __forceinline__ void wait_for_groups() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
+__device__ __forceinline__ void copies_came() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
 // ---- mbarriers and bulk copies (sm_90) ----
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
@@ -125,18 +140,6 @@ __device__ __forceinline__ void bulk_load(void* to, const void* from, uint32_t b
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
         ::"r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(bar)) : "memory");
 }
-// Sixteen bytes, both addresses multiples of 16; copies_came waits for all that the thread asked for.
-__device__ __forceinline__ void copy16(void* to, const void* from) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
-}
-// Eight bytes, both addresses multiples of 8.
-__device__ __forceinline__ void copy8(void* to, const void* from) {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(shared_address(to)), "l"(from) : "memory");
-}
-// The thread's copies since the last group are a group; wait_for_groups waits for all of its groups but the last N.
-__device__ __forceinline__ void copies_end_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <uint32_t N> __device__ __forceinline__ void wait_for_groups() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
-__device__ __forceinline__ void copies_came() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 __device__ __forceinline__ uint64_t evict_first_policy() {
     uint64_t policy;
     asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
@@ -162,6 +165,13 @@ __device__ __forceinline__ void named_barrier(uint32_t name, uint32_t threads) {
 __device__ __forceinline__ void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
     asm(
         "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+// c += a · b, m16n8k8, tf32 in, f32 out: of the operands' bits the lowest thirteen do not count.
+__device__ __forceinline__ void mma_tf32(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+    asm(
+        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }

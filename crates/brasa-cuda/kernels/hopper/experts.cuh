@@ -15,6 +15,7 @@ template <class Shape, int ROWS, int FACTORS> struct ExpertProduct {
     static constexpr int WEIGHTS = FACTORS;
     // Which weights are needed is known when the launch in front has ended.
     static constexpr bool AHEAD = false;
+    static constexpr bool TAILS = false;
     const ExpertGemmParams& p;
     uint32_t output_blocks, all;
 
@@ -39,6 +40,8 @@ template <class Shape, int ROWS, int FACTORS> struct ExpertProduct {
         w.number = 0;
         return w;
     }
+
+    __device__ __forceinline__ uint32_t panel_subs() const { return p.subs; }
 
     // Products with the experts' only weight.
     __device__ __forceinline__ void write(const float (&d)[1][ROWS / 2], const Piece& w, uint32_t t, uint32_t tile, uint32_t g) const {

@@ -8,6 +8,10 @@
 // share their rows of x: each copies half of a panel stage to both. K goes by in stages of 64 through a ring; while the tensor cores
 // multiply stage k, the warps decode stage k+1.
 //
+// A *tail* is a product of up to 64 more inputs, those of a low-rank adapter: the panels have a piece more, and its weights are halves of their own,
+// which the warps read from memory while the products of the last stage run. Each tile of them has its own power of two, to which the sums are brought
+// and brought back.
+//
 // Blocks stay and take tiles in turn, rows fastest, so that blocks at work at one time share weights and panels in L2. Where there are
 // few tiles, parts of K are tiles of their own, whose sums are added by another kernel.
 // Needs: K a multiple of 64 (256 for K-quants), N a multiple of 64·GROUPS·CLUSTER or masked at the store. Panels may hold
@@ -148,6 +152,8 @@ template <class Shape, int ROWS, int CLUSTER> struct DenseProduct {
     static constexpr int WEIGHTS = 1;
     // True where weights may be asked for while the launch in front still makes x.
     static constexpr bool AHEAD = true;
+    // True where products may have tails. Kernels of few rows have none: their products would no longer run beside the decoding of weights.
+    static constexpr bool TAILS = ROWS >= 128;
     const GemmParams& p;
     uint32_t row_blocks, output_blocks, units, all;
 
@@ -168,6 +174,18 @@ template <class Shape, int ROWS, int CLUSTER> struct DenseProduct {
         w.first_sub = first * Shape::G.unit_subs;
         w.subs = ((w.number + 1) * units / p.splits - first) * Shape::G.unit_subs;
         return w;
+    }
+
+    __device__ __forceinline__ uint32_t panel_subs() const { return p.panel_subs; }
+    // Parts of K but the last have no tail.
+    __device__ __forceinline__ bool has_tail(const Piece& w) const { return p.tail && w.number + 1 == p.splits; }
+    __device__ __forceinline__ void load_tail(uint32_t (&a)[4][4], uint32_t tile, uint32_t lane, float& factor) const {
+        factor = p.tail_factors[tile];
+#pragma unroll
+        for (int s = 0; s < 4; s++) {
+            const uint4 w = *reinterpret_cast<const uint4*>(p.tail + uint64_t(tile) * 2048 + s * 512 + lane * 16);
+            a[s][0] = w.x; a[s][1] = w.y; a[s][2] = w.z; a[s][3] = w.w;
+        }
     }
 
     __device__ __forceinline__ void write(const float (&d)[1][ROWS / 2], const Piece& w, uint32_t t, uint32_t tile, uint32_t g) const {
@@ -213,12 +231,13 @@ template <uint32_t F, int ROWS, int GROUPS, int CLUSTER, class Product, class Pa
             const uint32_t rows = min(uint32_t(ROWS), w.rows_end - w.first_row);
             const uint32_t panel_rows = T::PANELS == 1 ? rows : min(64u, rows - min(rows, copy * 64));
             const uint32_t panel_bytes = CLUSTER == 1 ? (panel_rows + 7) / 8 * 1024 : 8192;
-            const uint32_t bytes = my_tiles * (G.header_bytes + G.sub_bytes) + (CLUSTER == 1 ? (rows + 7) / 8 * 1024 : my_panels * 8192);
+            const uint32_t bytes_of_panels = CLUSTER == 1 ? (rows + 7) / 8 * 1024 : my_panels * 8192;
+            const uint32_t bytes = my_tiles * (G.header_bytes + G.sub_bytes) + bytes_of_panels;
             const bool panel = copy < my_panels, weight = copy >= T::PANELS && copy - T::PANELS < my_tiles;
             const uint32_t i = copy - T::PANELS;  // of the tiles
             const uint8_t* from = nullptr;
             auto begin = [&](int number) {
-                from = p.panels + (uint64_t(first_panel + copy) * p.subs + w.first_sub) * 8192 + w.first_row % 64 * 128 + (CLUSTER > 1 ? rank * 4096 : 0);
+                from = p.panels + (uint64_t(first_panel + copy) * product.panel_subs() + w.first_sub) * 8192 + w.first_row % 64 * 128 + (CLUSTER > 1 ? rank * 4096 : 0);
                 if (weight) from = w.weights[number] + (first_tile + i) * tile + uint64_t(w.first_sub / G.unit_subs) * unit_bytes(F);
             };
             begin(0);
@@ -263,6 +282,15 @@ template <uint32_t F, int ROWS, int GROUPS, int CLUSTER, class Product, class Pa
                     if (++stage == STAGES) { stage = 0; parity ^= 1; }
                 }
                 k = 0;
+            }
+            if constexpr (Product::TAILS) {
+                if (product.has_tail(w)) {
+                    mbarrier_wait(empty + stage, parity ^ 1);
+                    if (copy == 0) mbarrier_expect(full + stage, bytes_of_panels);
+                    __syncwarp();
+                    if (panel) ask_panel(stage);
+                    if (++stage == STAGES) { stage = 0; parity ^= 1; }
+                }
             }
         }
     } else {
@@ -316,6 +344,24 @@ template <uint32_t F, int ROWS, int GROUPS, int CLUSTER, class Product, class Pa
                 for (uint32_t k = 0; k < subs; k += 2) {
                     step(a[0], a[1], k);
                     if (k + 1 < subs) step(a[1], a[0], k + 1);
+                }
+                if constexpr (Product::TAILS) {
+                    if (product.has_tail(w)) {
+                        uint32_t tail[4][4];
+                        float factor;
+                        product.load_tail(tail, min(first_tile + group * 4 + warp, w.tiles_end - 1), lane, factor);
+                        mbarrier_wait(full + stage, parity);
+                        wgmma_wait<0>();
+                        release(last);
+#pragma unroll
+                        for (int i = 0; i < ROWS / 2; i++) d[i] *= factor;
+                        multiply(tail, 1);
+                        last = stage;
+                        if (++stage == STAGES) { stage = 0; parity ^= 1; }
+                        wgmma_wait<0>();
+#pragma unroll
+                        for (int i = 0; i < ROWS / 2; i++) d[i] *= 1.0f / factor;
+                    }
                 }
                 wgmma_wait<0>();
                 release(last);

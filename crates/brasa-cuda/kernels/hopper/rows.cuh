@@ -7,10 +7,12 @@
 //   attention_rows: a block makes one head of 128 queries: eight warps of sixteen, which take 64 keys at a time;
 //   attention_gradient_rows_queries: the same for dQ += dS · K, dS = P ∘ (dP − mean), dP = dY · Vᵀ; where attention kept no sums of exponentials, a turn
 //     over the keys before finds them and the mean of dP;
-//   attention_gradient_rows_keys: a block makes 64 keys of a KV head: four warps of sixteen, which take 64 queries of each head in turn. Scores are
-//     computed keys first, so that Pᵀ and dSᵀ leave the tensor cores as they enter them again: dV += Pᵀ · dY, dK += dSᵀ · Q.
+//   attention_gradient_rows_keys: a block makes what one head's queries give to 64 keys: four warps of sixteen, which take 64 queries at a time. Scores are
+//     computed keys first, so that Pᵀ and dSᵀ leave the tensor cores as they enter them again: dV += Pᵀ · dY, dK += dSᵀ · Q;
+//   rows_sums: adds these of the query heads that share a KV head. A block that took all of these heads would have four times the work of one that
+//     makes queries, and the first keys' blocks would still be at work when most multiprocessors have none.
 // Sums have a fixed order, so equal steps give equal bits. A row computes the same bits whatever else is in its step, but for the power of two.
-// Grid: x: blocks of rows of the longest segment, y: heads or KV heads, z: segments. Shared memory: RowsShape. Without draft trees.
+// Grid: x: blocks of rows of the longest segment, y: heads, z: segments. Shared memory: RowsShape. Without draft trees.
 //
 // Dao 2023, arXiv:2307.08691.
 #pragma once
@@ -38,6 +40,9 @@ namespace brasa {
 static const u32 ROWS_QUERIES = 128, ROWS_KEYS = 64, ROWS_SPAN = 64;
 static const u32 QUERY_THREADS = ROWS_QUERIES * 2, KEY_THREADS = ROWS_KEYS * 2;
 
+// Rows that gradients of heads of E elements take at a time: fewer leave registers for more blocks on a multiprocessor, whose warps wait most of the time.
+template <u32 E> constexpr u32 STEP = E <= 64 ? 32 : 64;
+
 struct alignas(8) Floats2 {
     float x, y;
 };
@@ -63,11 +68,11 @@ template <u32 E> DEVICE void load_fragments(u32 (&a)[E / 16][4], const u8* from,
     }
 }
 
-// Products of sixteen rows with the ROWS_SPAN rows of a tile.
-template <u32 E> DEVICE void multiply_step(float (&c)[ROWS_SPAN / 8][4], const u32 (&a)[4], SharedAt tile, u32 e) {
+// Products of sixteen rows with 8·N rows of a tile.
+template <u32 E, u32 N> DEVICE void multiply_step(float (&c)[N][4], const u32 (&a)[4], SharedAt tile, u32 e) {
     const u32 lane = threadIdx.x % 32, row = lane % 8 + lane / 16 * 8, piece = lane / 8 % 2;
 #pragma unroll
-    for (u32 n = 0; n < ROWS_SPAN / 16; ++n) {
+    for (u32 n = 0; n < N / 2; ++n) {
         u32 b[4];
         load_matrix4(b, tile + (n * 16 + row) * E * 2 + kv_piece(E, row, 2 * e + piece) * 16);
         mma(c[2 * n], a, b[0], b[1]);
@@ -80,7 +85,7 @@ template <u32 N> DEVICE void clear(float (&c)[N][4]) {
         c[n][0] = c[n][1] = c[n][2] = c[n][3] = 0.0f;
     }
 }
-template <u32 E> DEVICE void multiply_rows(float (&c)[ROWS_SPAN / 8][4], const u32 (&a)[E / 16][4], SharedAt tile) {
+template <u32 E, u32 N> DEVICE void multiply_rows(float (&c)[N][4], const u32 (&a)[E / 16][4], SharedAt tile) {
     clear(c);
 #pragma unroll
     for (u32 e = 0; e < E / 16; ++e) {
@@ -88,7 +93,7 @@ template <u32 E> DEVICE void multiply_rows(float (&c)[ROWS_SPAN / 8][4], const u
     }
 }
 // The same of sixteen rows in shared memory, from row `first` of a tile on.
-template <u32 E> DEVICE void multiply_shared(float (&c)[ROWS_SPAN / 8][4], SharedAt rows, u32 first, SharedAt tile) {
+template <u32 E, u32 N> DEVICE void multiply_shared(float (&c)[N][4], SharedAt rows, u32 first, SharedAt tile) {
     const u32 lane = threadIdx.x % 32, row = first + lane % 16, side = lane / 16;
     clear(c);
 #pragma unroll
@@ -100,9 +105,9 @@ template <u32 E> DEVICE void multiply_shared(float (&c)[ROWS_SPAN / 8][4], Share
 }
 
 // Weights of the rows of a tile as A fragments.
-DEVICE void pack_weights(u32 (&a)[ROWS_SPAN / 16][4], const float (&c)[ROWS_SPAN / 8][4]) {
+template <u32 N> DEVICE void pack_weights(u32 (&a)[N][4], const float (&c)[2 * N][4]) {
 #pragma unroll
-    for (u32 n = 0; n < ROWS_SPAN / 16; ++n) {
+    for (u32 n = 0; n < N; ++n) {
         a[n][0] = pack_halves(c[2 * n][0], c[2 * n][1]);
         a[n][1] = pack_halves(c[2 * n][2], c[2 * n][3]);
         a[n][2] = pack_halves(c[2 * n + 1][0], c[2 * n + 1][1]);
@@ -110,10 +115,10 @@ DEVICE void pack_weights(u32 (&a)[ROWS_SPAN / 16][4], const float (&c)[ROWS_SPAN
     }
 }
 // Adds the rows of a tile, weighed.
-template <u32 E> DEVICE void add_rows(float (&sums)[E / 8][4], const u32 (&a)[ROWS_SPAN / 16][4], SharedAt tile) {
+template <u32 E, u32 N> DEVICE void add_rows(float (&sums)[E / 8][4], const u32 (&a)[N][4], SharedAt tile) {
     const u32 lane = threadIdx.x % 32, row = lane % 16, side = lane / 16;
 #pragma unroll
-    for (u32 n = 0; n < ROWS_SPAN / 16; ++n) {
+    for (u32 n = 0; n < N; ++n) {
 #pragma unroll
         for (u32 e = 0; e < E / 16; ++e) {
             u32 b[4];
@@ -204,21 +209,53 @@ template <u32 E> struct RowsBlock {
     DEVICE const u8* of_keys(const u8* halves, u32 kv_head) const { return halves + (first_row * kv_stride + kv_head * E) * 2; }
 };
 
+// A block of ROWS_QUERIES queries of a head, and where the keys that they see lie. The last rows see most: they begin first.
+template <u32 E> struct QueryBlock : RowsBlock<E> {
+    u32 blocks, first, head, last, own, r0, r1, begin, end;
+    const u8 *keys, *values;
+
+    DEVICE QueryBlock(const AttentionRowsParams& p) : RowsBlock<E>(p) {
+        const u32 lane = threadIdx.x % 32;
+        blocks = (this->seen.rows + ROWS_QUERIES - 1) / ROWS_QUERIES;
+        head = blockIdx.y;
+        first = blockIdx.x < blocks ? (blocks - 1 - blockIdx.x) * ROWS_QUERIES : 0;
+        last = min(first + ROWS_QUERIES, this->seen.rows) - 1;
+        own = first + threadIdx.x / 32 * 16;
+        r0 = own + lane / 4;
+        r1 = r0 + 8;
+        begin = this->seen.first_key(first);
+        end = this->seen.end_of_keys(last);
+        const u32 kv_head = head / (p.heads / p.kv_heads);
+        keys = this->of_keys(p.k, kv_head);
+        values = this->of_keys(p.v, kv_head);
+    }
+    DEVICE bool is_there() const { return blockIdx.x < blocks; }
+    DEVICE void load_queries(u32 (&a)[E / 16][4], const u8* halves) const {
+        load_fragments<E>(a, this->of_queries(halves, head), this->q_stride, min(r0, last), min(r1, last));
+    }
+    // Keys from `at` on, and their values behind them.
+    DEVICE void load_keys(u8* to, u32 at) const {
+        load_rows<E, ROWS_SPAN>(to, keys, this->kv_stride, at, this->seen.rows);
+        load_rows<E, ROWS_SPAN>(to + ROWS_SPAN * E * 2, values, this->kv_stride, at, this->seen.rows);
+        copies_end_group();
+    }
+};
+
 // Scores of queries, which come first, and of keys: of a warp's sixteen queries of which this lane has q0 and q0 + 8.
-template <bool IS_CAPPED> DEVICE void finish_scores(const AttentionRowsParams& p, const Seen& seen, float (&s)[ROWS_SPAN / 8][4], float (&slopes)[ROWS_SPAN / 8][4], u32 first_query, u32 first_key) {
+template <bool IS_CAPPED, u32 N> DEVICE void finish_scores(const AttentionRowsParams& p, const Seen& seen, float (&s)[N][4], float (&slopes)[N][4], u32 first_query, u32 first_key) {
     const u32 lane = threadIdx.x % 32, q0 = first_query + lane / 4, t = lane % 4;
     if (IS_CAPPED) {
 #pragma unroll
-        for (u32 n = 0; n < ROWS_SPAN / 8; ++n) {
+        for (u32 n = 0; n < N; ++n) {
 #pragma unroll
             for (u32 c = 0; c < 4; ++c) {
                 s[n][c] = capped(p, s[n][c], slopes[n][c]);
             }
         }
     }
-    if (!seen.sees_all(first_query, first_query + 15, first_key, first_key + ROWS_SPAN - 1)) {
+    if (!seen.sees_all(first_query, first_query + 15, first_key, first_key + 8 * N - 1)) {
 #pragma unroll
-        for (u32 n = 0; n < ROWS_SPAN / 8; ++n) {
+        for (u32 n = 0; n < N; ++n) {
 #pragma unroll
             for (u32 c = 0; c < 4; ++c) {
                 if (!seen.sees(q0 + c / 2 * 8, first_key + n * 8 + 2 * t + c % 2)) {
@@ -234,12 +271,12 @@ struct Largest {
     float at[2], base[2], shrink[2];
 
     DEVICE Largest() { at[0] = at[1] = -INFINITY; }
-    DEVICE void raise(const float (&s)[ROWS_SPAN / 8][4]) {
+    template <u32 N> DEVICE void raise(const float (&s)[N][4]) {
 #pragma unroll
         for (u32 side = 0; side < 2; ++side) {
             float higher = at[side];
 #pragma unroll
-            for (u32 n = 0; n < ROWS_SPAN / 8; ++n) {
+            for (u32 n = 0; n < N; ++n) {
                 higher = fmaxf(higher, fmaxf(s[n][2 * side], s[n][2 * side + 1]));
             }
             higher = quad_max(higher);
@@ -254,33 +291,23 @@ struct Largest {
 template <u32 E, bool IS_CAPPED> DEVICE void attention_rows(const AttentionRowsParams& p) {
     DYNAMIC_SHARED(shared);
     constexpr u32 TILE = ROWS_SPAN * E * 2;
-    const RowsBlock<E> block(p);
-    const Seen& seen = block.seen;
-    const u32 blocks = (seen.rows + ROWS_QUERIES - 1) / ROWS_QUERIES;
-    if (blockIdx.x >= blocks) {
+    const QueryBlock<E> block(p);
+    if (!block.is_there()) {
         return;
     }
-    // The last rows see most: they begin first.
-    const u32 first = (blocks - 1 - blockIdx.x) * ROWS_QUERIES, head = blockIdx.y, kv_head = head / (p.heads / p.kv_heads);
-    const u32 last = min(first + ROWS_QUERIES, seen.rows) - 1, own = first + threadIdx.x / 32 * 16, r0 = own + threadIdx.x % 32 / 4, r1 = r0 + 8;
-    const u32 begin = seen.first_key(first), end = seen.end_of_keys(last);
-    const u8 *keys = block.of_keys(p.k, kv_head), *values = block.of_keys(p.v, kv_head);
+    const Seen& seen = block.seen;
+    const u32 head = block.head, own = block.own, r0 = block.r0, r1 = block.r1, begin = block.begin, end = block.end;
     u8* tiles = (u8*)shared;
     u32 q[E / 16][4];
-    load_fragments<E>(q, block.of_queries(p.q, head), block.q_stride, min(r0, last), min(r1, last));
+    block.load_queries(q, p.q);
     float o[E / 8][4], total[2] = {0.0f, 0.0f};
     clear(o);
     Largest largest;
-    load_rows<E, ROWS_SPAN>(tiles, keys, block.kv_stride, begin, seen.rows);
-    load_rows<E, ROWS_SPAN>(tiles + TILE, values, block.kv_stride, begin, seen.rows);
-    copies_end_group();
+    block.load_keys(tiles, begin);
     u32 stage = 0;
     for (u32 at = begin; at < end; at += ROWS_SPAN, stage ^= 1) {
         if (at + ROWS_SPAN < end) {
-            u8* next = tiles + (stage ^ 1) * 2 * TILE;
-            load_rows<E, ROWS_SPAN>(next, keys, block.kv_stride, at + ROWS_SPAN, seen.rows);
-            load_rows<E, ROWS_SPAN>(next + TILE, values, block.kv_stride, at + ROWS_SPAN, seen.rows);
-            copies_end_group();
+            block.load_keys(tiles + (stage ^ 1) * 2 * TILE, at + ROWS_SPAN);
             wait_for_groups<1>();
         } else {
             wait_for_groups<0>();
@@ -329,20 +356,17 @@ template <u32 E, bool IS_CAPPED> DEVICE void attention_rows(const AttentionRowsP
 template <u32 E, bool IS_CAPPED> DEVICE void attention_gradient_rows_queries(const AttentionRowsParams& p) {
     DYNAMIC_SHARED(shared);
     constexpr u32 TILE = ROWS_SPAN * E * 2;
-    const RowsBlock<E> block(p);
-    const Seen& seen = block.seen;
-    const u32 blocks = (seen.rows + ROWS_QUERIES - 1) / ROWS_QUERIES;
-    if (blockIdx.x >= blocks) {
+    const QueryBlock<E> block(p);
+    if (!block.is_there()) {
         return;
     }
-    const u32 first = (blocks - 1 - blockIdx.x) * ROWS_QUERIES, head = blockIdx.y, kv_head = head / (p.heads / p.kv_heads);
-    const u32 last = min(first + ROWS_QUERIES, seen.rows) - 1, own = first + threadIdx.x / 32 * 16, r0 = own + threadIdx.x % 32 / 4, r1 = r0 + 8;
-    const u32 begin = seen.first_key(first), count = (seen.end_of_keys(last) - begin + ROWS_SPAN - 1) / ROWS_SPAN;
-    const u8 *keys = block.of_keys(p.k, kv_head), *values = block.of_keys(p.v, kv_head);
+    const Seen& seen = block.seen;
+    const u32 head = block.head, last = block.last, own = block.own, r0 = block.r0, r1 = block.r1, begin = block.begin;
+    const u32 count = (block.end - begin + ROWS_SPAN - 1) / ROWS_SPAN;
     u8* tiles = (u8*)shared;
     u32 q[E / 16][4], dy[E / 16][4];
-    load_fragments<E>(q, block.of_queries(p.q, head), block.q_stride, min(r0, last), min(r1, last));
-    load_fragments<E>(dy, block.of_queries(p.dy, head), block.q_stride, min(r0, last), min(r1, last));
+    block.load_queries(q, p.q);
+    block.load_queries(dy, p.dy);
     float dq[E / 8][4], total[2] = {0.0f, 0.0f}, mean[2] = {0.0f, 0.0f}, lse[2] = {0.0f, 0.0f};
     clear(dq);
     Largest largest;
@@ -368,69 +392,65 @@ template <u32 E, bool IS_CAPPED> DEVICE void attention_gradient_rows_queries(con
             lse[side] = p.kept[(u64)head * p.rows + block.first_row + r];
         }
     }
-    tiles += first_number % 2 * 2 * TILE;
-    load_rows<E, ROWS_SPAN>(tiles, keys, block.kv_stride, begin, seen.rows);
-    load_rows<E, ROWS_SPAN>(tiles + TILE, values, block.kv_stride, begin, seen.rows);
-    copies_end_group();
-    tiles = (u8*)shared;
+    block.load_keys(tiles + first_number % 2 * 2 * TILE, begin);
     for (u32 number = first_number; number < 2 * count; ++number) {
         const u32 at = begin + number % count * ROWS_SPAN;
         if (number + 1 < 2 * count) {
-            u8* next = tiles + (number + 1) % 2 * 2 * TILE;
-            const u32 next_at = begin + (number + 1) % count * ROWS_SPAN;
-            load_rows<E, ROWS_SPAN>(next, keys, block.kv_stride, next_at, seen.rows);
-            load_rows<E, ROWS_SPAN>(next + TILE, values, block.kv_stride, next_at, seen.rows);
-            copies_end_group();
+            block.load_keys(tiles + (number + 1) % 2 * 2 * TILE, begin + (number + 1) % count * ROWS_SPAN);
             wait_for_groups<1>();
         } else {
             wait_for_groups<0>();
         }
         __syncthreads();
-        const SharedAt tile = shared_address(tiles + number % 2 * 2 * TILE);
-        float s[ROWS_SPAN / 8][4], slopes[ROWS_SPAN / 8][4], dp[ROWS_SPAN / 8][4];
-        multiply_rows<E>(s, q, tile);
-        finish_scores<IS_CAPPED>(p, seen, s, slopes, own, at);
-        multiply_rows<E>(dp, dy, tile + TILE);
-        if (number < count) {
-            largest.raise(s);
-#pragma unroll
-            for (u32 side = 0; side < 2; ++side) {
-                total[side] *= largest.shrink[side];
-                mean[side] *= largest.shrink[side];
-            }
-#pragma unroll
-            for (u32 n = 0; n < ROWS_SPAN / 8; ++n) {
-#pragma unroll
-                for (u32 c = 0; c < 4; ++c) {
-                    const float weight = raise_two(s[n][c] - largest.base[c / 2]);
-                    total[c / 2] += weight;
-                    mean[c / 2] = fmaf(weight, dp[n][c], mean[c / 2]);
-                }
-            }
-            if (number + 1 == count) {
+        const SharedAt whole = shared_address(tiles + number % 2 * 2 * TILE);
+#pragma unroll 1
+        for (u32 part = 0; part < ROWS_SPAN / STEP<E>; ++part) {
+            const SharedAt tile = whole + part * STEP<E> * E * 2;
+            float s[STEP<E> / 8][4], slopes[STEP<E> / 8][4], dp[STEP<E> / 8][4];
+            multiply_rows<E>(s, q, tile);
+            finish_scores<IS_CAPPED>(p, seen, s, slopes, own, at + part * STEP<E>);
+            multiply_rows<E>(dp, dy, tile + TILE);
+            if (number < count) {
+                largest.raise(s);
 #pragma unroll
                 for (u32 side = 0; side < 2; ++side) {
-                    // A query behind the last has seen nothing.
-                    const float all = quad_sum(total[side]), products = quad_sum(mean[side]);
-                    mean[side] = all > 0.0f ? products / all : 0.0f;
-                    lse[side] = all > 0.0f ? largest.base[side] + log2f(all) : 0.0f;
+                    total[side] *= largest.shrink[side];
+                    mean[side] *= largest.shrink[side];
                 }
-            }
-        } else {
 #pragma unroll
-            for (u32 n = 0; n < ROWS_SPAN / 8; ++n) {
+                for (u32 n = 0; n < STEP<E> / 8; ++n) {
 #pragma unroll
-                for (u32 c = 0; c < 4; ++c) {
-                    float change = raise_two(s[n][c] - lse[c / 2]) * (dp[n][c] - mean[c / 2]);
-                    if (IS_CAPPED) {
-                        change *= slopes[n][c];
+                    for (u32 c = 0; c < 4; ++c) {
+                        const float weight = raise_two(s[n][c] - largest.base[c / 2]);
+                        total[c / 2] += weight;
+                        mean[c / 2] = fmaf(weight, dp[n][c], mean[c / 2]);
                     }
-                    s[n][c] = within_half(change);
                 }
+                if (number + 1 == count && part + 1 == ROWS_SPAN / STEP<E>) {
+#pragma unroll
+                    for (u32 side = 0; side < 2; ++side) {
+                        // A query behind the last has seen nothing.
+                        const float all = quad_sum(total[side]), products = quad_sum(mean[side]);
+                        mean[side] = all > 0.0f ? products / all : 0.0f;
+                        lse[side] = all > 0.0f ? largest.base[side] + log2f(all) : 0.0f;
+                    }
+                }
+            } else {
+#pragma unroll
+                for (u32 n = 0; n < STEP<E> / 8; ++n) {
+#pragma unroll
+                    for (u32 c = 0; c < 4; ++c) {
+                        float change = raise_two(s[n][c] - lse[c / 2]) * (dp[n][c] - mean[c / 2]);
+                        if (IS_CAPPED) {
+                            change *= slopes[n][c];
+                        }
+                        s[n][c] = within_half(change);
+                    }
+                }
+                u32 changes[STEP<E> / 16][4];
+                pack_weights(changes, s);
+                add_rows<E>(dq, changes, tile);
             }
-            u32 changes[ROWS_SPAN / 16][4];
-            pack_weights(changes, s);
-            add_rows<E>(dq, changes, tile);
         }
         __syncthreads();
     }
@@ -453,18 +473,18 @@ template <u32 E, bool IS_CAPPED> DEVICE void attention_gradient_rows_keys(const 
     const RowsBlock<E> block(p);
     const Seen& seen = block.seen;
     // The first keys are seen by most: they begin first.
-    const u32 first = blockIdx.x * ROWS_KEYS, kv_head = blockIdx.y, sharing = p.heads / p.kv_heads;
+    const u32 first = blockIdx.x * ROWS_KEYS, head = blockIdx.y, kv_head = head / (p.heads / p.kv_heads);
     if (first >= seen.rows) {
         return;
     }
     const u32 last = min(first + ROWS_KEYS, seen.rows) - 1, in_block = threadIdx.x / 32 * 16, own = first + in_block;
     const u32 r0 = own + threadIdx.x % 32 / 4, r1 = r0 + 8, t = threadIdx.x % 4;
-    const u32 begin = seen.first_query(first), each = (seen.end_of_queries(last) - begin + ROWS_SPAN - 1) / ROWS_SPAN, count = sharing * each;
+    const u32 begin = seen.first_query(first), count = (seen.end_of_queries(last) - begin + ROWS_SPAN - 1) / ROWS_SPAN;
     u8 *keys = (u8*)shared, *values = keys + TILE, *stages = values + TILE;
     load_rows<E, ROWS_KEYS>(keys, block.of_keys(p.k, kv_head), block.kv_stride, first, seen.rows);
     load_rows<E, ROWS_KEYS>(values, block.of_keys(p.v, kv_head), block.kv_stride, first, seen.rows);
     auto fetch = [&](u32 number) {
-        const u32 head = kv_head * sharing + number / each, at = begin + number % each * ROWS_SPAN;
+        const u32 at = begin + number * ROWS_SPAN;
         u8* to = stages + number % 2 * STAGE;
         load_rows<E, ROWS_SPAN>(to, block.of_queries(p.q, head), block.q_stride, at, seen.rows);
         load_rows<E, ROWS_SPAN>(to + TILE, block.of_queries(p.dy, head), block.q_stride, at, seen.rows);
@@ -487,99 +507,63 @@ template <u32 E, bool IS_CAPPED> DEVICE void attention_gradient_rows_keys(const 
         }
         __syncthreads();
         const u8* stage = stages + number % 2 * STAGE;
-        const SharedAt tile = shared_address(stage);
-        const Floats2* sums = (const Floats2*)(stage + 2 * TILE);
-        const u32 at = begin + number % each * ROWS_SPAN;
-        const bool all = seen.sees_all(at, at + ROWS_SPAN - 1, own, own + 15);
-        float s[ROWS_SPAN / 8][4], slopes[ROWS_SPAN / 8][4], dp[ROWS_SPAN / 8][4];
-        multiply_shared<E>(s, shared_address(keys), in_block, tile);
+#pragma unroll 1
+        for (u32 part = 0; part < ROWS_SPAN / STEP<E>; ++part) {
+            const SharedAt tile = shared_address(stage) + part * STEP<E> * E * 2;
+            const Floats2* sums = (const Floats2*)(stage + 2 * TILE) + part * STEP<E>;
+            const u32 at = begin + number * ROWS_SPAN + part * STEP<E>;
+            const bool all = seen.sees_all(at, at + STEP<E> - 1, own, own + 15);
+            float s[STEP<E> / 8][4], slopes[STEP<E> / 8][4], dp[STEP<E> / 8][4];
+            multiply_shared<E>(s, shared_address(keys), in_block, tile);
 #pragma unroll
-        for (u32 n = 0; n < ROWS_SPAN / 8; ++n) {
+            for (u32 n = 0; n < STEP<E> / 8; ++n) {
 #pragma unroll
-            for (u32 c = 0; c < 4; ++c) {
-                const u32 i = n * 8 + 2 * t + c % 2;
-                const float score = IS_CAPPED ? capped(p, s[n][c], slopes[n][c]) : s[n][c];
-                s[n][c] = all || seen.sees(at + i, c < 2 ? r0 : r1) ? raise_two(score - sums[i].x) : 0.0f;
-            }
-        }
-        u32 weights[ROWS_SPAN / 16][4];
-        pack_weights(weights, s);
-        add_rows<E>(dv, weights, tile + TILE);
-        multiply_shared<E>(dp, shared_address(values), in_block, tile + TILE);
-#pragma unroll
-        for (u32 n = 0; n < ROWS_SPAN / 8; ++n) {
-#pragma unroll
-            for (u32 c = 0; c < 4; ++c) {
-                float change = s[n][c] * (dp[n][c] - sums[n * 8 + 2 * t + c % 2].y);
-                if (IS_CAPPED) {
-                    change *= slopes[n][c];
+                for (u32 c = 0; c < 4; ++c) {
+                    const u32 i = n * 8 + 2 * t + c % 2;
+                    const float score = IS_CAPPED ? capped(p, s[n][c], slopes[n][c]) : s[n][c];
+                    s[n][c] = all || seen.sees(at + i, c < 2 ? r0 : r1) ? raise_two(score - sums[i].x) : 0.0f;
                 }
-                s[n][c] = within_half(change);
             }
+            u32 weights[STEP<E> / 16][4];
+            pack_weights(weights, s);
+            add_rows<E>(dv, weights, tile + TILE);
+            multiply_shared<E>(dp, shared_address(values), in_block, tile + TILE);
+#pragma unroll
+            for (u32 n = 0; n < STEP<E> / 8; ++n) {
+#pragma unroll
+                for (u32 c = 0; c < 4; ++c) {
+                    float change = s[n][c] * (dp[n][c] - sums[n * 8 + 2 * t + c % 2].y);
+                    if (IS_CAPPED) {
+                        change *= slopes[n][c];
+                    }
+                    s[n][c] = within_half(change);
+                }
+            }
+            pack_weights(weights, s);
+            add_rows<E>(dk, weights, tile);
         }
-        pack_weights(weights, s);
-        add_rows<E>(dk, weights, tile);
         __syncthreads();
     }
     // Queries were multiplied by the scale, and by log2 e where there is no soft-cap.
     const float lowered = 1.0f / *p.raise, of_keys = IS_CAPPED ? lowered : lowered * LN_2;
-    const u64 to = block.first_row * block.kv_stride + kv_head * E;
-    store_rows<E>(p.dk + to, block.kv_stride, dk, r0, r1, seen.rows, of_keys, of_keys);
-    store_rows<E>(p.dv + to, block.kv_stride, dv, r0, r1, seen.rows, lowered, lowered);
+    const u64 to = block.first_row * block.q_stride + head * E;
+    store_rows<E>(p.dk + to, block.q_stride, dk, r0, r1, seen.rows, of_keys, of_keys);
+    store_rows<E>(p.dv + to, block.q_stride, dv, r0, r1, seen.rows, lowered, lowered);
 }
 
 }  // namespace brasa
 
-// The largest magnitude of each block's elements.
-ROWS_KERNEL(rows_largest, RowsHalvesParams, 256, 4) {
-    __shared__ float scratch[32];
-    float largest = 0.0f;
-    const u64 pieces = (u64)p.rows * p.widths[3] / 4;
-    for (u64 i = thread_number(); i < pieces; i += (u64)gridDim.x * blockDim.x) {
-        const Floats4 piece = ((const Floats4*)p.from[3])[i];
-        largest = fmaxf(largest, fmaxf(fmaxf(fabsf(piece.at[0]), fabsf(piece.at[1])), fmaxf(fabsf(piece.at[2]), fabsf(piece.at[3]))));
-    }
-    largest = block_max(largest, scratch);
-    if (threadIdx.x == 0) {
-        p.largest[blockIdx.x] = largest;
-    }
-}
+#include "rows_halves.cuh"
 
-// Rounds queries, keys, values and the result's gradient, number blockIdx.y, eight elements a thread. The first thread of all leaves the power of two
-// behind the largest magnitudes.
-ROWS_KERNEL(rows_halves, RowsHalvesParams, 256, 4) {
-    __shared__ float scratch[32];
-    const u32 number = blockIdx.y, width = p.widths[number];
-    float factor = number == 0 ? p.factor : 1.0f;
-    if (number == 3) {
-        factor = brasa::raise_of(block_max(threadIdx.x < p.largest_count ? p.largest[threadIdx.x] : 0.0f, scratch));
-        if (thread_number() == 0) {
-            p.largest[p.largest_count] = factor;
-        }
-    }
-    const u64 pieces = (u64)p.rows * width / 8;
-    for (u64 i = thread_number(); i < pieces; i += (u64)gridDim.x * blockDim.x) {
-        const u64 row = i / (width / 8), e = i % (width / 8) * 8;
-        float v[8];
-        load8(p.from[number] + row * p.strides[number] + e, v);
-        Halves8 halves;
-#pragma unroll
-        for (u32 n = 0; n < 4; ++n) {
-            halves.at[n] = float_to_half(brasa::within_half(v[2 * n] * factor)) | (u32)float_to_half(brasa::within_half(v[2 * n + 1] * factor)) << 16;
-        }
-        *(Halves8*)(p.to[number] + (row * width + e) * 2) = halves;
-    }
-}
-
-#define BRASA_ROWS(E, CAP, IS_CAPPED, BLOCKS)                                                                                                          \
-    ROWS_KERNEL(attention_rows##CAP##_##E, AttentionRowsParams, 256, BLOCKS) { brasa::attention_rows<E, IS_CAPPED>(p); }                                \
-    ROWS_KERNEL(attention_gradient_rows_queries##CAP##_##E, AttentionRowsParams, 256, 1) { brasa::attention_gradient_rows_queries<E, IS_CAPPED>(p); } \
-    ROWS_KERNEL(attention_gradient_rows_keys##CAP##_##E, AttentionRowsParams, 128, 2) { brasa::attention_gradient_rows_keys<E, IS_CAPPED>(p); }
-BRASA_ROWS(32, , false, 2)
-BRASA_ROWS(64, , false, 2)
-BRASA_ROWS(96, , false, 1)
-BRASA_ROWS(128, , false, 1)
-BRASA_ROWS(32, _capped, true, 2)
-BRASA_ROWS(64, _capped, true, 1)
-BRASA_ROWS(96, _capped, true, 1)
-BRASA_ROWS(128, _capped, true, 1)
+#define BRASA_ROWS(E, CAP, IS_CAPPED, BLOCKS, QUERY_BLOCKS, KEY_BLOCKS)                                                                                           \
+    ROWS_KERNEL(attention_rows##CAP##_##E, AttentionRowsParams, 256, BLOCKS) { brasa::attention_rows<E, IS_CAPPED>(p); }                                           \
+    ROWS_KERNEL(attention_gradient_rows_queries##CAP##_##E, AttentionRowsParams, 256, QUERY_BLOCKS) { brasa::attention_gradient_rows_queries<E, IS_CAPPED>(p); } \
+    ROWS_KERNEL(attention_gradient_rows_keys##CAP##_##E, AttentionRowsParams, 128, KEY_BLOCKS) { brasa::attention_gradient_rows_keys<E, IS_CAPPED>(p); }
+BRASA_ROWS(32, , false, 2, 2, 4)
+BRASA_ROWS(64, , false, 2, 2, 3)
+BRASA_ROWS(96, , false, 1, 1, 2)
+BRASA_ROWS(128, , false, 1, 1, 2)
+BRASA_ROWS(32, _capped, true, 2, 1, 2)
+BRASA_ROWS(64, _capped, true, 1, 1, 2)
+BRASA_ROWS(96, _capped, true, 1, 1, 2)
+BRASA_ROWS(128, _capped, true, 1, 1, 2)

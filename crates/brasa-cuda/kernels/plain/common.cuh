@@ -15,6 +15,14 @@ DEVICE u64 thread_number() { return (u64)blockIdx.x * blockDim.x + threadIdx.x; 
 struct alignas(16) Floats4 {
     float at[4];
 };
+struct alignas(8) Floats2 {
+    float at[2];
+};
+
+// Words that are loaded and stored in one piece.
+struct alignas(16) Words4 {
+    u32 at[4];
+};
 
 // Halves that are stored in one piece, two to a word.
 struct alignas(16) Halves8 {
@@ -34,6 +42,33 @@ DEVICE void load8(const float* from, float (&v)[8]) {
 DEVICE void store8(float* to, const float (&v)[8]) {
     *(Floats4*)to = {{v[0], v[1], v[2], v[3]}};
     *(Floats4*)(to + 4) = {{v[4], v[5], v[6], v[7]}};
+}
+
+// Four neighbouring elements of a row from `i` on, in one load where they are aligned; 0 behind the row's end.
+DEVICE Floats4 four(const float* row, u32 i, u32 width, bool aligned) {
+    if (aligned) {
+        return *(const Floats4*)(row + i);
+    }
+    Floats4 values;
+#pragma unroll
+    for (u32 j = 0; j < 4; ++j) {
+        values.at[j] = i + j < width ? row[i + j] : 0.0f;
+    }
+    return values;
+}
+
+// Stores four elements of a row, without those behind its end.
+DEVICE void store_four(float* row, u32 i, u32 width, bool aligned, const Floats4& values) {
+    if (aligned) {
+        *(Floats4*)(row + i) = values;
+        return;
+    }
+#pragma unroll
+    for (u32 j = 0; j < 4; ++j) {
+        if (i + j < width) {
+            row[i + j] = values.at[j];
+        }
+    }
 }
 
 // Where row `j` begins.

@@ -12,31 +12,65 @@ KERNEL(unary_gradient, UnaryGradientParams) {
     }
 }
 
-// Grid: a block a row, 32 to 256 threads that depend on its width alone.
+// The change is multiplied by the norm's weights before, and what it is added to is added behind. Grid: a block a row, 32 to 256 threads that
+// depend on its width alone.
 KERNEL(norm_gradient, NormGradientParams) {
     __shared__ float scratch[32];
     const u32 width = p.x.width;
     const float* x = row_of(p.x, blockIdx.x);
     const float* t = row_of(p.t, blockIdx.x);
+    const float* residual = p.residual.data == nullptr ? nullptr : row_of(p.residual, blockIdx.x);
+    float* y = p.y + (u64)blockIdx.x * width;
+    const bool aligned = width % 4 == 0 && ((u64)x | (u64)t | (u64)y | (u64)p.w | (u64)residual) % 16 == 0;
+    auto change = [&](u32 i) {
+        Floats4 values = four(t, i, width, aligned);
+        if (p.w != nullptr) {
+            const Floats4 weights = four(p.w, i, width, aligned);
+#pragma unroll
+            for (u32 j = 0; j < 4; ++j) {
+                values.at[j] = __fmul_rn(values.at[j], weights.at[j]);
+            }
+        }
+        return values;
+    };
     float mean = 0.0f, t_mean = 0.0f;
     if (p.is_layer) {
         float sum = 0.0f, t_sum = 0.0f;
-        for (u32 i = threadIdx.x; i < width; i += blockDim.x) {
-            sum += x[i];
-            t_sum += t[i];
+        for (u32 i = threadIdx.x * 4; i < width; i += blockDim.x * 4) {
+            const Floats4 values = four(x, i, width, aligned), changes = change(i);
+#pragma unroll
+            for (u32 j = 0; j < 4; ++j) {
+                sum += values.at[j];
+                t_sum += changes.at[j];
+            }
         }
         mean = block_sum(sum, scratch) / (float)width;
         t_mean = block_sum(t_sum, scratch) / (float)width;
     }
     float squares = 0.0f, products = 0.0f;
-    for (u32 i = threadIdx.x; i < width; i += blockDim.x) {
-        squares = fmaf(x[i] - mean, x[i] - mean, squares);
-        products = fmaf(x[i] - mean, t[i] - t_mean, products);
+    for (u32 i = threadIdx.x * 4; i < width; i += blockDim.x * 4) {
+        const Floats4 values = four(x, i, width, aligned), changes = change(i);
+#pragma unroll
+        for (u32 j = 0; j < 4; ++j) {
+            if (i + j < width) {
+                squares = fmaf(values.at[j] - mean, values.at[j] - mean, squares);
+                products = fmaf(values.at[j] - mean, changes.at[j] - t_mean, products);
+            }
+        }
     }
-    float scale = 1.0f / sqrtf(block_sum(squares, scratch) / (float)width + p.eps);
-    float along = block_sum(products, scratch) * scale / (float)width;
-    for (u32 i = threadIdx.x; i < width; i += blockDim.x) {
-        p.y[(u64)blockIdx.x * width + i] = scale * (t[i] - t_mean - (x[i] - mean) * scale * along);
+    const float scale = 1.0f / sqrtf(block_sum(squares, scratch) / (float)width + p.eps);
+    const float along = block_sum(products, scratch) * scale / (float)width;
+    for (u32 i = threadIdx.x * 4; i < width; i += blockDim.x * 4) {
+        const Floats4 values = four(x, i, width, aligned), changes = change(i);
+        Floats4 sums = {{0.0f, 0.0f, 0.0f, 0.0f}};
+        if (residual != nullptr) {
+            sums = four(residual, i, width, aligned);
+        }
+#pragma unroll
+        for (u32 j = 0; j < 4; ++j) {
+            sums.at[j] += scale * (changes.at[j] - t_mean - (values.at[j] - mean) * scale * along);
+        }
+        store_four(y, i, width, aligned, sums);
     }
 }
 
@@ -266,20 +300,6 @@ KERNEL(attention_gradient_keys, AttentionGradientParams) {
         const u64 to = ((u64)r * a.kv_heads + g) * width + e;
         p.dk[to] = dk[e];
         p.dv[to] = dv[e];
-    }
-}
-
-// Scores, soft-capped already, become the gradient of cross-entropy by what was soft-capped.
-// Grid: a block of 256 threads a row.
-KERNEL(scores_gradient, ScoresGradientParams) {
-    __shared__ float scratch[32];
-    float* row = p.scores + (u64)blockIdx.x * p.width;
-    float largest, sum = row_sums(row, p.width, scratch, largest);
-    const u32 target = checked(p.targets[blockIdx.x], p.width, p.fault);
-    const float d = p.d[blockIdx.x];
-    for (u32 i = threadIdx.x; i < p.width; i += blockDim.x) {
-        const float capped = row[i] / p.softcap, slope = p.softcap == 0.0f ? 1.0f : 1.0f - capped * capped;
-        row[i] = d * (expf(row[i] - largest) / sum - (i == target ? 1.0f : 0.0f)) * slope;
     }
 }
 

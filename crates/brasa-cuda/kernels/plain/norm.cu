@@ -2,19 +2,6 @@
 // Weights may be absent (null). Grid: a block a row; its threads, 32 to 256, depend on D alone, hence so does the order of sums.
 #include "common.cuh"
 
-// Four neighbouring elements of a row from `i` on, in one load where they are aligned; 0 behind the row's end.
-DEVICE Floats4 four(const float* row, u32 i, u32 width, bool aligned) {
-    if (aligned) {
-        return *(const Floats4*)(row + i);
-    }
-    Floats4 values;
-#pragma unroll
-    for (u32 j = 0; j < 4; ++j) {
-        values.at[j] = i + j < width ? row[i + j] : 0.0f;
-    }
-    return values;
-}
-
 KERNEL(rms_norm, NormParams) {
     __shared__ float scratch[32];
     u32 width = p.x.width;
@@ -40,13 +27,7 @@ KERNEL(rms_norm, NormParams) {
         for (u32 j = 0; j < 4; ++j) {
             values.at[j] *= p.w == nullptr ? scale : scale * weights.at[j];
         }
-        if (aligned) {
-            *(Floats4*)(y + i) = values;
-        } else {
-            for (u32 j = 0; j < 4 && i + j < width; ++j) {
-                y[i + j] = values.at[j];
-            }
-        }
+        store_four(y, i, width, aligned, values);
     }
 }
 

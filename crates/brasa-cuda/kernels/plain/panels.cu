@@ -1,5 +1,5 @@
 // gemm_panels: rows of x, normed where a norm is there, as halves in the panels that wgmma reads (../hopper/layout.cuh), each row
-// divided by a power of two.
+// divided by a power of two. A tail, which is there without a norm only, is rounded with its row.
 // Grid: a block a row, up to 1,024 threads.
 //
 // Where products with the rows are gated and rounded in turn, both of these kernels say by which power of two: |act(g)| <= |g|, and no
@@ -84,6 +84,11 @@ KERNEL(gemm_panels, PanelsParams) {
         }
         facts.add(v, of_norm);
     }
+    const float* tail = p.tail.data == nullptr ? nullptr : row_of(p.tail, row);
+    const u32 tail_width = tail == nullptr ? 0 : p.tail.width;
+    for (u32 k = threadIdx.x; k < tail_width; k += blockDim.x) {
+        facts.largest = fmaxf(facts.largest, fabsf(tail[k]));
+    }
     facts.gather(scratch);
     const float scale = facts.scale(p.norm, p.inputs);
     const RowScale of_row(facts.largest * scale);
@@ -102,6 +107,13 @@ KERNEL(gemm_panels, PanelsParams) {
 #pragma unroll
         for (u32 i = 0; i < 8; ++i) {
             v[i] = v[i] * (scale * of_norm[i]) * of_row.down;
+        }
+        const u32 of_tail = k - (p.subs - 1) * 64;
+        if (tail != nullptr && of_tail < 64) {
+#pragma unroll
+            for (u32 i = 0; i < 8; ++i) {
+                v[i] = of_tail + i < tail_width ? tail[of_tail + i] * of_row.down : 0.0f;
+            }
         }
         store_halves(panel_piece(p.panels, p.subs, row, k), v);
     }

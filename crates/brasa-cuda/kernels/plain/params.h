@@ -307,6 +307,7 @@ static_assert(offsetof(Gates, row_scale) == 8, "");
 
 struct PanelsParams {
     Rows x;
+    Rows tail;
     Norm norm;
     Gates gates;
     u8 *panels;
@@ -315,15 +316,16 @@ struct PanelsParams {
     u32 inputs;
     u32 subs;
 };
-static_assert(sizeof(PanelsParams) == 88, "");
+static_assert(sizeof(PanelsParams) == 112, "");
 static_assert(offsetof(PanelsParams, x) == 0, "");
-static_assert(offsetof(PanelsParams, norm) == 24, "");
-static_assert(offsetof(PanelsParams, gates) == 40, "");
-static_assert(offsetof(PanelsParams, panels) == 56, "");
-static_assert(offsetof(PanelsParams, row_scale) == 64, "");
-static_assert(offsetof(PanelsParams, rows) == 72, "");
-static_assert(offsetof(PanelsParams, inputs) == 76, "");
-static_assert(offsetof(PanelsParams, subs) == 80, "");
+static_assert(offsetof(PanelsParams, tail) == 24, "");
+static_assert(offsetof(PanelsParams, norm) == 48, "");
+static_assert(offsetof(PanelsParams, gates) == 64, "");
+static_assert(offsetof(PanelsParams, panels) == 80, "");
+static_assert(offsetof(PanelsParams, row_scale) == 88, "");
+static_assert(offsetof(PanelsParams, rows) == 96, "");
+static_assert(offsetof(PanelsParams, inputs) == 100, "");
+static_assert(offsetof(PanelsParams, subs) == 104, "");
 
 struct GemmParams {
     u8 *weights;
@@ -336,9 +338,12 @@ struct GemmParams {
     u32 splits;
     float raise;
     float scale;
+    u8 *tail;
+    float *tail_factors;
+    u32 panel_subs;
     Outputs out;
 };
-static_assert(sizeof(GemmParams) == 144, "");
+static_assert(sizeof(GemmParams) == 168, "");
 static_assert(offsetof(GemmParams, weights) == 0, "");
 static_assert(offsetof(GemmParams, panels) == 8, "");
 static_assert(offsetof(GemmParams, row_scale) == 16, "");
@@ -349,7 +354,10 @@ static_assert(offsetof(GemmParams, subs) == 40, "");
 static_assert(offsetof(GemmParams, splits) == 44, "");
 static_assert(offsetof(GemmParams, raise) == 48, "");
 static_assert(offsetof(GemmParams, scale) == 52, "");
-static_assert(offsetof(GemmParams, out) == 56, "");
+static_assert(offsetof(GemmParams, tail) == 56, "");
+static_assert(offsetof(GemmParams, tail_factors) == 64, "");
+static_assert(offsetof(GemmParams, panel_subs) == 72, "");
+static_assert(offsetof(GemmParams, out) == 80, "");
 
 struct GemmSumParams {
     float *partial;
@@ -940,6 +948,7 @@ struct RopeParams {
     float *y;
     u32 rows;
     u32 x_stride;
+    u32 y_stride;
     u32 heads;
     u32 head_dim;
     u32 rotary_dim;
@@ -953,11 +962,12 @@ static_assert(offsetof(RopeParams, frequencies) == 16, "");
 static_assert(offsetof(RopeParams, y) == 24, "");
 static_assert(offsetof(RopeParams, rows) == 32, "");
 static_assert(offsetof(RopeParams, x_stride) == 36, "");
-static_assert(offsetof(RopeParams, heads) == 40, "");
-static_assert(offsetof(RopeParams, head_dim) == 44, "");
-static_assert(offsetof(RopeParams, rotary_dim) == 48, "");
-static_assert(offsetof(RopeParams, interleaved) == 52, "");
-static_assert(offsetof(RopeParams, magnitude) == 56, "");
+static_assert(offsetof(RopeParams, y_stride) == 40, "");
+static_assert(offsetof(RopeParams, heads) == 44, "");
+static_assert(offsetof(RopeParams, head_dim) == 48, "");
+static_assert(offsetof(RopeParams, rotary_dim) == 52, "");
+static_assert(offsetof(RopeParams, interleaved) == 56, "");
+static_assert(offsetof(RopeParams, magnitude) == 60, "");
 
 struct RotateKeysParams {
     u64 *pages;
@@ -1228,16 +1238,94 @@ static_assert(offsetof(UnaryGradientParams, b) == 84, "");
 struct NormGradientParams {
     Rows x;
     Rows t;
+    Rows residual;
+    float *w;
     float *y;
     float eps;
     u32 is_layer;
 };
-static_assert(sizeof(NormGradientParams) == 64, "");
+static_assert(sizeof(NormGradientParams) == 96, "");
 static_assert(offsetof(NormGradientParams, x) == 0, "");
 static_assert(offsetof(NormGradientParams, t) == 24, "");
-static_assert(offsetof(NormGradientParams, y) == 48, "");
-static_assert(offsetof(NormGradientParams, eps) == 56, "");
-static_assert(offsetof(NormGradientParams, is_layer) == 60, "");
+static_assert(offsetof(NormGradientParams, residual) == 48, "");
+static_assert(offsetof(NormGradientParams, w) == 72, "");
+static_assert(offsetof(NormGradientParams, y) == 80, "");
+static_assert(offsetof(NormGradientParams, eps) == 88, "");
+static_assert(offsetof(NormGradientParams, is_layer) == 92, "");
+
+struct GatedParams {
+    float *gate;
+    float *up;
+    float *d;
+    float *y;
+    float *up_y;
+    u32 gate_stride;
+    u32 up_stride;
+    u32 d_stride;
+    u32 y_stride;
+    u32 width;
+    u32 rows;
+    u32 function;
+};
+static_assert(sizeof(GatedParams) == 72, "");
+static_assert(offsetof(GatedParams, gate) == 0, "");
+static_assert(offsetof(GatedParams, up) == 8, "");
+static_assert(offsetof(GatedParams, d) == 16, "");
+static_assert(offsetof(GatedParams, y) == 24, "");
+static_assert(offsetof(GatedParams, up_y) == 32, "");
+static_assert(offsetof(GatedParams, gate_stride) == 40, "");
+static_assert(offsetof(GatedParams, up_stride) == 44, "");
+static_assert(offsetof(GatedParams, d_stride) == 48, "");
+static_assert(offsetof(GatedParams, y_stride) == 52, "");
+static_assert(offsetof(GatedParams, width) == 56, "");
+static_assert(offsetof(GatedParams, rows) == 60, "");
+static_assert(offsetof(GatedParams, function) == 64, "");
+
+struct TailTilesParams {
+    float *matrix;
+    u8 *to;
+    float *factors;
+    u64 to_stride;
+    u32 row;
+    u32 column;
+    u32 columns;
+    u32 tiles;
+    u32 rows;
+    u32 lower;
+    u32 upper;
+    u32 is_paired;
+    float raise;
+};
+static_assert(sizeof(TailTilesParams) == 72, "");
+static_assert(offsetof(TailTilesParams, matrix) == 0, "");
+static_assert(offsetof(TailTilesParams, to) == 8, "");
+static_assert(offsetof(TailTilesParams, factors) == 16, "");
+static_assert(offsetof(TailTilesParams, to_stride) == 24, "");
+static_assert(offsetof(TailTilesParams, row) == 32, "");
+static_assert(offsetof(TailTilesParams, column) == 36, "");
+static_assert(offsetof(TailTilesParams, columns) == 40, "");
+static_assert(offsetof(TailTilesParams, tiles) == 44, "");
+static_assert(offsetof(TailTilesParams, rows) == 48, "");
+static_assert(offsetof(TailTilesParams, lower) == 52, "");
+static_assert(offsetof(TailTilesParams, upper) == 56, "");
+static_assert(offsetof(TailTilesParams, is_paired) == 60, "");
+static_assert(offsetof(TailTilesParams, raise) == 64, "");
+
+struct RowsSumsParams {
+    float *from[2];
+    float *to[2];
+    u32 rows;
+    u32 kv_heads;
+    u32 sharing;
+    u32 head_dim;
+};
+static_assert(sizeof(RowsSumsParams) == 48, "");
+static_assert(offsetof(RowsSumsParams, from) == 0, "");
+static_assert(offsetof(RowsSumsParams, to) == 16, "");
+static_assert(offsetof(RowsSumsParams, rows) == 32, "");
+static_assert(offsetof(RowsSumsParams, kv_heads) == 36, "");
+static_assert(offsetof(RowsSumsParams, sharing) == 40, "");
+static_assert(offsetof(RowsSumsParams, head_dim) == 44, "");
 
 struct ExpertTransposedParams {
     float *y;
@@ -1460,6 +1548,28 @@ static_assert(offsetof(ScoresGradientParams, d) == 16, "");
 static_assert(offsetof(ScoresGradientParams, fault) == 24, "");
 static_assert(offsetof(ScoresGradientParams, width) == 32, "");
 static_assert(offsetof(ScoresGradientParams, softcap) == 36, "");
+
+struct ScoresLossParams {
+    float *scores;
+    u32 *targets;
+    float *y;
+    u8 *panels;
+    float *row_scale;
+    Fault *fault;
+    u32 width;
+    u32 subs;
+    float softcap;
+};
+static_assert(sizeof(ScoresLossParams) == 64, "");
+static_assert(offsetof(ScoresLossParams, scores) == 0, "");
+static_assert(offsetof(ScoresLossParams, targets) == 8, "");
+static_assert(offsetof(ScoresLossParams, y) == 16, "");
+static_assert(offsetof(ScoresLossParams, panels) == 24, "");
+static_assert(offsetof(ScoresLossParams, row_scale) == 32, "");
+static_assert(offsetof(ScoresLossParams, fault) == 40, "");
+static_assert(offsetof(ScoresLossParams, width) == 48, "");
+static_assert(offsetof(ScoresLossParams, subs) == 52, "");
+static_assert(offsetof(ScoresLossParams, softcap) == 56, "");
 
 struct PickParams {
     Rows x;

@@ -1,39 +1,42 @@
 // rope: y[R, H, E] = x with the leading rotary_dim elements of each head turned by position · frequency, pair by pair; the rest
-// is copied. Angles in f32. Grid: one thread an element, blocks of 256.
+// is copied. Angles in f32. Grid: one thread a pair of four heads, which turn by the same angle, blocks of 256.
 //
 // rotate_keys_<type>: turns the keys of one cache in some pages by given angles, in place. Grid: one thread a pair, blocks of 256.
 #include "kv.cuh"
 
-// The pair that element `e` belongs to, and whether it is the pair's second.
-DEVICE u32 pair_of(u32 e, u32 rotary_dim, u32 interleaved, bool& second) {
-    if (interleaved) {
-        second = e % 2 == 1;
-        return e / 2;
-    }
-    second = e >= rotary_dim / 2;
-    return e % (rotary_dim / 2);
-}
+static const u32 HEADS_TOGETHER = 4;
 
 KERNEL(rope, RopeParams) {
-    u64 i = thread_number();
-    u32 row_elements = p.heads * p.head_dim;
-    if (i >= (u64)p.rows * row_elements) {
+    const u32 pairs = p.rotary_dim / 2, places = pairs > 1 ? pairs : 1, groups = (p.heads + HEADS_TOGETHER - 1) / HEADS_TOGETHER;
+    const u64 i = thread_number();
+    if (i >= (u64)p.rows * groups * places) {
         return;
     }
-    u32 row = (u32)(i / row_elements), within = (u32)(i % row_elements), e = within % p.head_dim;
-    const float* head = p.x + (u64)row * p.x_stride + (within - e);
-    if (e >= p.rotary_dim) {
-        p.y[i] = head[e];
-        return;
+    const u32 pair = (u32)(i % places), group = (u32)(i / places % groups), row = (u32)(i / places / groups);
+    float sine = 0.0f, cosine = 1.0f;
+    if (pair < pairs) {
+        const float angle = (float)p.positions[row] * p.frequencies[pair];
+        sine = sinf(angle) * p.magnitude;
+        cosine = cosf(angle) * p.magnitude;
     }
-    bool second;
-    u32 pair = pair_of(e, p.rotary_dim, p.interleaved, second);
-    float angle = (float)p.positions[row] * p.frequencies[pair];
-    float sine = sinf(angle) * p.magnitude, cosine = cosf(angle) * p.magnitude;
-    u32 first_place = p.interleaved ? 2 * pair : pair;
-    u32 second_place = p.interleaved ? 2 * pair + 1 : pair + p.rotary_dim / 2;
-    float a = head[first_place], b = head[second_place];
-    p.y[i] = second ? a * sine + b * cosine : a * cosine - b * sine;
+    const u32 first = p.interleaved ? 2 * pair : pair, second = p.interleaved ? 2 * pair + 1 : pair + pairs;
+#pragma unroll
+    for (u32 n = 0; n < HEADS_TOGETHER; ++n) {
+        const u32 h = group * HEADS_TOGETHER + n;
+        if (h >= p.heads) {
+            return;
+        }
+        const float* x = p.x + (u64)row * p.x_stride + h * p.head_dim;
+        float* y = p.y + (u64)row * p.y_stride + h * p.head_dim;
+        if (pair < pairs) {
+            const float a = x[first], b = x[second];
+            y[first] = a * cosine - b * sine;
+            y[second] = a * sine + b * cosine;
+        }
+        for (u32 e = 2 * pairs + pair; e < p.head_dim; e += places) {
+            y[e] = x[e];
+        }
+    }
 }
 
 template <class Type>

@@ -4,14 +4,8 @@
 #include "formats.cuh"
 
 // Memory that is loaded in one piece.
-struct alignas(16) Words4 {
-    u32 at[4];
-};
 struct alignas(8) Words2 {
     u32 at[2];
-};
-struct alignas(8) Floats2 {
-    float at[2];
 };
 
 // Byte or nibble `shift` of a word less `bias`, as a float, without a conversion: 2^23 + code has the code as its last bits.

@@ -134,7 +134,7 @@ impl Lowering<'_> {
             self.rounded.insert(x, panels);
         }
         let gates = self.gates_behind(x);
-        Ok(Rounding { kernel: self.kernel("gemm_panels")?, panels, gates })
+        Ok(Rounding { kernel: self.kernel("gemm_panels")?, panels, gates, tail: None })
     }
 
     /// How the product that makes `y` rounds it for the product behind the norm that reads it. `residual` is added to the product.

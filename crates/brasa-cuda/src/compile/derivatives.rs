@@ -1,16 +1,16 @@
 //! Operations that only derivatives use, as operations of the device.
 
 use brasa_graph::device::DeviceError;
-use brasa_graph::op::{Attention, Fold, Head, KvSource, NormKind, Unfold};
+use brasa_graph::op::{Attention, Binary, Fold, Head, KvSource, Unfold};
 use brasa_graph::{Dim, NodeId, Op, Shape, ValueId};
 
 use super::Lowering;
 use super::linear::Launches;
 use crate::ops::{
-    AttentionGradientOp, AttentionGradientRows, AttentionRows, AttentionTangentOp, Behind, ExpertGradientOp,
-    ExpertTransposedOp, Flash, FoldOp, LinearCrossEntropyGradientOp, LinearCrossEntropyOp, LinearOp,
-    MOST_ROWS, Named, NarrowOp, NormGradientOp, PickOp, PlaceOp, Room, Scores, SpreadMeanOp, StepAttention,
-    UnaryGradientOp, WIDEST_GRADIENT, rows_kernels,
+    AttentionGradientOp, AttentionGradientRows, AttentionRows, AttentionTangentOp, Behind, BinaryOp,
+    ExpertGradientOp, ExpertTransposedOp, Flash, FoldOp, LinearCrossEntropyGradientOp, LinearCrossEntropyOp,
+    LinearOp, MOST_ROWS, Named, NarrowOp, PickOp, PlaceOp, Room, RowGradients, Scores, SpreadMeanOp,
+    StepAttention, UnaryGradientOp, WIDEST_GRADIENT, rows_kernels,
 };
 use crate::run::{Base, Slot};
 
@@ -20,17 +20,13 @@ impl Lowering<'_> {
         let node = self.graph.node(id);
         let name = node.op.name();
         match (&node.op, &node.inputs[..], &node.outputs[..]) {
-            (Op::LinearGradient(_), &[dy, x], &[dw]) => self.matmul([dy, x], [true, false], dw, name)?,
+            (Op::LinearGradient(_), &[dy, x], &[dw]) => {
+                self.matmul([dy, x], [true, false], dw, (name, true))?;
+            }
             (&Op::UnaryGradient(op), &[x, t], &[y]) => {
                 let (kernels, x, t) = (self.each_element(name)?, self.slot(x)?, self.slot(t)?);
                 let out = self.make(y);
                 self.push(UnaryGradientOp { kernels, function: op.function, x, t, out }, name);
-            }
-            (Op::NormGradient(op), &[x, t], &[y]) => {
-                let is_layer = op.kind == NormKind::Layer;
-                let (kernel, x, t) = (self.kernel("norm_gradient")?, self.slot(x)?, self.slot(t)?);
-                let out = self.make(y);
-                self.push(NormGradientOp { kernel, eps: op.eps, is_layer, x, t, out }, name);
             }
             (Op::ExpertLinearTransposed(_), &[y, experts, w], &[x]) => {
                 let number = self.weight(w).ok_or_else(|| self.odd(w))?;
@@ -76,15 +72,25 @@ impl Lowering<'_> {
             }
             (Op::LinearCrossEntropy(op), &[x, w, targets], &[y]) => {
                 let scores = self.scores(x, w, targets, op.softcap)?;
+                let gradients = self.gradients_beside(id)?;
                 let (kernel, out) = (self.kernel("cross_entropy")?, self.make(y));
                 let label = self.label(name, scores.product.number);
-                self.push(LinearCrossEntropyOp { scores, kernel, out }, label);
+                self.push(LinearCrossEntropyOp { scores, kernel, gradients, out }, label);
+            }
+            (Op::LinearCrossEntropyGradient(_), &[.., d], &[dx]) if self.loss_gradients.contains_key(&dx) => {
+                let (kernels, buffer) = (self.each_element("binary")?, self.loss_gradients[&dx]);
+                let (d, shape) = (self.dense(d)?, self.shape(dx).clone());
+                self.need(buffer);
+                let a = Slot { base: Base::Buffer(buffer), start: 0, row_stride: None, shape };
+                let b = Slot { shape: Shape(vec![d.shape.outer(), Dim::from(1)]), ..d };
+                let out = self.make(dx);
+                self.push(BinaryOp { kernels, function: Binary::Mul, a, b, out }, name);
             }
             (Op::LinearCrossEntropyGradient(op), &[x, w, targets, d], outputs) => {
                 let d = self.dense(d)?;
                 let scores = self.scores(x, w, targets, op.softcap)?;
                 let kernel = self.kernel("scores_gradient")?;
-                let matmul = self.product(usize::MAX)?;
+                let matmul = self.product(usize::MAX, true)?;
                 let transposed = self.transposed_of_scratch(w, MOST_ROWS.min(self.rows(x)))?;
                 let dx = self.make(outputs[0]);
                 let dw = (op.head == Head::Varying).then(|| self.make(outputs[1]));
@@ -131,6 +137,30 @@ impl Lowering<'_> {
         Ok(())
     }
 
+    /// What computes the gradients of the losses of node `id` beside the losses, of the same scores, where a node behind wants them and the head stays as it
+    /// is. The factors of the losses come later: the gradients are multiplied by them then.
+    fn gradients_beside(&mut self, id: NodeId) -> Result<Option<RowGradients>, DeviceError> {
+        let Op::LinearCrossEntropy(of) = self.graph.node(id).op else { return Ok(None) };
+        let operands = &self.graph.node(id).inputs;
+        let dx = self.graph.nodes().iter().find_map(|node| match (&node.op, &node.outputs[..]) {
+            (Op::LinearCrossEntropyGradient(op), &[dx])
+                if op.softcap == of.softcap && node.inputs.starts_with(operands) =>
+            {
+                Some(dx)
+            }
+            _ => None,
+        });
+        let (Some(dx), &[x, w, _]) = (dx, &operands[..]) else { return Ok(None) };
+        let Some((transposed, panels)) = self.transposed_of_panels(w, MOST_ROWS.min(self.rows(x)))? else {
+            return Ok(None);
+        };
+        let (kernel, shape) = (self.kernel("scores_loss")?, self.shape(dx).clone());
+        let buffer = self.buffer(&shape);
+        self.loss_gradients.insert(dx, buffer);
+        let out = Slot { base: Base::Buffer(buffer), start: 0, row_stride: None, shape };
+        Ok(Some(RowGradients { kernel, transposed, panels, out }))
+    }
+
     /// The kernels of attention to the rows of the step on tensor cores, whose result is `y`; `None` where there are none or sums must be exact.
     pub(super) fn attention_rows(
         &mut self,
@@ -170,7 +200,8 @@ impl Lowering<'_> {
             }
             None => None,
         };
-        Ok(Some(AttentionGradientRows { largest, halves, queries, keys, room, forward }))
+        let sums = self.gpu.flash("rows_sums", 0)?;
+        Ok(Some(AttentionGradientRows { largest, halves, queries, keys, sums, room, forward }))
     }
 
     /// Kernels of attention, of its gradient by queries and by keys, and the buffer of their room.
@@ -235,6 +266,7 @@ impl Lowering<'_> {
         let product = LinearOp {
             tiles,
             gemm,
+            tail: None,
             rows,
             x,
             in_front: None,

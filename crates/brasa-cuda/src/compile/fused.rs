@@ -59,7 +59,11 @@ impl Lowering<'_> {
                 let follow = Follow { bias: gate.bias, gated_by: Some(*activation), ..Follow::default() };
                 self.linear(*x, gate.w, *y, &follow)
             }
+            Fusion::LinearResidual(LinearResidual { y, .. }) if self.absorbed.contains(y) => Ok(()),
             Fusion::LinearResidual(LinearResidual { x, layer, residual, y }) => {
+                if let Some(beside) = self.tails.remove(y) {
+                    return self.beside(beside, *y);
+                }
                 let follow = Follow { bias: layer.bias, residual: Some(*residual), ..Follow::default() };
                 self.linear(*x, layer.w, *y, &follow)
             }

@@ -6,6 +6,7 @@ use brasa_graph::op::Unary;
 use brasa_graph::{Op, ValueId};
 
 use super::Lowering;
+use super::tails::Beside;
 use crate::driver::Kernel;
 use crate::ops::{Behind, GEMM_SIZES, HeadNorm, InFront, LeftParts, LinearOp, TilesLaunch, gemm_kernels};
 use crate::weights::{Form, Stored, Tiles};
@@ -16,6 +17,8 @@ pub(super) struct Follow {
     pub bias: Option<ValueId>,
     pub residual: Option<ValueId>,
     pub gated_by: Option<Unary>,
+    /// The low-rank product beside it.
+    pub tail: Option<Beside>,
 }
 
 /// How a weight is multiplied.
@@ -45,12 +48,16 @@ impl Lowering<'_> {
         follow: &Follow,
     ) -> Result<(), DeviceError> {
         let Some(number) = self.weight(w) else {
-            return self.matmul([x, w], [false, true], y, "linear");
+            return self.matmul([x, w], [false, true], y, ("linear", false));
         };
         let stored = self.weights.stored(number).ok_or_else(|| self.odd(w))?;
         let Launches { tiles, rows } = self.launches(number)?;
         let stored_weight = stored.weight;
-        let gemm = if rows.is_empty() { self.gemm(x, &tiles)? } else { None };
+        let (gemm, tail) = match &follow.tail {
+            Some(beside) => self.gemm_and_tail(beside, &tiles)?,
+            None if rows.is_empty() => (self.gemm(x, &tiles)?, None),
+            None => (None, None),
+        };
         let (x, in_front) = match self.normed.get(&x).copied() {
             Some((plain, norm)) => {
                 let norm = self.head_norm(norm)?;
@@ -65,7 +72,7 @@ impl Lowering<'_> {
             gated_by: follow.gated_by,
         };
         let leaves_parts = match &gemm {
-            Some(gemm) if self.leaves_parts(y, &tiles) => {
+            Some(gemm) if tail.is_none() && self.leaves_parts(y, &tiles) => {
                 let Tiles { count, subs, .. } = tiles[0].tiles;
                 let left = LeftParts { tiles: count, subs, partial: gemm.partial, bias: behind.bias.clone() };
                 self.left_parts.insert(y, left);
@@ -75,19 +82,22 @@ impl Lowering<'_> {
         };
         let ahead = if gemm.is_some() { self.ahead(y, behind.residual.as_ref(), &tiles)? } else { None };
         let gated_to = if gemm.is_some() { self.gated_to(y) } else { None };
-        let is_plain = in_front.is_none() && behind.bias.is_none() && behind.gated_by.is_none();
+        let is_plain =
+            in_front.is_none() && tail.is_none() && behind.bias.is_none() && behind.gated_by.is_none();
         let floats = if self.exact || !is_plain {
             None
         } else {
             let elements = self.shape(y).resolve(&self.sizes).iter().product();
-            self.floats(number, elements)?
+            self.floats(number, elements, false)?
         };
         let (w, out) = (stored_weight, self.make(y));
-        let label = self.label("linear", number);
+        let low = tail.as_ref().map(|tail| format!(" + {}", self.graph.weights()[tail.beside.number].name));
+        let label = self.label("linear", number) + &low.unwrap_or_default();
         self.push(
             LinearOp {
                 tiles,
                 gemm,
+                tail,
                 rows,
                 x,
                 in_front,

@@ -4,15 +4,18 @@
 //! long buffers are needed, hence where they lie.
 
 mod ahead;
+mod chains;
 mod derivatives;
 mod fused;
+mod joins;
 mod layout;
 mod linear;
 mod mixture;
 mod nodes;
+mod tails;
 mod transposed;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use brasa_graph::device::{DeviceError, ProgramLimits};
 use brasa_graph::fuse::Norm;
@@ -24,9 +27,12 @@ use crate::gpu::Gpu;
 use crate::ops::{CopyOp, Launch, LeftParts, Panels};
 use crate::run::{AXES, Base, Slot};
 use crate::weights::CudaWeights;
+use chains::Chain;
 use fused::PATTERNS;
+use joins::Place;
 use layout::{Lifetime, lay_out};
 use mixture::Addition;
+use tails::Beside;
 
 /// A compiled graph.
 #[derive(Debug)]
@@ -74,6 +80,12 @@ pub(crate) fn compile(
         meet_heads: Vec::new(),
         left_parts: HashMap::new(),
         attended: HashMap::new(),
+        loss_gradients: HashMap::new(),
+        chains: HashMap::new(),
+        joins: HashMap::new(),
+        places: HashMap::new(),
+        tails: HashMap::new(),
+        absorbed: HashSet::new(),
         gates: HashMap::new(),
         gated_scales: HashMap::new(),
         mixtures: HashMap::new(),
@@ -88,6 +100,9 @@ pub(crate) fn compile(
     lowering.find_heads(&schedule);
     lowering.find_gates(&schedule);
     lowering.find_mixtures(&schedule);
+    lowering.find_tails(&schedule);
+    lowering.find_chains(&schedule);
+    lowering.find_joins(&schedule);
     for item in schedule.items() {
         match item {
             Item::Single(node) if lowering.folded.contains(node) => {}
@@ -129,6 +144,18 @@ struct Lowering<'g> {
     left_parts: HashMap<ValueId, LeftParts>,
     /// By queries, keys and values of attention to rows whose gradient comes: the buffer of what it keeps, and its result.
     attended: HashMap<[ValueId; 3], (usize, ValueId)>,
+    /// Buffers of the gradients of the losses of rows, by the gradients that are these times factors of rows.
+    loss_gradients: HashMap<ValueId, usize>,
+    /// Chains of operations on each element, by the last node.
+    chains: HashMap<NodeId, Chain>,
+    /// Values that are joined side by side, each with the elements of a row in front of it, by the node that joins them.
+    joins: HashMap<NodeId, Vec<(ValueId, usize)>>,
+    /// Values that are written where they are joined.
+    places: HashMap<ValueId, Place>,
+    /// Products with low-rank products beside them, by their sums.
+    tails: HashMap<ValueId, Beside>,
+    /// Sums of fused products that are computed by the product behind.
+    absorbed: HashSet<ValueId>,
     /// Gated products without a bias, by what is multiplied: the weight and the result, which one product behind reads.
     gates: HashMap<ValueId, (ValueId, ValueId)>,
     /// Buffers of the powers of two by which rows of gated products are divided, by the products.

@@ -28,6 +28,12 @@ impl Lowering<'_> {
         let graph = self.graph;
         let node = graph.node(id);
         let name = node.op.name();
+        if let Some(chain) = self.chains.remove(&id) {
+            return self.lower_chain(chain, node.outputs[0]);
+        }
+        if let Some(parts) = self.joins.remove(&id) {
+            return self.join(parts, node.outputs[0]);
+        }
         match (&node.op, &node.inputs[..], &node.outputs[..]) {
             (Op::Slice(_) | Op::Reshape(_), ..) => {}
             (Op::Embed(_), &[ids, table], &[y]) => self.embed(id, ids, table, y)?,
@@ -40,7 +46,7 @@ impl Lowering<'_> {
             (Op::Linear(_), &[x, w], &[y]) => self.linear_alone(x, w, y)?,
             (Op::LinearTransposed(_), &[y, w], &[x]) => self.linear_transposed(y, w, x)?,
             (Op::Matmul(op), &[a, b], &[c]) => {
-                self.matmul([a, b], [op.transpose_a, op.transpose_b], c, name)?;
+                self.matmul([a, b], [op.transpose_a, op.transpose_b], c, (name, false))?;
             }
             (Op::ExpertLinear(_), &[x, experts, w], &[y]) => self.expert_linear(x, experts, w, y)?,
             (Op::RouterTopK(op), &[logits], &[experts, weights]) => {
@@ -77,7 +83,7 @@ impl Lowering<'_> {
             (&Op::Rope(rope), &[x, positions, frequencies], &[y]) => {
                 let (kernel, x) = (self.kernel("rope")?, self.slot(x)?);
                 let (positions, frequencies) = (self.dense(positions)?, self.dense(frequencies)?);
-                let out = self.make(y);
+                let out = self.make_in_place(y);
                 self.push(RopeOp { kernel, rope, x, positions, frequencies, out }, name);
             }
             (Op::CacheWrite(op), &[k, v], []) => self.cache_write(graph.cache_place(op.cache), k, v, name)?,
@@ -176,19 +182,22 @@ impl Lowering<'_> {
         [a, b]: [ValueId; 2],
         [transpose_a, transpose_b]: [bool; 2],
         c: ValueId,
-        name: &str,
+        (name, of_gradient): (&str, bool),
     ) -> Result<(), DeviceError> {
         let elements: usize = self.shape(c).resolve(&self.sizes).iter().product();
         let (a, b) = (self.dense(a)?, self.dense(b)?);
-        let matmul = self.product(elements)?;
+        let matmul = self.product(elements, of_gradient)?;
         let out = self.make(c);
         self.push(MatmulOp { matmul, a, b, transpose_a, transpose_b, out }, name);
         Ok(())
     }
 
-    /// The kernels of products of matrices with results of so many elements, and room for sums of parts where these need not be exact.
-    pub(super) fn product(&mut self, elements: usize) -> Result<Matmul, DeviceError> {
-        let [a, b, c] = MATMUL_TILES.map(|(rows, columns)| self.kernel(&format!("matmul_{rows}_{columns}")));
+    /// The kernels of products of matrices with results of so many elements, and room for sums of parts. Where sums may have another order, products
+    /// may be made `on_tensor_cores`.
+    pub(super) fn product(&mut self, elements: usize, on_tensor_cores: bool) -> Result<Matmul, DeviceError> {
+        let on_tensor_cores = on_tensor_cores && !self.exact;
+        let name = if on_tensor_cores { "matmul_tensor" } else { "matmul" };
+        let [a, b, c] = MATMUL_TILES.map(|(rows, columns)| self.kernel(&format!("{name}_{rows}_{columns}")));
         let kernels = [a?, b?, c?];
         let parts = if self.exact || elements > MOST_SPLIT {
             None
@@ -196,15 +205,22 @@ impl Lowering<'_> {
             let floats = elements.saturating_mul(MOST_PARTS);
             Some((self.kernel("matmul_sums")?, self.scratch(floats), floats))
         };
-        Ok(Matmul { kernels, parts })
+        Ok(Matmul { kernels, on_tensor_cores, parts })
     }
 
-    /// The weight as a matrix of f32 for products of at most that many elements, where it is one.
-    pub(super) fn floats(&mut self, number: usize, elements: usize) -> Result<Option<Floats>, DeviceError> {
+    /// The weight as a matrix of f32 for products of at most that many elements, where it is one. Products with weights that are learned
+    /// are made on tensor cores, and so are those of gradients.
+    pub(super) fn floats(
+        &mut self,
+        number: usize,
+        elements: usize,
+        of_gradient: bool,
+    ) -> Result<Option<Floats>, DeviceError> {
         let Some(stored) = self.weights.stored(number) else { return Ok(None) };
         let Some(data) = stored.floats() else { return Ok(None) };
         let size = (stored.weight.rows, stored.weight.row_len);
-        Ok(Some(Floats { matmul: self.product(elements)?, data: Ptr::new(data), size }))
+        let on_tensor_cores = of_gradient || self.graph.weights()[number].trainable;
+        Ok(Some(Floats { matmul: self.product(elements, on_tensor_cores)?, data: Ptr::new(data), size }))
     }
 
     fn expert_linear(

@@ -5,7 +5,8 @@ use brasa_graph::device::DeviceError;
 
 use super::Lowering;
 use crate::ops::{
-    FEWEST_ROWS, Gemm, LinearTransposedOp, Panels, Rounding, Transposed, TransposedTiles, partial_floats,
+    FEWEST_ROWS, Gemm, LinearTransposedOp, Panels, Rounding, Transposed, TransposedTail, TransposedTiles,
+    partial_floats,
 };
 use crate::params::Ptr;
 use crate::weights::{Layout, SUB_INPUTS, TILE_OUTPUTS, Tiles};
@@ -19,15 +20,46 @@ impl Lowering<'_> {
         x: ValueId,
     ) -> Result<(), DeviceError> {
         let Some(number) = self.weight(w) else {
-            return self.matmul([y, w], [false, false], x, "linear_transposed");
+            return self.matmul([y, w], [false, false], x, ("linear_transposed", false));
         };
         let subs = self.shape(w).outer().constant().ok_or_else(|| self.odd(w))?.div_ceil(SUB_INPUTS);
         let rows = self.rows(y);
         let panels = self.turns_around(w, rows).then(|| self.panels_of(y, subs)).transpose()?;
-        let transposed = self.transposed(w, rows, panels)?;
+        let transposed = self.transposed(w, rows, panels, None)?;
         let (y, out) = (self.slot(y)?, self.make(x));
         let label = self.label("linear_transposed", number);
-        self.push(LinearTransposedOp { transposed, y, number, out }, label);
+        self.push(LinearTransposedOp { transposed, y, number, beside: None, out }, label);
+        Ok(())
+    }
+
+    /// Appends `y · w + u · a`, products with the other sides of a weight and of a low-rank one.
+    pub(super) fn linear_transposed_beside(
+        &mut self,
+        [y, w]: [ValueId; 2],
+        [u, a]: [ValueId; 2],
+        x: ValueId,
+    ) -> Result<(), DeviceError> {
+        let number = self.weight(w).ok_or_else(|| self.odd(w))?;
+        let subs = self.shape(w).outer().constant().ok_or_else(|| self.odd(w))?.div_ceil(SUB_INPUTS);
+        let (rows, width) = (self.rows(y), self.shape(x).width().unwrap_or(0));
+        let beside = self.low_rank(u, a, rows.saturating_mul(width))?;
+        let panels = self.new_panels(rows, subs + 1);
+        let rounding = Rounding {
+            kernel: self.kernel("gemm_panels")?,
+            panels,
+            gates: None,
+            tail: Some(beside.x.clone()),
+        };
+        let of = TransposedTail {
+            kernel: self.kernel("tail_tiles")?,
+            matrix: beside.floats.data,
+            columns: beside.floats.size.0,
+        };
+        let transposed = self.transposed(w, rows, Some((panels, Some(rounding))), Some(of))?;
+        let (y, out) = (self.slot(y)?, self.make(x));
+        let low = &self.graph.weights()[beside.number].name;
+        let label = format!("{} + {low}", self.label("linear_transposed", number));
+        self.push(LinearTransposedOp { transposed, y, number, beside: Some(beside), out }, label);
         Ok(())
     }
 
@@ -40,15 +72,33 @@ impl Lowering<'_> {
         let subs = self.shape(w).outer().constant().ok_or_else(|| self.odd(w))?.div_ceil(SUB_INPUTS);
         let panels = if self.turns_around(w, rows) {
             let panels = self.new_panels(rows, subs);
-            Some((panels, Some(Rounding { kernel: self.kernel("gemm_panels")?, panels, gates: None })))
+            Some((
+                panels,
+                Some(Rounding { kernel: self.kernel("gemm_panels")?, panels, gates: None, tail: None }),
+            ))
         } else {
             None
         };
-        self.transposed(w, rows, panels)
+        self.transposed(w, rows, panels, None)
+    }
+
+    /// The other side of `w`, and the panels of up to `rows` rows that the next operation rounds by itself; `None` where products of that many rows are
+    /// not made of panels.
+    pub(super) fn transposed_of_panels(
+        &mut self,
+        w: ValueId,
+        rows: usize,
+    ) -> Result<Option<(Transposed, Panels)>, DeviceError> {
+        if !self.turns_around(w, rows) {
+            return Ok(None);
+        }
+        let subs = self.shape(w).outer().constant().ok_or_else(|| self.odd(w))?.div_ceil(SUB_INPUTS);
+        let panels = self.new_panels(rows, subs);
+        Ok(Some((self.transposed(w, rows, Some((panels, None)), None)?, panels)))
     }
 
     /// True where products of that many rows are made on tensor cores, of tiles that are turned around.
-    fn turns_around(&self, w: ValueId, rows: usize) -> bool {
+    pub(super) fn turns_around(&self, w: ValueId, rows: usize) -> bool {
         !self.exact && self.gpu.has_tensor_kernels() && rows >= FEWEST_ROWS as usize && self.is_in_tiles(w)
     }
 
@@ -57,20 +107,23 @@ impl Lowering<'_> {
         w: ValueId,
         rows: usize,
         panels: Option<(Panels, Option<Rounding>)>,
+        tail: Option<TransposedTail>,
     ) -> Result<Transposed, DeviceError> {
         let stored = self.stored(w).ok_or_else(|| self.odd(w))?;
         let (kernel, weight, stretches) =
             (self.kernel("linear_transposed")?, stored.weight, stored.stretches.clone());
         let Some((panels, rounding)) = panels else {
             let number = self.weight(w).ok_or_else(|| self.odd(w))?;
-            let floats = self.floats(number, rows.saturating_mul(weight.row_len as usize))?;
+            let floats = self.floats(number, rows.saturating_mul(weight.row_len as usize), true)?;
             return Ok(Transposed { kernel, w: weight, floats, many: None });
         };
         let (outputs, inputs) = (weight.rows as usize, weight.row_len as usize);
-        let (count, subs) = (inputs.div_ceil(TILE_OUTPUTS), outputs.div_ceil(SUB_INPUTS));
+        let (count, subs) = (inputs.div_ceil(TILE_OUTPUTS), panels.subs);
         // Every element fits an f16, whatever stretch it is of.
         let raises = stretches.iter().filter_map(|stretch| stretch.tiles.as_ref());
         let raise = raises.map(|tiles| tiles.raise() / tiles.factor).fold(f32::INFINITY, f32::min);
+        // Those of a tail may be larger: up to a hundred times.
+        let raise = if tail.is_some() { raise / 16.0 } else { raise };
         let kernels = stretches
             .iter()
             .map(|stretch| self.kernel(&format!("transpose_{}", stretch.form().kernel_suffix())))
@@ -93,6 +146,7 @@ impl Lowering<'_> {
             tiles,
             raise,
             // Four bytes are two halves.
+            tail,
             data: self.scratch(count * subs * TILE_OUTPUTS * SUB_INPUTS / 2),
             gemm: Gemm { panels, rounding, sums, partial },
             kernels: of_halves,

@@ -26,6 +26,9 @@ pub(crate) struct RopeOp {
     pub out: Slot,
 }
 
+/// Heads that a thread turns by the same angle.
+const HEADS_TOGETHER: u32 = 4;
+
 /// Writes keys and values into a cache or a memory.
 #[derive(Debug)]
 pub(crate) struct CacheWriteOp {
@@ -170,6 +173,7 @@ impl Launch for RopeOp {
     fn launch(&self, run: &Run<'_>) -> Result<(), DriverError> {
         let (tensor, out) = (run.tensor(&self.x), run.tensor(&self.out));
         let (x, rows) = tensor.outer_rows();
+        let (heads, rotary_dim) = (tensor.dim_from_end(1), self.rope.rotary_dim as u32);
         let params = RopeParams {
             x: x.data,
             positions: run.tensor(&self.positions).integers(),
@@ -177,13 +181,15 @@ impl Launch for RopeOp {
             y: out.floats(),
             rows,
             x_stride: x.stride,
-            heads: tensor.dim_from_end(1),
+            y_stride: out.outer_rows().0.stride,
+            heads,
             head_dim: tensor.dim_from_end(0),
-            rotary_dim: self.rope.rotary_dim as u32,
+            rotary_dim,
             interleaved: u32::from(self.rope.layout == RopeLayout::Interleaved),
             magnitude: self.rope.magnitude,
         };
-        run.each(&self.kernel, out.count(), &params)
+        let of_row = u64::from(heads.div_ceil(HEADS_TOGETHER)) * u64::from((rotary_dim / 2).max(1));
+        run.each(&self.kernel, u64::from(rows) * of_row, &params)
     }
 }
 

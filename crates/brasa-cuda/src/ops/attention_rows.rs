@@ -2,7 +2,7 @@
 
 use crate::driver::{DriverError, Kernel};
 use crate::ops::attention::Flash;
-use crate::params::{self, AttentionParams, AttentionRowsParams, Ptr, RowsHalvesParams};
+use crate::params::{self, AttentionParams, AttentionRowsParams, Ptr, RowsHalvesParams, RowsSumsParams};
 use crate::run::{Run, Slot, THREADS};
 
 /// Widths of heads that there are kernels for.
@@ -57,6 +57,8 @@ pub(crate) struct AttentionGradientRows {
     pub halves: Kernel,
     pub queries: Flash,
     pub keys: Flash,
+    /// `rows_sums`.
+    pub sums: Kernel,
     /// The buffer of [`Room`].
     pub room: usize,
     /// The forward operation's results: the buffer of [`AttentionRows::kept`], and the attended values.
@@ -69,6 +71,8 @@ pub(crate) struct Room {
     halves: [usize; 4],
     sums: usize,
     largest: usize,
+    /// Gradients of keys and of values by each query head, where several share a KV head.
+    by_heads: [usize; 2],
     /// All bytes.
     pub bytes: usize,
 }
@@ -87,7 +91,9 @@ impl Room {
         let halves = [part(queries), part(keys), part(keys), part(gradients)];
         let sums = part(if of_gradient { rows.saturating_mul(heads * 8) } else { 0 });
         let largest = part(if of_gradient { (LARGEST_BLOCKS as usize + 1) * 4 } else { 0 });
-        Self { halves, sums, largest, bytes }
+        let shared = if of_gradient && heads > kv_heads { queries.saturating_mul(2) } else { 0 };
+        let by_heads = [part(shared), part(shared)];
+        Self { halves, sums, largest, by_heads, bytes }
     }
 }
 
@@ -196,13 +202,27 @@ impl AttentionGradientRows {
         let (kept, result) = self.forward.as_ref().map_or((Ptr::NONE, Ptr::NONE), |(kept, result)| {
             (Ptr::new(run.buffer(*kept)), run.tensor(result).floats())
         });
-        let params = AttentionRowsParams { dk, dv, kept, result, ..params };
+        let sharing = of.heads / of.kv_heads;
+        let by_heads = if sharing == 1 { [dk, dv] } else { self.by_heads(run, of).map(Ptr::new) };
+        let params = AttentionRowsParams { dk: by_heads[0], dv: by_heads[1], kept, result, ..params };
         run.launch_blocks(&self.largest, [LARGEST_BLOCKS, 1, 1], THREADS, 0, &rounding)?;
         run.launch_blocks(&self.halves, [ROUNDING_BLOCKS, 4, 1], THREADS, 0, &rounding)?;
         let Flash { kernel, shared_bytes } = &self.queries;
         run.launch_blocks(kernel, blocks(run, QUERIES, of.heads), QUERY_THREADS, *shared_bytes, &params)?;
         let Flash { kernel, shared_bytes } = &self.keys;
-        run.launch_blocks(kernel, blocks(run, KEYS, of.kv_heads), KEY_THREADS, *shared_bytes, &params)?;
+        run.launch_blocks(kernel, blocks(run, KEYS, of.heads), KEY_THREADS, *shared_bytes, &params)?;
+        if sharing > 1 {
+            let (rows, kv_heads, head_dim) = (params.rows, of.kv_heads, of.head_dim);
+            let sums = RowsSumsParams { from: by_heads, to: [dk, dv], rows, kv_heads, sharing, head_dim };
+            run.launch_blocks(&self.sums, [ROUNDING_BLOCKS, 2, 1], THREADS, 0, &sums)?;
+        }
         Ok(true)
+    }
+
+    /// Where the gradients of keys and of values by each query head are.
+    fn by_heads(&self, run: &Run<'_>, of: &AttentionParams) -> [u64; 2] {
+        let [heads, kv_heads, width] = [of.heads, of.kv_heads, of.head_dim].map(|count| count as usize);
+        let room = Room::new(run.step.sizes.rows, heads, kv_heads, width, true);
+        room.by_heads.map(|bytes| run.buffer(self.room) + bytes as u64)
     }
 }

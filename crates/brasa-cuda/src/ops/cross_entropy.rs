@@ -1,14 +1,17 @@
 //! A language model's head and its loss in one: scores of some rows at a time.
 
 use crate::driver::{DriverError, Kernel};
-use crate::ops::{Launch, LinearOp, Matmul, Transposed, row_threads};
+use crate::ops::{FEWEST_ROWS, Launch, LinearOp, Matmul, Panels, Transposed, row_threads};
 use crate::params::{
-    self, CrossEntropyParams, MatmulParams, Ptr, Rows, ScoresGradientParams, Strided, UnaryParams,
+    self, CrossEntropyParams, MatmulParams, Ptr, Rows, ScoresGradientParams, ScoresLossParams, Strided,
+    UnaryParams,
 };
 use crate::run::{Run, Slot, THREADS};
 
 /// Most rows whose scores are there at a time.
 pub(crate) const MOST_ROWS: usize = 1024;
+/// Threads of a block that makes a row's loss and gradient.
+const LOSS_THREADS: u32 = 1024;
 
 /// Scores of rows, soft-capped where there is a cap.
 #[derive(Debug)]
@@ -25,7 +28,21 @@ pub(crate) struct Scores {
 #[derive(Debug)]
 pub(crate) struct LinearCrossEntropyOp {
     pub scores: Scores,
+    /// `cross_entropy`.
     pub kernel: Kernel,
+    /// The gradients of the rows' losses, of the same scores.
+    pub gradients: Option<RowGradients>,
+    pub out: Slot,
+}
+
+/// Gradients of the losses of rows by the rows, each as if its loss counted once: the gradient of a sum of losses is these times the losses' factors.
+#[derive(Debug)]
+pub(crate) struct RowGradients {
+    /// `scores_loss`.
+    pub kernel: Kernel,
+    pub transposed: Transposed,
+    /// The panels that the scores' gradients are rounded to.
+    pub panels: Panels,
     pub out: Slot,
 }
 
@@ -92,9 +109,37 @@ fn after<T>(data: Ptr<T>, row: u32, stride: u32) -> Ptr<T> {
     Ptr::new(data.0 + u64::from(row) * u64::from(stride) * 4)
 }
 
+impl RowGradients {
+    /// Queues the losses of all rows, and their gradients.
+    fn launch(&self, run: &Run<'_>, of: &Scores, y: Ptr<f32>) -> Result<(), DriverError> {
+        let (dx, (_, all_rows)) = (run.tensor(&self.out).floats(), run.tensor(&self.out).rows());
+        let Panels { data, row_scale, subs } = self.panels;
+        self.transposed.prepare(run, all_rows)?;
+        of.each_chunk(run, |Chunk { first, rows, x, scores, targets }| {
+            let panels = if all_rows < FEWEST_ROWS { Ptr::NONE } else { Ptr::new(run.buffer(data)) };
+            let params = ScoresLossParams {
+                scores: scores.data,
+                targets,
+                y: after(y, first, 1),
+                panels,
+                row_scale: Ptr::new(run.buffer(row_scale)),
+                fault: run.fault,
+                width: scores.width,
+                subs: subs as u32,
+                softcap: of.softcap.unwrap_or(0.0),
+            };
+            run.launch(&self.kernel, rows, 1, LOSS_THREADS, 0, &params)?;
+            self.transposed.multiply(run, scores, rows, all_rows, after(dx, first, x.width))
+        })
+    }
+}
+
 impl Launch for LinearCrossEntropyOp {
     fn launch(&self, run: &Run<'_>) -> Result<(), DriverError> {
         let y = run.tensor(&self.out).floats();
+        if let Some(gradients) = &self.gradients {
+            return gradients.launch(run, &self.scores, y);
+        }
         self.scores.each_chunk(run, |Chunk { first, rows, scores, targets, .. }| {
             let params = CrossEntropyParams { x: scores, targets, y: after(y, first, 1), fault: run.fault };
             run.launch(&self.kernel, rows, 1, row_threads(scores.width), 0, &params)
@@ -102,7 +147,9 @@ impl Launch for LinearCrossEntropyOp {
     }
 
     fn cost(&self, run: &Run<'_>) -> (u64, u64) {
-        self.scores.cost(run)
+        let (bytes, operations) = self.scores.cost(run);
+        let products = if self.gradients.is_some() { 2 } else { 1 };
+        (products * bytes, products * operations)
     }
 }
 

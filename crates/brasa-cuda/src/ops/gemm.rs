@@ -5,7 +5,7 @@ use crate::ops::HeadNorm;
 use crate::params::{
     Gates, GemmParams, GemmSumParams, GemmSumsPanelsParams, Norm, Outputs, PanelsParams, Ptr, Rows,
 };
-use crate::run::{Order, Run, THREADS};
+use crate::run::{Order, Run, Slot, THREADS};
 use crate::weights::Tiles;
 
 /// Fewest rows that are multiplied on tensor cores. The products of a token of an 8B model in F16 take 4.3 ms for one row in f32, 16.8 ms
@@ -20,6 +20,8 @@ pub(crate) const PANEL_ROWS: usize = 64;
 
 /// Kernels of a format.
 pub(crate) const SIZES: usize = 4;
+/// Rows of the smallest kernel that knows tails.
+const FEWEST_TAIL_ROWS: u32 = 128;
 /// Rows of the smallest kernel, which does not take several blocks of rows.
 const SMALLEST_ROWS: u32 = 16;
 
@@ -103,6 +105,8 @@ pub(crate) struct Rounding {
     pub panels: Panels,
     /// Where products with the rows are gated and rounded in turn.
     pub gates: Option<GatesBehind>,
+    /// More of each row, which becomes the last piece of its panels.
+    pub tail: Option<Slot>,
 }
 
 /// A weight that gates products, which are rounded for the product behind.
@@ -175,6 +179,7 @@ impl Rounding {
     ) -> Result<(), DriverError> {
         let Panels { data, row_scale, subs } = self.panels;
         let params = PanelsParams {
+            tail: self.tail.as_ref().map_or(Rows::NONE, |tail| run.tensor(tail).rows().0),
             x,
             norm,
             gates: self.gates(run),
@@ -230,12 +235,13 @@ pub(crate) fn joins(rows: u32, outputs: u32) -> bool {
 }
 
 /// Into how many parts a product cuts K.
-pub(crate) fn parts(run: &Run<'_>, tiles: usize, subs: usize, rows: u32) -> u32 {
-    plan(Product::new(run, tiles, subs, rows)).splits
+pub(crate) fn parts(run: &Run<'_>, tiles: usize, subs: usize, rows: u32, has_tail: bool) -> u32 {
+    plan(Product::new(run, tiles, subs, rows, has_tail)).splits
 }
 
 impl Gemm {
-    /// Queues the product with a stretch.
+    /// Queues the product with a stretch. With a tail, of which `tail` has the buffers of tiles and of factors, the launch in front made these.
+    #[expect(clippy::too_many_arguments, reason = "the facts of one launch")]
     pub(crate) fn multiply(
         &self,
         run: &Run<'_>,
@@ -244,8 +250,9 @@ impl Gemm {
         rows: u32,
         out: Outputs,
         sums: Sums<'_>,
+        tail: Option<[usize; 2]>,
     ) -> Result<(), DriverError> {
-        self.queue(run, kernels, tiles, rows, out, sums, Order::Overlapping)
+        self.queue(run, kernels, (tiles, tail), rows, out, sums, Order::Overlapping)
     }
 
     /// Queues the product with tiles that launches in front make: the kernels ask for weights before those have ended, so this one begins behind
@@ -258,7 +265,7 @@ impl Gemm {
         rows: u32,
         out: Outputs,
     ) -> Result<(), DriverError> {
-        self.queue(run, kernels, tiles, rows, out, Sums::Added, Order::Behind)
+        self.queue(run, kernels, (tiles, None), rows, out, Sums::Added, Order::Behind)
     }
 
     #[expect(clippy::too_many_arguments, reason = "the facts of one launch")]
@@ -266,19 +273,24 @@ impl Gemm {
         &self,
         run: &Run<'_>,
         kernels: &[Kernel; SIZES],
-        tiles: &Tiles,
+        (tiles, tail): (&Tiles, Option<[usize; 2]>),
         rows: u32,
         out: Outputs,
         sums: Sums<'_>,
         order: Order,
     ) -> Result<(), DriverError> {
-        let plan = plan(Product::new(run, tiles.count, tiles.subs, rows));
+        let plan = plan(Product::new(run, tiles.count, tiles.subs, rows, tail.is_some()));
         let (variant, splits) = (&VARIANTS[plan.number], plan.splits);
         // Elements that are f16 already are multiplied as they are.
         let raise = tiles.raise();
-        let Panels { data, row_scale, .. } = self.panels;
+        let Panels { data, row_scale, subs: panel_subs } = self.panels;
+        let [tail, tail_factors] = tail.map_or([0; 2], |buffers| buffers.map(|buffer| run.buffer(buffer)));
+        let (tail, tail_factors) = (Ptr::new(tail), Ptr::new(tail_factors));
         let [panels, row_scale, partial] = [data, row_scale, self.partial].map(|buffer| run.buffer(buffer));
         let params = GemmParams {
+            tail,
+            tail_factors,
+            panel_subs: panel_subs as u32,
             weights: tiles.data,
             panels: Ptr::new(panels),
             row_scale: Ptr::new(row_scale),
@@ -322,7 +334,7 @@ impl Variant {
 
     /// The plan that cuts K into `splits` parts; `None` where they would be too short, or their sums too many.
     fn in_parts(&self, number: usize, product: Product, splits: u32) -> Option<Plan> {
-        let Product { rows, tiles, subs, multiprocessors } = product;
+        let Product { rows, tiles, subs, multiprocessors, .. } = product;
         let sums = u64::from(rows) * u64::from(tiles * TILE_OUTPUTS) * u64::from(splits);
         // K-quants are cut between super-blocks, of four subs.
         if splits > 1 && (sums > MOST_PARTIAL as u64 || subs < 4 * splits) {
@@ -347,12 +359,14 @@ struct Product {
     tiles: u32,
     subs: u32,
     multiprocessors: u32,
+    /// Whether more inputs come behind the weight's.
+    has_tail: bool,
 }
 
 impl Product {
-    fn new(run: &Run<'_>, tiles: usize, subs: usize, rows: u32) -> Self {
+    fn new(run: &Run<'_>, tiles: usize, subs: usize, rows: u32, has_tail: bool) -> Self {
         let multiprocessors = run.gpu.context.device().multiprocessors as u32;
-        Self { rows, tiles: tiles as u32, subs: subs as u32, multiprocessors }
+        Self { rows, tiles: tiles as u32, subs: subs as u32, multiprocessors, has_tail }
     }
 }
 
@@ -372,7 +386,8 @@ struct Plan {
 fn plan(product: Product) -> Plan {
     let mut best = Plan { number: 0, splits: 1, clusters: 1, time_us: f64::INFINITY };
     for (number, variant) in VARIANTS.iter().enumerate() {
-        if variant.rows == SMALLEST_ROWS && product.rows > SMALLEST_ROWS {
+        let is_too_small = variant.rows == SMALLEST_ROWS && product.rows > SMALLEST_ROWS;
+        if is_too_small || (product.has_tail && variant.rows < FEWEST_TAIL_ROWS) {
             continue;
         }
         let shared = |splits| variant.in_parts(number, product, splits);
@@ -388,7 +403,8 @@ mod tests {
 
     #[test]
     fn large_products_take_large_blocks_and_small_ones_share_k() {
-        let planned = |rows, tiles, subs| plan(Product { rows, tiles, subs, multiprocessors: 132 });
+        let planned =
+            |rows, tiles, subs| plan(Product { rows, tiles, subs, multiprocessors: 132, has_tail: false });
         // Gate and up of an 8B model, 4,096 rows; o of a 1B model, 32 rows.
         let large = planned(4096, 1792, 64);
         assert_eq!((large.number, large.splits), (3, 1));
@@ -402,7 +418,7 @@ mod tests {
         assert_eq!((splits(16), splits(64)), ([4, 4, 6, 3], [4, 4, 6, 3]));
         // On four multiprocessors, as they are emulated, decoders of the tests of few rows cut K: down, o, and queries to values.
         for (tiles, subs) in [(16, 32), (16, 16), (8, 16)] {
-            let few = plan(Product { rows: 5, tiles, subs, multiprocessors: 4 });
+            let few = plan(Product { rows: 5, tiles, subs, multiprocessors: 4, has_tail: false });
             assert!(few.splits > 1, "{few:?}");
         }
         // Sums have their room.

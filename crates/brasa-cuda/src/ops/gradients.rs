@@ -9,7 +9,7 @@ use crate::ops::flat::{self, EachElement};
 use crate::ops::{AttentionGradientRows, Launch, row_threads};
 use crate::params::{
     AttentionGradientParams, AttentionTangentParams, ExpertGradientParams, ExpertTransposedParams,
-    FoldParams, NormGradientParams, PickParams, PlaceParams, Ptr, SpreadMeanParams, StoredWeight,
+    FoldParams, NormGradientParams, PickParams, PlaceParams, Ptr, Rows, SpreadMeanParams, StoredWeight,
     UnaryGradientParams,
 };
 use crate::run::{Run, Slot, THREADS};
@@ -27,7 +27,7 @@ pub(crate) struct UnaryGradientOp {
     pub out: Slot,
 }
 
-/// A change `t` passed through a norm of `x`, of either kind.
+/// A change `t` passed through a norm of `x`, of either kind, and through the norm's weight where it has one; added to `residual`.
 #[derive(Debug)]
 pub(crate) struct NormGradientOp {
     pub kernel: Kernel,
@@ -35,6 +35,8 @@ pub(crate) struct NormGradientOp {
     pub is_layer: bool,
     pub x: Slot,
     pub t: Slot,
+    pub weight: Option<Slot>,
+    pub residual: Option<Slot>,
     pub out: Slot,
 }
 
@@ -159,7 +161,9 @@ impl Launch for NormGradientOp {
     fn launch(&self, run: &Run<'_>) -> Result<(), DriverError> {
         let ((x, rows), (t, _)) = (run.tensor(&self.x).rows(), run.tensor(&self.t).rows());
         let (y, eps, is_layer) = (run.tensor(&self.out).floats(), self.eps, u32::from(self.is_layer));
-        let params = NormGradientParams { x, t, y, eps, is_layer };
+        let w = self.weight.as_ref().map_or(Ptr::NONE, |weight| run.tensor(weight).floats());
+        let residual = self.residual.as_ref().map_or(Rows::NONE, |residual| run.tensor(residual).rows().0);
+        let params = NormGradientParams { x, t, residual, w, y, eps, is_layer };
         run.launch(&self.kernel, rows, 1, row_threads(x.width), 0, &params)
     }
 }

@@ -100,7 +100,7 @@ impl PartsInFront {
     /// Has the kernel read sums of parts, where the product in front left them.
     fn put(&self, run: &Run<'_>, rows: u32, params: &mut HeadsParams) {
         let LeftParts { tiles, subs, partial, bias } = &self.left;
-        let parts = if rows < FEWEST_ROWS { 1 } else { parts(run, *tiles, *subs, rows) };
+        let parts = if rows < FEWEST_ROWS { 1 } else { parts(run, *tiles, *subs, rows, false) };
         if parts == 1 {
             return;
         }

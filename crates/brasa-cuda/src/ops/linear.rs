@@ -6,6 +6,7 @@ use crate::driver::{DriverError, Kernel};
 use crate::ops::elementwise::unary;
 use crate::ops::gemm::{Ahead, FEWEST_ROWS, Gemm, Panels, SIZES as GEMM_SIZES, Sums, joins, parts};
 use crate::ops::matmul::{FEWEST_MATRIX_ROWS, Floats};
+use crate::ops::tails::{LowRank, Tail};
 use crate::ops::{HeadNorm, Launch, row_threads};
 use crate::params::{self, LinearParams, Norm, NormParams, Outputs, Ptr, Rows, StoredWeight, TilesParams};
 use crate::run::{Run, Slot, THREADS};
@@ -23,6 +24,8 @@ pub(crate) struct LinearOp {
     pub tiles: Vec<TilesLaunch>,
     /// The kernels that multiply many rows on tensor cores; `None` where products are exact, or not all of the weight is in tiles.
     pub gemm: Option<Gemm>,
+    /// The low-rank product beside it.
+    pub tail: Option<Tail>,
     /// For each format of rows that are read as they are stored: kernels for one row and for many.
     pub rows: Vec<(Kernel, Kernel)>,
     pub x: Slot,
@@ -114,7 +117,10 @@ impl LinearOp {
         } else if let Some(in_front) = &self.in_front {
             x = in_front.launch(run, x, rows)?;
         }
-        for launch in &self.tiles {
+        if let (Some(_), Some(tail)) = (gemm, &self.tail) {
+            tail.prepare(run, &self.tiles)?;
+        }
+        for (number, launch) in self.tiles.iter().enumerate() {
             let mut out = self.outputs(run, launch);
             if let (Some(_), Some(Panels { data, row_scale, subs })) = (gemm, self.gated_to) {
                 (out.panels, out.row_scale) = (Ptr::new(run.buffer(data)), Ptr::new(run.buffer(row_scale)));
@@ -122,7 +128,8 @@ impl LinearOp {
             }
             match (gemm, &launch.many) {
                 (Some(gemm), Some(kernels)) => {
-                    gemm.multiply(run, kernels, &launch.tiles, rows, out, self.sums(rows))?;
+                    let tail = self.tail.as_ref().map(|tail| tail.of_stretches[number]);
+                    gemm.multiply(run, kernels, &launch.tiles, rows, out, self.sums(rows), tail)?;
                 }
                 _ => self.multiply_tiles(run, launch, x, rows, out)?,
             }
@@ -133,6 +140,10 @@ impl LinearOp {
         for kernels in &self.rows {
             let (kernel, groups) = narrow_or_wide(kernels, rows);
             run.launch(kernel, blocks, groups, OUTPUTS_PER_BLOCK * 32, 0, &params)?;
+        }
+        if let (None, Some(Tail { beside: LowRank { floats, x, .. }, .. })) = (gemm, &self.tail) {
+            let (x, y) = (run.tensor(x).rows().0, run.tensor(&self.out));
+            floats.multiply(run, x, rows, y.rows().0, y.floats())?;
         }
         match (gemm, &self.ahead) {
             (Some(_), Some(ahead)) if !self.has_joined(run, rows) => {
@@ -154,7 +165,9 @@ impl LinearOp {
     /// True where the launch that added sums has rounded the result.
     fn has_joined(&self, run: &Run<'_>, rows: u32) -> bool {
         let Sums::Joined(..) = self.sums(rows) else { return false };
-        matches!(&self.tiles[..], [launch] if parts(run, launch.tiles.count, launch.tiles.subs, rows) > 1)
+        let has_tail = self.tail.is_some();
+        let parts = |launch: &TilesLaunch| parts(run, launch.tiles.count, launch.tiles.subs, rows, has_tail);
+        matches!(&self.tiles[..], [launch] if parts(launch) > 1)
     }
 
     /// Where the products with a stretch go.

@@ -7,17 +7,23 @@ use crate::run::{Run, Slot, THREADS};
 
 /// Rows and columns of a tile of each kernel.
 pub(crate) const MATMUL_TILES: [(u32, u32); 3] = [(64, 64), (64, 16), (16, 64)];
+/// Blocks that K is cut into parts for, for each multiprocessor: products on tensor cores are bound by memory, of which more blocks ask for more.
+const BLOCKS: u32 = 2;
+const TENSOR_BLOCKS: u32 = 4;
 /// Most parts of K, and the fewest columns of one.
 pub(crate) const MOST_PARTS: usize = 16;
 const FEWEST_COLUMNS: u32 = 256;
+const PART_MULTIPLE: u32 = 32;
 /// Fewest rows that are multiplied with a weight of f32 as matrices are.
 pub(super) const FEWEST_MATRIX_ROWS: u32 = 16;
 
 /// How matrices are multiplied.
 #[derive(Debug)]
 pub(crate) struct Matmul {
-    /// `matmul_<M>_<N>` for each of [`MATMUL_TILES`].
+    /// `matmul_<M>_<N>` or `matmul_tensor_<M>_<N>` for each of [`MATMUL_TILES`].
     pub kernels: [Kernel; 3],
+    /// True for products on tensor cores.
+    pub on_tensor_cores: bool,
     /// `matmul_sums`, and the buffer of the sums of parts of K with its length in floats; `None` where sums are made in one piece.
     pub parts: Option<(Kernel, usize, usize)>,
 }
@@ -53,13 +59,16 @@ impl Matmul {
         let elements = u64::from(m) * u64::from(n);
         let parts = match &self.parts {
             Some((_, _, floats)) if elements > 0 => {
-                let wanted = 2 * multiprocessors / (tiles[0] * tiles[1]);
+                let each = if self.on_tensor_cores { TENSOR_BLOCKS } else { BLOCKS };
+                let wanted = each * multiprocessors / (tiles[0] * tiles[1]);
                 let most = (*floats as u64 / elements).min(MOST_PARTS as u64) as u32;
                 wanted.min(most).min(k / FEWEST_COLUMNS).max(1)
             }
             _ => 1,
         };
-        let part = k.div_ceil(parts).max(1);
+        // Parts begin where pieces of K do that are loaded together.
+        let part = k.div_ceil(parts).next_multiple_of(PART_MULTIPLE).max(PART_MULTIPLE);
+        let parts = k.div_ceil(part).max(1);
         let partial = self.parts.as_ref().map_or(Ptr::NONE, |&(_, buffer, _)| Ptr::new(run.buffer(buffer)));
         let params = MatmulTilesParams { product, partial, part, parts };
         if tiles.contains(&0) {
@@ -103,12 +112,13 @@ impl Floats {
         )
     }
 
-    /// Queues the products of rows with the weight's other side.
+    /// Queues `base` plus the products of rows with the weight's other side.
     pub(super) fn multiply_transposed(
         &self,
         run: &Run<'_>,
         y: Rows,
         rows: u32,
+        base: Rows,
         x: Ptr<f32>,
     ) -> Result<(), DriverError> {
         let (k, n) = self.size;
@@ -118,7 +128,7 @@ impl Floats {
                 a: y.data,
                 b: self.data,
                 c: x,
-                base: Ptr::NONE,
+                base: base.data,
                 m: rows,
                 n,
                 k,
@@ -126,7 +136,7 @@ impl Floats {
                 a_column: 1,
                 b_row: n,
                 b_column: 1,
-                base_row: 0,
+                base_row: base.stride,
             },
         )
     }

@@ -7,6 +7,7 @@ mod cross_entropy;
 mod elementwise;
 mod experts;
 mod flat;
+mod gates;
 mod gemm;
 mod gradients;
 mod heads;
@@ -16,6 +17,7 @@ mod matmul;
 mod mixture;
 mod reduce;
 mod sequence;
+mod tails;
 mod transposed;
 
 use std::fmt::Debug;
@@ -26,10 +28,13 @@ pub(crate) use attention::{
     WIDEST_PAGED, flash_kernel, parts_kernel, step_tiles_bytes,
 };
 pub(crate) use attention_rows::{AttentionGradientRows, AttentionRows, Named, Room, rows_kernels};
-pub(crate) use cross_entropy::{LinearCrossEntropyGradientOp, LinearCrossEntropyOp, MOST_ROWS, Scores};
+pub(crate) use cross_entropy::{
+    LinearCrossEntropyGradientOp, LinearCrossEntropyOp, MOST_ROWS, RowGradients, Scores,
+};
 pub(crate) use elementwise::{BinaryOp, CastOp, ChooseOp, UnaryOp, cast_target};
 pub(crate) use experts::{ExpertLinearOp, RouterTopKOp};
 pub(crate) use flat::EachElement;
+pub(crate) use gates::{GatedGradientOp, GatedOp};
 pub(crate) use gemm::{
     Ahead, FEWEST_ROWS, GatesBehind, Gemm, PANEL_ROWS, Panels, Rounding, SIZES as GEMM_SIZES, WIDEST_JOINED,
     kernels as gemm_kernels, partial_floats,
@@ -48,7 +53,8 @@ pub(crate) use mixture::{
 };
 pub(crate) use reduce::{ArgmaxOp, CrossEntropyOp, NormOp, ReduceOp, SoftmaxOp};
 pub(crate) use sequence::{IndexAddOp, MeanPoolOp, UnfoldOp};
-pub(crate) use transposed::{LinearTransposedOp, Transposed, TransposedTiles};
+pub(crate) use tails::{LowRank, MOST_TAIL, Tail};
+pub(crate) use transposed::{LinearTransposedOp, Transposed, TransposedTail, TransposedTiles};
 
 use crate::driver::DriverError;
 use crate::run::Run;

@@ -3,8 +3,10 @@
 
 use crate::driver::{DriverError, Kernel};
 use crate::ops::gemm::{FEWEST_ROWS, Gemm, SIZES};
-use crate::ops::{Floats, HeadNorm, Launch};
-use crate::params::{self, LinearTransposedParams, Outputs, Ptr, Rows, StoredWeight, TransposeParams};
+use crate::ops::{Floats, HeadNorm, Launch, LowRank};
+use crate::params::{
+    self, LinearTransposedParams, Outputs, Ptr, Rows, StoredWeight, TailTilesParams, TransposeParams,
+};
 use crate::run::{Run, Slot, THREADS};
 use crate::weights::{Stretch, Tiles};
 
@@ -20,6 +22,8 @@ pub(crate) struct LinearTransposedOp {
     pub y: Slot,
     /// The weight's number.
     pub number: usize,
+    /// The low-rank product that is added: the tail of [`TransposedTiles`], or a product of its own for a single row.
+    pub beside: Option<LowRank>,
     pub out: Slot,
 }
 
@@ -47,10 +51,22 @@ pub(crate) struct TransposedTiles {
     pub tiles: Tiles,
     /// The power of two by which elements are multiplied.
     pub raise: f32,
+    /// What becomes the last sub of each tile.
+    pub tail: Option<TransposedTail>,
     /// The buffer of the tiles.
     pub data: usize,
     pub gemm: Gemm,
     pub kernels: [Kernel; SIZES],
+}
+
+/// The other side of a low-rank weight, as the tail of tiles.
+#[derive(Debug)]
+pub(crate) struct TransposedTail {
+    /// `tail_tiles`.
+    pub kernel: Kernel,
+    pub matrix: Ptr<f32>,
+    /// Its rows, which are columns of its other side.
+    pub columns: u32,
 }
 
 impl Transposed {
@@ -72,7 +88,7 @@ impl Transposed {
         x: Ptr<f32>,
     ) -> Result<(), DriverError> {
         if let Some(floats) = self.floats.as_ref().filter(|_| y.per == 1) {
-            return floats.multiply_transposed(run, y, rows, x);
+            return floats.multiply_transposed(run, y, rows, Rows::NONE, x);
         }
         match &self.many {
             Some(many) if all_rows >= FEWEST_ROWS => many.multiply(run, y, rows, self.w, x),
@@ -109,7 +125,24 @@ impl TransposedTiles {
             let blocks = (tiles.count * tiles.subs).div_ceil(SUBS_PER_BLOCK);
             run.launch(kernel, blocks as u32, 1, THREADS, 0, &params)?;
         }
-        Ok(())
+        let Some(TransposedTail { kernel, matrix, columns }) = &self.tail else { return Ok(()) };
+        let (count, subs) = (self.tiles.count, self.tiles.subs);
+        let params = TailTilesParams {
+            matrix: *matrix,
+            to: Ptr::new(to + ((subs - 1) * SUB_BYTES) as u64),
+            factors: Ptr::NONE,
+            to_stride: (subs * SUB_BYTES) as u64,
+            row: 1,
+            column: inputs,
+            columns: *columns,
+            tiles: count as u32,
+            rows: inputs,
+            lower: 0,
+            upper: 0,
+            is_paired: 0,
+            raise: self.raise,
+        };
+        run.launch(kernel, count.div_ceil(SUBS_PER_BLOCK) as u32, 1, THREADS, 0, &params)
     }
 
     fn multiply(
@@ -146,7 +179,14 @@ impl Launch for LinearTransposedOp {
     fn launch(&self, run: &Run<'_>) -> Result<(), DriverError> {
         let ((y, rows), x) = (run.tensor(&self.y).rows(), run.tensor(&self.out).floats());
         self.transposed.prepare(run, rows)?;
-        self.transposed.multiply(run, y, rows, rows, x)
+        self.transposed.multiply(run, y, rows, rows, x)?;
+        match &self.beside {
+            Some(LowRank { floats, x: u, .. }) if rows < FEWEST_ROWS => {
+                let (u, base) = (run.tensor(u).rows().0, run.tensor(&self.out).rows().0);
+                floats.multiply_transposed(run, u, rows, base, x)
+            }
+            _ => Ok(()),
+        }
     }
 
     fn cost(&self, run: &Run<'_>) -> (u64, u64) {

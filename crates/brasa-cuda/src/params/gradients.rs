@@ -18,7 +18,58 @@ params! {
         a: f32,
         b: f32,
     }
-    struct NormGradientParams { x: Rows, t: Rows, y: Ptr<f32>, eps: f32, is_layer: u32, }
+    /// `t` is multiplied by the weights `w` where they are there, and the result is added to `residual` where it is.
+    struct NormGradientParams {
+        x: Rows,
+        t: Rows,
+        residual: Rows,
+        w: Ptr<f32>,
+        y: Ptr<f32>,
+        eps: f32,
+        is_layer: u32,
+    }
+    /// Rows of `width` elements, `*_stride` apart. The gradient of a gated product has `d`, its change, and a second result, of `up`.
+    struct GatedParams {
+        gate: Ptr<f32>,
+        up: Ptr<f32>,
+        d: Ptr<f32>,
+        y: Ptr<f32>,
+        up_y: Ptr<f32>,
+        gate_stride: u32,
+        up_stride: u32,
+        d_stride: u32,
+        y_stride: u32,
+        width: u32,
+        rows: u32,
+        function: u32,
+    }
+    /// A matrix of up to 64 columns that becomes the tail of a weight in tiles: element `n, j` is `n · row + j · column` elements behind the first. Halves of
+    /// each tile go `to_stride` bytes apart; outputs are those of the weight's tiles, as in [`TransposeParams`]. With `factors`, each tile has a power of
+    /// two of its own, and its ratio to `raise` is written; without, elements are multiplied by `raise`.
+    struct TailTilesParams {
+        matrix: Ptr<f32>,
+        to: Ptr<u8>,
+        factors: Ptr<f32>,
+        to_stride: u64,
+        row: u32,
+        column: u32,
+        columns: u32,
+        tiles: u32,
+        rows: u32,
+        lower: u32,
+        upper: u32,
+        is_paired: u32,
+        raise: f32,
+    }
+    /// Gradients of keys and of values by `kv_heads` times `sharing` query heads, to be added for each KV head.
+    struct RowsSumsParams {
+        from: [Ptr<f32>; 2],
+        to: [Ptr<f32>; 2],
+        rows: u32,
+        kv_heads: u32,
+        sharing: u32,
+        head_dim: u32,
+    }
     /// Dense rows of chosen experts, of `outputs` elements, and the weight's `experts_count` matrices of as many rows.
     struct ExpertTransposedParams {
         y: Ptr<f32>,
@@ -128,6 +179,19 @@ params! {
         d: Ptr<f32>,
         fault: Ptr<Fault>,
         width: u32,
+        softcap: f32,
+    }
+    /// Scores of `width` a row, of which the loss `y` is computed and the row's own gradient: in panels of `subs` pieces, or, without panels, in the
+    /// scores' place; softcap is 0 for none.
+    struct ScoresLossParams {
+        scores: Ptr<f32>,
+        targets: Ptr<u32>,
+        y: Ptr<f32>,
+        panels: Ptr<u8>,
+        row_scale: Ptr<f32>,
+        fault: Ptr<Fault>,
+        width: u32,
+        subs: u32,
         softcap: f32,
     }
     /// Elements of rows, `each` of a row, by number.

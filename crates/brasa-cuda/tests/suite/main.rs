@@ -9,6 +9,7 @@ mod draw;
 mod embeddings;
 mod few_rows;
 mod formats;
+mod gradient_operations;
 mod gradients;
 mod graphs;
 mod interpreter;

@@ -1,5 +1,7 @@
 //! Training of an adapter, beside the reference.
 
+use std::ops::ControlFlow;
+
 use brasa_formats::StorageFormat;
 use brasa_graph::device::{Backend, Precision, ProgramLimits};
 use brasa_graph::reference::ReferenceBackend;
@@ -43,13 +45,13 @@ fn adapter(graph: &Graph) -> Lora {
     Lora::new(&layers, &options).unwrap()
 }
 
-/// The losses of updates on a device, and the adapter behind them.
+/// The losses of updates on a device, and the adapter behind them. In front of update `stop` another trainer goes on.
 fn learned(
     backend: &dyn Backend,
     graph: &Graph,
     vocab: usize,
     precision: Precision,
-    updates: usize,
+    (updates, stop): (usize, Option<usize>),
 ) -> (Vec<f64>, Vec<Vec<f32>>) {
     let options = TrainOptions {
         objective: Objective::default(),
@@ -68,13 +70,34 @@ fn learned(
     };
     let limits = ProgramLimits { max_rows: 64, max_outs: 64, max_segments: 8 };
     let resources = Resources { backend, model: graph, precision, limits };
-    let mut trainer =
-        Trainer::new(&resources, adapter(graph), options, &mut |_| std::ops::ControlFlow::Continue(()))
-            .unwrap();
+    let start = || Trainer::new(&resources, adapter(graph), options, &mut |_| ControlFlow::Continue(()));
+    let mut trainer = start().unwrap();
     let mut batches = Batches::new(documents(vocab), 64, 8, Some(1));
-    let losses = (0..updates).map(|_| trainer.update(&mut batches).unwrap().loss).collect();
+    let mut losses = Vec::new();
+    for number in 0..updates {
+        if stop == Some(number) {
+            trainer.fetch().unwrap();
+            let (arrays, optimizer) = (trainer.arrays(), trainer.optimizer());
+            let (done, states) = (optimizer.updates(), optimizer.states().to_vec());
+            trainer = start().unwrap();
+            trainer.restore(&arrays, done, states).unwrap();
+        }
+        losses.push(trainer.update(&mut batches).unwrap().loss);
+    }
     trainer.fetch().unwrap();
     (losses, trainer.lora().arrays())
+}
+
+/// Values and moments go to the host and, in another trainer, to the device again.
+#[test]
+fn a_run_that_goes_on_has_the_bits_of_a_whole_one() {
+    let Some(device) = device() else { return };
+    let spec = Decoder { windows: vec![None], ..Decoder::small(StorageFormat::Q4_K) };
+    let graph = spec.graph(5);
+    let of = |stop| learned(device, &graph, spec.vocab, Precision::Fast, (3, stop));
+    let (whole, resumed) = (of(None), of(Some(2)));
+    assert_eq!(whole.0, resumed.0, "losses");
+    assert_eq!(whole.1, resumed.1, "values");
 }
 
 #[test]
@@ -85,7 +108,9 @@ fn twenty_updates_on_a_gpu_are_those_of_the_reference() {
     for &format in formats {
         let spec = Decoder { windows: vec![None; layers], ..Decoder::small(format) };
         let graph = spec.graph(5);
-        let of = |backend: &dyn Backend, precision| learned(backend, &graph, spec.vocab, precision, updates);
+        let of = |backend: &dyn Backend, precision| {
+            learned(backend, &graph, spec.vocab, precision, (updates, None))
+        };
         let expected = of(&ReferenceBackend, Precision::Reference);
         assert!(expected.0[updates - 1] < expected.0[0], "{format}: nothing is learned");
         for (precision, bound) in [(Precision::Reference, 1e-4), (Precision::Fast, 1e-3)] {

@@ -26,6 +26,8 @@ pub struct Decoder {
     pub kv_heads: usize,
     /// Width of a head.
     pub head_dim: usize,
+    /// Whether each query and key head is normed.
+    pub head_norms: bool,
     /// Width of a row within a feed-forward block.
     pub feed_forward: usize,
     /// The attention window of each layer.
@@ -50,6 +52,7 @@ impl Decoder {
             heads: 8,
             kv_heads: 2,
             head_dim: 32,
+            head_norms: true,
             feed_forward: 512,
             windows: vec![None, Some(300)],
             experts: None,
@@ -68,6 +71,7 @@ impl Decoder {
             heads: 16,
             kv_heads: 8,
             head_dim: 128,
+            head_norms: true,
             feed_forward: 3072,
             windows: vec![None; 28],
             experts: None,
@@ -156,8 +160,11 @@ impl Building<'_> {
             self.b.reshape(part, &[heads, head_dim])
         };
         let (q, k, v) = (part(0, heads), part(q_width, kv_heads), part(q_width + kv_width, kv_heads));
-        let q = self.norm(q, &format!("layers.{layer}.q_norm"), head_dim);
-        let k = self.norm(k, &format!("layers.{layer}.k_norm"), head_dim);
+        let mut normed = |heads, name: &str| {
+            let name = format!("layers.{layer}.{name}");
+            if self.spec.head_norms { self.norm(heads, &name, head_dim) } else { heads }
+        };
+        let (q, k) = (normed(q, "q_norm"), normed(k, "k_norm"));
         let rope = Rope { layout: RopeLayout::SplitHalf, rotary_dim: head_dim, magnitude: 1.0 };
         let q = self.b.rope(q, positions, frequencies, rope);
         let k = self.b.rope(k, positions, frequencies, rope);

@@ -144,7 +144,8 @@ pub fn outputs_on(
     let weights = device.upload(graph, precision, &mut |_| ControlFlow::Continue(())).expect("an upload");
     let spec = KvPoolSpec { groups: graph.cache_groups(), dtype: KvType::F32 };
     let mut pool = device.kv_pool(spec).expect("a pool");
-    let limits = ProgramLimits { max_rows: 512, max_outs: 512, max_segments: 4 };
+    let most = step.rows().max(512);
+    let limits = ProgramLimits { max_rows: most, max_outs: most, max_segments: 4 };
     let mut program = device.compile(Arc::clone(graph), weights, limits).expect("a program");
     program.run(step, &mut *pool).expect("a step");
     let outputs = program.run(step, &mut *pool).expect("a step");

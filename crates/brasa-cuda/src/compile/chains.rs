@@ -1,0 +1,237 @@
+//! Chains of operations on each element that one kernel computes: gated activations, their gradients, and gradients of norms between the norm's
+//! weight and the residual stream.
+//!
+//! A chain is computed where its last node stands; the nodes in front of that one are *folded*, and their results never exist.
+
+use std::collections::HashSet;
+
+use brasa_graph::device::DeviceError;
+use brasa_graph::op::{Binary, NormKind, Unary};
+use brasa_graph::{Item, NodeId, Op, Schedule, ValueId};
+
+use super::Lowering;
+use crate::ops::{GatedGradientOp, GatedOp, NormGradientOp};
+
+/// What the last node of a chain makes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Chain {
+    /// `function(gate) · up`.
+    Gated { function: Unary, gate: ValueId, up: ValueId },
+    /// The gradients of `gate` and `up` where the gated product changes by `d`, side by side.
+    GatedGradient { function: Unary, gate: ValueId, up: ValueId, d: ValueId, gate_first: bool },
+    /// `y · w + u · a`, products with the other sides of a weight and of a low-rank one.
+    TransposedBeside { of: [ValueId; 2], low: [ValueId; 2] },
+    /// The gradient of a norm of `x` whose result changes by `t` times the weight, added to the residual.
+    NormGradient { of: NormGradientOf, weight: Option<ValueId>, residual: Option<ValueId> },
+}
+
+/// The operands of the gradient of a norm.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NormGradientOf {
+    kind: NormKind,
+    eps: f32,
+    x: ValueId,
+    t: ValueId,
+}
+
+impl Lowering<'_> {
+    /// Notes the chains among the nodes that no fused operation has taken.
+    pub(super) fn find_chains(&mut self, schedule: &Schedule) {
+        let alone: HashSet<NodeId> = schedule
+            .items()
+            .iter()
+            .filter_map(|item| match item {
+                Item::Single(node) if !self.folded.contains(node) => Some(*node),
+                _ => None,
+            })
+            .collect();
+        for id in (0..self.graph.nodes().len() as u32).map(NodeId).filter(|id| alone.contains(id)) {
+            self.find_gated_gradient(id, &alone);
+            self.find_norm_gradient(id, &alone);
+            self.find_transposed_beside(id, &alone);
+        }
+        for id in (0..self.graph.nodes().len() as u32).map(NodeId).filter(|id| alone.contains(id)) {
+            self.find_gated(id, &alone);
+        }
+    }
+
+    /// The node that makes `value`, if it is alone, and all that reads it is one node.
+    fn link(&self, value: ValueId, alone: &HashSet<NodeId>) -> Option<NodeId> {
+        let maker = self.graph.producer(value)?;
+        let is_link = alone.contains(&maker)
+            && !self.folded.contains(&maker)
+            && !self.is_output(value)
+            && self.readers(value).len() == 1;
+        is_link.then_some(maker)
+    }
+
+    /// Both operands of a multiplication.
+    fn factors(&self, id: NodeId) -> Option<[ValueId; 2]> {
+        let node = self.graph.node(id);
+        match (&node.op, &node.inputs[..]) {
+            (Op::Binary(Binary::Mul), &[a, b]) => Some([a, b]),
+            _ => None,
+        }
+    }
+
+    fn find_gated_gradient(&mut self, id: NodeId, alone: &HashSet<NodeId>) {
+        let node = self.graph.node(id);
+        let (Op::Concat(op), &[first, second]) = (&node.op, &node.inputs[..]) else { return };
+        if op.axis != 1 || self.shape(first).rank() != 2 || self.shape(first) != self.shape(second) {
+            return;
+        }
+        for (of_gate, of_up, gate_first) in [(first, second, true), (second, first, false)] {
+            if let Some((chain, links)) = self.gated_gradient([of_gate, of_up], gate_first, alone) {
+                self.folded.extend(links);
+                self.chains.insert(id, chain);
+                return;
+            }
+        }
+    }
+
+    fn gated_gradient(
+        &self,
+        [of_gate, of_up]: [ValueId; 2],
+        gate_first: bool,
+        alone: &HashSet<NodeId>,
+    ) -> Option<(Chain, [NodeId; 3])> {
+        let (slope, of_up) = (self.link(of_gate, alone)?, self.link(of_up, alone)?);
+        let node = self.graph.node(slope);
+        let (Op::UnaryGradient(op), &[gate, change]) = (&node.op, &node.inputs[..]) else { return None };
+        let function = op.function;
+        let change = self.link(change, alone)?;
+        let [a, b] = self.factors(change)?;
+        let [c, e] = self.factors(of_up)?;
+        // What changes is a factor of both products.
+        let (d, up, activated) = [(a, b, c, e), (a, b, e, c), (b, a, c, e), (b, a, e, c)]
+            .into_iter()
+            .find_map(|(d, up, same, activated)| (d == same).then_some((d, up, activated)))?;
+        let maker = self.graph.node(self.graph.producer(activated)?);
+        let is_activation =
+            is_gate(function) && maker.op == Op::Unary(function) && maker.inputs[..] == [gate];
+        let shape = self.shape(gate);
+        let alike = [d, up].iter().all(|&value| self.shape(value) == shape);
+        (is_activation && alike && shape.rank() == 2)
+            .then_some((Chain::GatedGradient { function, gate, up, d, gate_first }, [slope, of_up, change]))
+    }
+
+    fn find_gated(&mut self, id: NodeId, alone: &HashSet<NodeId>) {
+        let node = self.graph.node(id);
+        let (&Op::Unary(function), &[gate], &[activated]) = (&node.op, &node.inputs[..], &node.outputs[..])
+        else {
+            return;
+        };
+        if !is_gate(function) || self.shape(gate).rank() != 2 || self.is_output(activated) {
+            return;
+        }
+        let mut readers = self.readers(activated);
+        readers.retain(|(reader, _)| !self.folded.contains(reader));
+        let &[(product, read)] = &readers[..] else { return };
+        if read != activated || !alone.contains(&product) || self.chains.contains_key(&product) {
+            return;
+        }
+        let Some([a, b]) = self.factors(product) else { return };
+        let up = if a == activated { b } else { a };
+        if a != b && self.shape(up) == self.shape(gate) {
+            self.folded.push(id);
+            self.chains.insert(product, Chain::Gated { function, gate, up });
+        }
+    }
+
+    fn find_transposed_beside(&mut self, id: NodeId, alone: &HashSet<NodeId>) {
+        let node = self.graph.node(id);
+        let (Op::Binary(Binary::Add), &[a, b]) = (&node.op, &node.inputs[..]) else { return };
+        let operands = |value: ValueId| {
+            let id = self.link(value, alone)?;
+            match (&self.graph.node(id).op, &self.graph.node(id).inputs[..]) {
+                (Op::LinearTransposed(_), &[y, w]) if self.shape(y).rank() == 2 => Some((id, [y, w])),
+                _ => None,
+            }
+        };
+        let (Some((first, first_of)), Some((second, second_of))) = (operands(a), operands(b)) else { return };
+        for (of, low) in [(first_of, second_of), (second_of, first_of)] {
+            if self.is_low_rank(low[1], 0) && self.turns_around(of[1], self.rows(of[0])) {
+                self.folded.extend([first, second]);
+                self.chains.insert(id, Chain::TransposedBeside { of, low });
+                return;
+            }
+        }
+    }
+
+    fn find_norm_gradient(&mut self, id: NodeId, alone: &HashSet<NodeId>) {
+        let node = self.graph.node(id);
+        let (Op::NormGradient(op), &[x, t], &[y]) = (&node.op, &node.inputs[..], &node.outputs[..]) else {
+            return;
+        };
+        let mut of = NormGradientOf { kind: op.kind, eps: op.eps, x, t };
+        let weighted = self.link(t, alone).and_then(|product| {
+            let [change, weight] = self.factors(product)?;
+            let is_weight = self.weight(weight).is_some()
+                && self.shape(weight).rank() == 1
+                && self.shape(weight).width() == self.shape(t).width()
+                && self.shape(change) == self.shape(t);
+            is_weight.then_some((product, change, weight))
+        });
+        let weight = weighted.map(|(product, change, weight)| {
+            self.folded.push(product);
+            of.t = change;
+            weight
+        });
+        let added = self.link(y, alone).and_then(|_| {
+            let &[(sum, read)] = &self.readers(y)[..] else { return None };
+            let node = self.graph.node(sum);
+            let (Op::Binary(Binary::Add), &[a, b]) = (&node.op, &node.inputs[..]) else { return None };
+            let residual = if a == y { b } else { a };
+            let is_sum = read == y
+                && a != b
+                && alone.contains(&sum)
+                && !self.chains.contains_key(&sum)
+                && self.shape(y).rank() == 2
+                && self.shape(residual) == self.shape(y);
+            is_sum.then_some((sum, residual))
+        });
+        match added {
+            Some((sum, residual)) => {
+                self.folded.push(id);
+                self.chains.insert(sum, Chain::NormGradient { of, weight, residual: Some(residual) });
+            }
+            None => {
+                self.chains.insert(id, Chain::NormGradient { of, weight, residual: None });
+            }
+        }
+    }
+
+    /// Appends the operation of the chain whose last node makes `y`.
+    pub(super) fn lower_chain(&mut self, chain: Chain, y: ValueId) -> Result<(), DeviceError> {
+        match chain {
+            Chain::Gated { function, gate, up } => {
+                let (kernel, gate, up) = (self.kernel("gated")?, self.slot(gate)?, self.slot(up)?);
+                let out = self.make(y);
+                self.push(GatedOp { kernel, function, gate, up, out }, "gated");
+            }
+            Chain::GatedGradient { function, gate, up, d, gate_first } => {
+                let kernel = self.kernel("gated_gradient")?;
+                let (gate, up, d) = (self.slot(gate)?, self.slot(up)?, self.slot(d)?);
+                let out = self.make(y);
+                let op = GatedGradientOp { kernel, function, gate, up, d, out, gate_first };
+                self.push(op, "gated_gradient");
+            }
+            Chain::TransposedBeside { of, low } => self.linear_transposed_beside(of, low, y)?,
+            Chain::NormGradient { of: NormGradientOf { kind, eps, x, t }, weight, residual } => {
+                let is_layer = kind == NormKind::Layer;
+                let (kernel, x, t) = (self.kernel("norm_gradient")?, self.slot(x)?, self.slot(t)?);
+                let weight = weight.map(|weight| self.dense(weight)).transpose()?;
+                let residual = residual.map(|residual| self.slot(residual)).transpose()?;
+                let out = self.make(y);
+                let op = NormGradientOp { kernel, eps, is_layer, x, t, weight, residual, out };
+                self.push(op, "norm_gradient");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// True for the functions that feed-forward blocks gate with.
+fn is_gate(function: Unary) -> bool {
+    matches!(function, Unary::Silu | Unary::GeluTanh | Unary::GeluErf)
+}
