@@ -9,9 +9,9 @@
 #     llama       -   begins to build llama.cpp, on all cores but two and behind everything else; the script ends when this has (about 300 s),
 #                     or after LIMIT seconds (default: 570), and goes on with it in the next call
 #     suite     170   the device's tests, all sweeps; those of models need their files (models/, *.npz and *.safetensors among them)
-#     memcheck  150   compute-sanitizer on the tests that have not had it: the interpreter's single rows, two formats, several pages; few rows
-#     racecheck 185   the same; and `ladder check` with a watchdog that waits for the sanitizer
-#     synccheck 100   the same tests
+#     memcheck  250   compute-sanitizer on every test of the suite (145 s on an H100 with 16 cores)
+#     racecheck 530   the same, of which the longest are cut; and `ladder check` with a watchdog that waits for the sanitizer
+#     synccheck 170   the same tests (125 s)
 #     ladder    180   8B F16 and 1B F16, 1 to 64 sequences, and profiles of the operations; beside the same with launches apart, and beside
 #                     BIN/speed-before and BIN/speed-variant, if they are there
 #     decode    130   one sequence, the speeds of run 15 for comparison: 1B Q4_0 2,609 tokens/s, F16 1,499, Q8_0 2,142, 0.6B Q4_0 2,081; run 14:
@@ -20,11 +20,10 @@
 #     files      60   the files to compare: random weights in real shapes
 #     compare   250   brasa and llama.cpp in turn on these files: one sequence, depth, 1 to 64 sequences, start
 #
-# Where one command may take ten minutes: llama files compare; suite memcheck; ladder decode; racecheck synccheck formats. WORK names the folder for files
+# Where one command may take ten minutes: llama files compare; suite memcheck synccheck; ladder decode formats; racecheck. WORK names the folder for files
 # that stay (default: /tmp/brasa-gpu). Everything is printed; nothing else should run on the GPU.
 set -u
 all=(llama suite memcheck racecheck synccheck ladder decode formats files compare)
-tests='interpreter::single_rows interpreter::projections_in_two_formats interpreter::a_multiprocessor_attends few_rows::'
 work=${WORK:-/tmp/brasa-gpu}
 limit=${LIMIT:-570}
 building=
@@ -61,21 +60,26 @@ at_home() {
     [ -e "$root" ] || { mkdir -p "$(dirname "$root")" && ln -s "$PWD" "$root"; }
 }
 
+# Each test in a process of its own, twelve at a time: at most so many seconds each, and so many in all. One line a test; those with a
+# report come again at the end, and what they said is in the folder for files that stay.
 sanitized() {
-    local tool=$1 seconds=$2 name
-    shift 2
-    for name in $tests; do
-        say "$tool $name"
-        BRASA_CUDA=gpu within "$seconds" compute-sanitizer --tool "$tool" "$@" "$bin/suite" "$name" --test-threads 1 2>&1 | tail -n 25
-    done
+    local tool=$1 each=$2 all=$3
+    export tool each work suite="$bin/suite"
+    "$suite" --list 2> /dev/null | sed -n 's/: test$//p' > "$work/tests"
+    BRASA_CUDA=gpu BRASA_SWEEPS=1 within "$all" xargs -P 12 -I{} bash -c '
+        said="$work/$tool-$(tr -c "a-z0-9_\n" _ <<< {}).txt"
+        timeout "$each" compute-sanitizer --tool "$tool" "$suite" {} --exact --test-threads 1 > "$said" 2>&1
+        echo "{}: status $? $(grep -oE "(ERROR|RACECHECK) SUMMARY: .*|test result: [a-zA-Z]+" "$said" | tr "\n" " ")"' < "$work/tests" > "$work/$tool.txt"
+    echo "$(wc -l < "$work/$tool.txt") of $(wc -l < "$work/tests") tests ended or were cut, $(grep -cE 'SUMMARY: 0 (errors|hazards)' "$work/$tool.txt") without a report; the others:"
+    grep -vE 'SUMMARY: 0 (errors|hazards)' "$work/$tool.txt"
 }
 
 suite() { BRASA_CUDA=gpu BRASA_SWEEPS=1 within 170 "$bin/suite" 2>&1 | grep -vE '^$|^(F16|BF16|Q[0-9])'; }
-memcheck() { sanitized memcheck 30; }
-synccheck() { sanitized synccheck 20; }
+memcheck() { sanitized memcheck 130 250; }
+synccheck() { sanitized synccheck 120 170; }
 
 racecheck() {
-    sanitized racecheck 25 --racecheck-report all
+    sanitized racecheck 220 470
     say "ladder check under racecheck"
     (cd crates/brasa-cuda && nvcc -std=c++17 -O3 -gencode arch=compute_90a,code=sm_90a -cudart static \
         -DBRASA_WATCHDOG_NS=600000000000ull bench/ladder.cu -o "$work/ladder") || return
