@@ -36,7 +36,7 @@ pub(crate) struct Entry {
     pub size_bytes: Option<u64>,
     /// The kind of the model, once it is known.
     kind: Mutex<Option<ModelKind>>,
-    /// What has become of the model's adapters since it was loaded first, for when it is loaded again.
+    /// Changes of the model's adapters since it was first loaded, which are made again when it is loaded again.
     adapters: Mutex<Vec<AdapterChange>>,
     state: Mutex<State>,
 }

@@ -55,7 +55,7 @@ impl AdapterSource {
 /// An adapter that has been read and fits its model.
 pub(crate) struct Fitted {
     pub info: AdapterInfo,
-    /// What it adds to the model's graph, by its own scale.
+    /// The low-rank products that it adds to the model's graph, by its own scale.
     pub low_ranks: Vec<LowRank>,
     /// A number of its content, whatever its name and scale.
     pub content: u64,

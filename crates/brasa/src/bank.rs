@@ -95,7 +95,7 @@ fn held_of(fitted: &[Fitted]) -> Vec<Held> {
     held
 }
 
-/// What a model is loaded with: its adapters, before it has a device.
+/// The adapters that a model is loaded with, before it has a device.
 pub(crate) struct Opened {
     base: brasa_models::Model,
     fitted: Vec<Fitted>,
@@ -399,7 +399,7 @@ impl Model {
     ///
     /// # Errors
     ///
-    /// Those of loading a model with the adapter: [`Error::Format`], [`Error::Adapter`], [`Error::Options`];
+    /// The errors of loading a model with the adapter: [`Error::Format`], [`Error::Adapter`], [`Error::Options`];
     /// [`Error::Options`] for a model that was loaded with adapters but without
     /// [`LoadOptions::adapters_by_request`](crate::LoadOptions::adapters_by_request); [`Error::Device`] for want of memory. The model then has
     /// the adapters that it had.

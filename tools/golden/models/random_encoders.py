@@ -309,8 +309,8 @@ def write_pairs(folder: pathlib.Path) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         if is_jina_xlm_r(config):
             plain(folder, config, pathlib.Path(scratch))
-        known = scratch if is_jina_xlm_r(config) else str(folder)
-        model = CrossEncoder(known, device="cpu", model_kwargs={"dtype": torch.float32})
+        path = scratch if is_jina_xlm_r(config) else str(folder)
+        model = CrossEncoder(path, device="cpu", model_kwargs={"dtype": torch.float32})
     if is_jina_v2(config):
         model[0].model = loaded(folder, config)
     pairs = model.tokenizer([[query, document] for document in documents], truncation="longest_first", max_length=96)
@@ -372,10 +372,15 @@ def of_jina_xlm_r(tensors: dict) -> dict:
     return made
 
 
+def known(config: dict) -> dict:
+    """The configuration of a model that may have Jina's spelling of XLM-R, as transformers knows it."""
+    kept = {key: value for key, value in config.items() if key not in ("auto_map", "num_labels")}
+    return {"model_type": "xlm-roberta", **kept}
+
+
 def plain(folder: pathlib.Path, config: dict, to: pathlib.Path) -> None:
     """Writes the folder of a model in Jina's spelling of XLM-R as transformers knows it."""
-    kept = {key: value for key, value in config.items() if key not in ("auto_map", "num_labels")}
-    (to / "config.json").write_text(json.dumps({**kept, "model_type": "xlm-roberta"}))
+    (to / "config.json").write_text(json.dumps(known(config)))
     save_file(of_jina_xlm_r(load_file(folder / "model.safetensors")), to / "model.safetensors", metadata={"format": "pt"})
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(folder / name, to)
@@ -392,9 +397,7 @@ def write_weights(folder: pathlib.Path, name: str, config: dict) -> None:
         model = jina_bert.made(jina_config(folder, config))
         parameters = model.named().items()
     else:
-        known = {key: value for key, value in config.items() if key not in ("auto_map", "num_labels")}
-        known = AutoConfig.for_model(known.pop("model_type", "xlm-roberta"), **known)
-        model = model_class(config).from_config(known)
+        model = model_class(config).from_config(AutoConfig.for_model(**known(config)))
         parameters = model.named_parameters()
     with torch.no_grad():
         for key, value in parameters:

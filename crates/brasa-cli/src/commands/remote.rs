@@ -202,17 +202,12 @@ fn send(url: &str, body: Option<&str>) -> Result<ureq::Body, Failure> {
     }
     let key = std::env::var(KEY).ok().filter(|key| !key.is_empty());
     let agent = config.build().new_agent();
-    let bearer = key.as_ref().map(|key| format!("Bearer {key}"));
     let unreachable = |error: &dyn std::fmt::Display| Failure::Failed(format!("{url}: {error}"));
-    let sent = match (body, &bearer) {
-        (Some(body), None) => agent.post(url).header("content-type", "application/json").send(body),
-        (Some(body), Some(bearer)) => agent
-            .post(url)
-            .header("content-type", "application/json")
-            .header("authorization", bearer)
-            .send(body),
-        (None, None) => agent.get(url).call(),
-        (None, Some(bearer)) => agent.get(url).header("authorization", bearer).call(),
+    let sent = match body {
+        Some(body) => {
+            authorized(agent.post(url), key.as_deref()).header("content-type", "application/json").send(body)
+        }
+        None => authorized(agent.get(url), key.as_deref()).call(),
     };
     let mut response = sent.map_err(|error| unreachable(&error))?;
     let status = response.status().as_u16();
@@ -230,6 +225,14 @@ fn send(url: &str, body: Option<&str>) -> Result<ureq::Body, Failure> {
         return Err(Failure::Failed(format!("{url}: {status}: {message}{hint}")));
     }
     Ok(response.into_body())
+}
+
+/// The request with the server's key, if there is one.
+fn authorized<B>(request: ureq::RequestBuilder<B>, key: Option<&str>) -> ureq::RequestBuilder<B> {
+    match key {
+        Some(key) => request.header("authorization", format!("Bearer {key}")),
+        None => request,
+    }
 }
 
 /// The message of an error in JSON.

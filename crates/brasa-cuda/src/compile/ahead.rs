@@ -11,8 +11,8 @@ use brasa_graph::{Fused, Item, Node, NodeId, Op, Schedule, ValueId};
 
 use super::Lowering;
 use crate::ops::{
-    Ahead, AttentionAhead, FEWEST_ROWS, GatesBehind, Gemm, HEAD_ELEMENTS, PANEL_ROWS, Panels, PartsInFront,
-    Rounding, TilesLaunch, WIDEST_JOINED, partial_floats,
+    Ahead, AttentionAhead, FEWEST_ROWS, GatesBehind, Gemm, HEAD_ELEMENTS, LowRank, PANEL_ROWS, Panels,
+    PartsInFront, Rounding, TilesLaunch, WIDEST_JOINED, partial_floats,
 };
 use crate::params::Ptr;
 use crate::run::Slot;
@@ -134,7 +134,17 @@ impl Lowering<'_> {
             self.rounded.insert(x, panels);
         }
         let gates = self.gates_behind(x);
-        Ok(Rounding { kernel: self.kernel("gemm_panels")?, panels, gates, tail: None })
+        Ok(Rounding { gates, ..self.own_rounding(panels, None)? })
+    }
+
+    /// The rounding of rows that no product behind finds, and of those of a low-rank product beside them.
+    pub(super) fn own_rounding(
+        &mut self,
+        panels: Panels,
+        beside: Option<&LowRank>,
+    ) -> Result<Rounding, DeviceError> {
+        let tail = beside.map(|beside| beside.x.clone());
+        Ok(Rounding { kernel: self.kernel("gemm_panels")?, panels, gates: None, tail })
     }
 
     /// How the product that makes `y` rounds it for the product behind the norm that reads it. `residual` is added to the product.

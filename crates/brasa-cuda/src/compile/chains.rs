@@ -12,7 +12,7 @@ use brasa_graph::{Item, NodeId, Op, Schedule, ValueId};
 use super::Lowering;
 use crate::ops::{GatedGradientOp, GatedOp, NormGradientOp};
 
-/// What the last node of a chain makes.
+/// The result of a chain's last node.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Chain {
     /// `function(gate) · up`.
@@ -150,7 +150,7 @@ impl Lowering<'_> {
         };
         let (Some((first, first_of)), Some((second, second_of))) = (operands(a), operands(b)) else { return };
         for (of, low) in [(first_of, second_of), (second_of, first_of)] {
-            if self.is_low_rank(low[1], 0) && self.turns_around(of[1], self.rows(of[0])) {
+            if self.is_low_rank(low[1], 0) && self.multiplies_tiles(of[1], self.rows(of[0])) {
                 self.folded.extend([first, second]);
                 self.chains.insert(id, Chain::TransposedBeside { of, low });
                 return;

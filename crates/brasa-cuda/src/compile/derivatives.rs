@@ -137,7 +137,7 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// What computes the gradients of the losses of node `id` beside the losses, of the same scores, where a node behind wants them and the head stays as it
+    /// The node that computes the gradients of the losses of node `id`, which are computed beside the losses, of the same scores, where a node behind wants them and the head stays as it
     /// is. The factors of the losses come later: the gradients are multiplied by them then.
     fn gradients_beside(&mut self, id: NodeId) -> Result<Option<RowGradients>, DeviceError> {
         let Op::LinearCrossEntropy(of) = self.graph.node(id).op else { return Ok(None) };

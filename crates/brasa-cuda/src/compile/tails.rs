@@ -10,7 +10,7 @@ use brasa_graph::{Fused, Item, NodeId, Op, Schedule, ValueId};
 
 use super::Lowering;
 use super::linear::Follow;
-use crate::ops::{FEWEST_ROWS, Gemm, LowRank, MOST_TAIL, Rounding, Tail, TilesLaunch, partial_floats};
+use crate::ops::{Gemm, LowRank, MOST_TAIL, Tail, TilesLaunch, partial_floats};
 
 /// A product with a low-rank one beside it: `x · wᵀ [+ bias] [+ residual] + u · bᵀ`.
 #[derive(Clone, Copy, Debug)]
@@ -94,12 +94,7 @@ impl Lowering<'_> {
 
     /// True where `x` is multiplied with `w` on tensor cores, and rounded for that product alone.
     fn takes_tail(&self, x: ValueId, w: ValueId) -> bool {
-        !self.exact
-            && self.gpu.has_tensor_kernels()
-            && self.shape(x).rank() == 2
-            && self.rows(x) >= FEWEST_ROWS as usize
-            && self.is_in_tiles(w)
-            && !self.defers_norm(x)
+        self.shape(x).rank() == 2 && self.multiplies_tiles(w, self.rows(x)) && !self.defers_norm(x)
     }
 
     /// Appends a product with its tail, which makes `y`.
@@ -108,7 +103,7 @@ impl Lowering<'_> {
         self.linear(x, w, y, &Follow { bias, residual, gated_by: None, tail: Some(of) })
     }
 
-    /// What many rows of a product with a tail need, and the tail.
+    /// The launches and the memory of a product of many rows with a tail, and those of the tail.
     pub(super) fn gemm_and_tail(
         &mut self,
         of: &Beside,
@@ -118,12 +113,7 @@ impl Lowering<'_> {
         let outputs = tiles.iter().map(|launch| launch.tiles.count * 16).max().unwrap_or(0);
         let beside = self.low_rank(of.u, of.b, rows.saturating_mul(outputs))?;
         let panels = self.new_panels(rows, subs + 1);
-        let rounding = Rounding {
-            kernel: self.kernel("gemm_panels")?,
-            panels,
-            gates: None,
-            tail: Some(beside.x.clone()),
-        };
+        let rounding = self.own_rounding(panels, Some(&beside))?;
         let (partial, sums) = (self.scratch(partial_floats(rows, outputs)), self.kernel("gemm_sums")?);
         let of_stretches = tiles
             .iter()

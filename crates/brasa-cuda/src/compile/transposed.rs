@@ -24,7 +24,7 @@ impl Lowering<'_> {
         };
         let subs = self.shape(w).outer().constant().ok_or_else(|| self.odd(w))?.div_ceil(SUB_INPUTS);
         let rows = self.rows(y);
-        let panels = self.turns_around(w, rows).then(|| self.panels_of(y, subs)).transpose()?;
+        let panels = self.multiplies_tiles(w, rows).then(|| self.panels_of(y, subs)).transpose()?;
         let transposed = self.transposed(w, rows, panels, None)?;
         let (y, out) = (self.slot(y)?, self.make(x));
         let label = self.label("linear_transposed", number);
@@ -44,12 +44,7 @@ impl Lowering<'_> {
         let (rows, width) = (self.rows(y), self.shape(x).width().unwrap_or(0));
         let beside = self.low_rank(u, a, rows.saturating_mul(width))?;
         let panels = self.new_panels(rows, subs + 1);
-        let rounding = Rounding {
-            kernel: self.kernel("gemm_panels")?,
-            panels,
-            gates: None,
-            tail: Some(beside.x.clone()),
-        };
+        let rounding = self.own_rounding(panels, Some(&beside))?;
         let of = TransposedTail {
             kernel: self.kernel("tail_tiles")?,
             matrix: beside.floats.data,
@@ -70,12 +65,9 @@ impl Lowering<'_> {
         rows: usize,
     ) -> Result<Transposed, DeviceError> {
         let subs = self.shape(w).outer().constant().ok_or_else(|| self.odd(w))?.div_ceil(SUB_INPUTS);
-        let panels = if self.turns_around(w, rows) {
+        let panels = if self.multiplies_tiles(w, rows) {
             let panels = self.new_panels(rows, subs);
-            Some((
-                panels,
-                Some(Rounding { kernel: self.kernel("gemm_panels")?, panels, gates: None, tail: None }),
-            ))
+            Some((panels, Some(self.own_rounding(panels, None)?)))
         } else {
             None
         };
@@ -89,7 +81,7 @@ impl Lowering<'_> {
         w: ValueId,
         rows: usize,
     ) -> Result<Option<(Transposed, Panels)>, DeviceError> {
-        if !self.turns_around(w, rows) {
+        if !self.multiplies_tiles(w, rows) {
             return Ok(None);
         }
         let subs = self.shape(w).outer().constant().ok_or_else(|| self.odd(w))?.div_ceil(SUB_INPUTS);
@@ -97,8 +89,8 @@ impl Lowering<'_> {
         Ok(Some((self.transposed(w, rows, Some((panels, None)), None)?, panels)))
     }
 
-    /// True where products of that many rows are made on tensor cores, of tiles that are turned around.
-    pub(super) fn turns_around(&self, w: ValueId, rows: usize) -> bool {
+    /// True where products of that many rows with `w`, or with its other side, are made on tensor cores, of tiles.
+    pub(super) fn multiplies_tiles(&self, w: ValueId, rows: usize) -> bool {
         !self.exact && self.gpu.has_tensor_kernels() && rows >= FEWEST_ROWS as usize && self.is_in_tiles(w)
     }
 

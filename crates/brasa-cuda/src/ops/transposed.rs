@@ -51,7 +51,7 @@ pub(crate) struct TransposedTiles {
     pub tiles: Tiles,
     /// The power of two by which elements are multiplied.
     pub raise: f32,
-    /// What becomes the last sub of each tile.
+    /// The low-rank product that becomes the last sub of each tile.
     pub tail: Option<TransposedTail>,
     /// The buffer of the tiles.
     pub data: usize,

@@ -205,7 +205,7 @@ fn an_unloaded_adapter_leaves_when_its_requests_have_ended() {
     assert_eq!(ids(&mut start(&model, Some(1), 200)), text);
 }
 
-/// What loading a model with an adapter refuses is refused in the same words, and the model goes on.
+/// An adapter that loading a model refuses is refused in the same words while the model runs, and the model goes on.
 #[test]
 fn what_does_not_fit_is_refused_as_at_the_beginning() {
     let (scratch, base) = (Scratch::new("misfits"), folder("tiny-qwen2"));
