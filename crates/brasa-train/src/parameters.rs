@@ -4,13 +4,14 @@
 //! the graphs of training each weight takes the place of the model's own.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
 use brasa_formats::{Bytes, Payload, StorageFormat, Tensor};
 use brasa_graph::{Change, Graph, Op, Origin, ValueId, ValueKind, Weight, WeightId, WeightPart, rewrite};
 
+use crate::lora::{Kind, Layer, Named, Targets};
 use crate::optimizer::{Form, Rule};
 use crate::{MemoryPlan, Result, TrainError};
 
@@ -62,6 +63,8 @@ pub struct Stored {
     pub tensor: Option<String>,
     /// The first of these elements within that tensor.
     pub first: usize,
+    /// True if the elements are learned. Other elements of the parameter stay as the model has them.
+    pub is_learned: bool,
 }
 
 /// The part of a model that is learned.
@@ -97,6 +100,31 @@ impl Parameters {
         Self::new(model, |name| block(name).is_some_and(|block| block >= first))
     }
 
+    /// The parameters of `model` that `targets` names. `layers` are the model's linear layers, routers left out, which `all` and `experts` choose from.
+    ///
+    /// A stored tensor goes by its name with and without `.weight`, by the names of its linear layer, and by the name of the graph's weight. Of projections that are
+    /// stacked in one weight only those that are named are learned.
+    ///
+    /// # Errors
+    ///
+    /// Errors of [`new`](Self::new); [`TrainError::Setting`] for a pattern that names no parameter, and for more blocks than the model has.
+    pub fn of_targets(model: &Graph, layers: &[Layer], targets: &Targets) -> Result<Self> {
+        let mut places = Vec::new();
+        for (number, weight) in model.weights().iter().enumerate() {
+            let id = WeightId(number as u32);
+            if role(model, id).is_some() {
+                places.extend(stored(weight).into_iter().map(|(stored, _)| (id, stored)));
+            }
+        }
+        places.retain(|(_, stored)| stored.is_learned);
+        let named: Vec<Named<'_>> =
+            places.iter().map(|(id, stored)| named(model.weight(*id), *id, stored, layers)).collect();
+        let chosen = targets.choose_among(&named, "parameter")?;
+        let chosen: BTreeSet<(WeightId, usize)> =
+            chosen.into_iter().map(|place| (places[place].0, places[place].1.elements.start)).collect();
+        Self::of_places(model, |id, stored| chosen.contains(&(id, stored.elements.start)))
+    }
+
     /// The parameters of `model` that `wanted` names: linear layers, tables of embeddings, experts, and whatever vectors were stored.
     ///
     /// # Errors
@@ -104,13 +132,25 @@ impl Parameters {
     /// [`TrainError::Setting`] for a weight that is stored in blocks, whose values are no floats, and if there is none; [`TrainError::Device`] if values cannot be
     /// decoded.
     pub fn new(model: &Graph, wanted: impl Fn(&str) -> bool) -> Result<Self> {
+        Self::of_places(model, |id, _| wanted(&model.weight(id).name))
+    }
+
+    /// The parameters with a place that `wanted` names; all other places of these parameters stay as they are.
+    fn of_places(model: &Graph, wanted: impl Fn(WeightId, &Stored) -> bool) -> Result<Self> {
         let mut all = Vec::new();
         for (number, weight) in model.weights().iter().enumerate() {
             let id = WeightId(number as u32);
-            let Some(role) = role(model, id).filter(|_| wanted(&weight.name)) else { continue };
-            let tensors = weight.parts.iter().map(|part| (part.tensor.name.as_str(), part.format()));
-            let origins = weight.origin.iter().flat_map(Origin::tensors);
-            if let Some((name, format)) = tensors.chain(origins).find(|(_, format)| !format.is_float()) {
+            let Some(role) = role(model, id) else { continue };
+            let mut places = stored(weight);
+            for (place, _) in &mut places {
+                place.is_learned = place.is_learned && wanted(id, place);
+            }
+            let mut learned = places.iter().filter(|(place, _)| place.is_learned).peekable();
+            if learned.peek().is_none() {
+                continue;
+            }
+            if let Some((place, format)) = learned.find(|(_, format)| !format.is_float()) {
+                let name = place.tensor.as_deref().unwrap_or(&weight.name);
                 let hint = "train an adapter, or convert the model to BF16 first";
                 return Err(TrainError::setting(format!("{name} is stored as {format}"), hint));
             }
@@ -123,7 +163,7 @@ impl Parameters {
                 weight: id,
                 role,
                 shape: weight.shape.clone(),
-                stored: stored(weight),
+                stored: places.into_iter().map(|(place, _)| place).collect(),
                 seen,
                 values,
             });
@@ -136,7 +176,7 @@ impl Parameters {
 
     /// Numbers that are learned.
     pub fn count(&self) -> usize {
-        self.all.iter().map(|parameter| parameter.values.len()).sum()
+        self.all.iter().flat_map(Parameter::learned).map(|stored| stored.elements.len()).sum()
     }
 
     /// The memory that a run needs beside that of the device, if `rule` changes the parameters.
@@ -158,7 +198,7 @@ impl Parameters {
     pub(crate) fn set_arrays(&mut self, mut arrays: &[Vec<f32>]) {
         for parameter in &mut self.all {
             let Parameter { stored, values, .. } = parameter;
-            for Stored { elements, .. } in stored.iter().filter(|stored| stored.tensor.is_some()) {
+            for Stored { elements, .. } in stored.iter().filter(|stored| stored.is_learned) {
                 let (array, rest) = arrays.split_first().expect("an array for each stored tensor");
                 values[elements.clone()].copy_from_slice(array);
                 arrays = rest;
@@ -183,7 +223,7 @@ impl Parameters {
     /// The values by their places in the model's files: the stored tensor, the first element, and the values from there on.
     pub fn changes(&self) -> impl Iterator<Item = (&str, usize, &[f32])> {
         self.all.iter().flat_map(|parameter| {
-            parameter.learned().filter_map(|Stored { elements, tensor, first }| {
+            parameter.learned().filter_map(|Stored { elements, tensor, first, .. }| {
                 Some((tensor.as_deref()?, *first, &parameter.values[elements.clone()]))
             })
         })
@@ -229,9 +269,21 @@ impl Parameter {
         }
     }
 
-    /// Its rows that are stored, and learned.
+    /// Its places that are learned.
     fn learned(&self) -> impl Iterator<Item = &Stored> {
-        self.stored.iter().filter(|stored| stored.tensor.is_some())
+        self.stored.iter().filter(|stored| stored.is_learned)
+    }
+
+    /// What is learned of it, as settings of runs tell it: its name, and the tensors, if some of them stay as they are.
+    pub(crate) fn told(&self) -> String {
+        if self.stored.iter().all(|stored| stored.is_learned == stored.tensor.is_some()) {
+            return self.name.clone();
+        }
+        let part = |stored: &Stored| {
+            let name = stored.tensor.as_deref().unwrap_or_default();
+            format!("{name} from {}", stored.first)
+        };
+        format!("{} ({})", self.name, self.learned().map(part).collect::<Vec<_>>().join("; "))
     }
 
     /// The form of some of its rows to an optimizer.
@@ -280,28 +332,56 @@ fn role(model: &Graph, id: WeightId) -> Option<Role> {
     role
 }
 
-/// The places of a weight's elements in the model's files.
-fn stored(weight: &Weight) -> Vec<Stored> {
+/// The names of a place, and the choices of all linear layers or experts that it belongs to.
+fn named<'a>(weight: &'a Weight, id: WeightId, stored: &'a Stored, layers: &'a [Layer]) -> Named<'a> {
+    let tensor = stored.tensor.as_deref();
+    let of_tensor = tensor.into_iter().flat_map(|name| [Some(name), name.strip_suffix(".weight")]).flatten();
+    let layer = layers.iter().find(|layer| layer.weight == id && holds(layer, weight, stored));
+    let of_layer = layer.into_iter().flat_map(Layer::names);
+    Named {
+        names: of_layer.chain(of_tensor).chain([weight.name.as_str()]).collect(),
+        block: block(&weight.name),
+        kind: match layer {
+            Some(layer) if layer.experts.is_some() => Kind::Experts,
+            Some(_) => Kind::Linear,
+            None => Kind::Other,
+        },
+    }
+}
+
+/// True if the rows of a place are rows of `layer`, which is one of the same weight.
+fn holds(layer: &Layer, weight: &Weight, stored: &Stored) -> bool {
+    if weight.origin.is_some() {
+        return false;
+    }
+    let width = weight.row_len().max(1);
+    // Experts lie one behind the other.
+    let each = if layer.experts.is_some() { weight.shape[1].max(1) } else { weight.rows().max(1) };
+    let (first, rows) = (stored.elements.start / width % each, stored.elements.len() / width);
+    layer.rows == (0..each) || (layer.rows.start <= first && first + rows <= layer.rows.end)
+}
+
+/// The places of a weight's elements in the model's files, and the formats in which they are stored. All that is stored is learned.
+fn stored(weight: &Weight) -> Vec<(Stored, StorageFormat)> {
     let mut end = 0;
-    let mut next = |elements: usize| {
+    let mut place = |elements: usize, tensor: Option<&Tensor>, first| {
         let start = end;
         end += elements;
-        start..end
+        let (tensor, format) = match tensor {
+            Some(tensor) => (Some(tensor.name.clone()), tensor.format),
+            None => (None, StorageFormat::F32),
+        };
+        (Stored { elements: start..end, is_learned: tensor.is_some(), tensor, first }, format)
     };
     match &weight.origin {
-        Some(Origin { pieces, .. }) => pieces
-            .iter()
-            .map(|piece| Stored {
-                elements: next(piece.elements),
-                tensor: piece.tensor.as_ref().map(|tensor| tensor.name.clone()),
-                first: 0,
-            })
-            .collect(),
+        Some(Origin { pieces, .. }) => {
+            pieces.iter().map(|piece| place(piece.elements, piece.tensor.as_ref(), 0)).collect()
+        }
         None => (weight.parts.iter())
-            .map(|part| Stored {
-                elements: next(part.rows.len() * weight.row_len()),
-                tensor: Some(part.tensor.name.clone()),
-                first: part.rows.start * weight.row_len(),
+            .map(|part| {
+                let (elements, first) =
+                    (part.rows.len() * weight.row_len(), part.rows.start * weight.row_len());
+                place(elements, Some(&part.tensor), first)
             })
             .collect(),
     }

@@ -10,7 +10,7 @@ use crate::data::{Batches, Place};
 use crate::metrics::{Metric, Metrics};
 use crate::noise::Noise;
 use crate::optimizer::{Rates, Schedule, Shape};
-use crate::{Evaluation, Objective, Result, TrainError, Trainer, Update};
+use crate::{Evaluation, Objective, Parameter, Result, TrainError, Trainer, Update};
 
 /// The name of the checkpoint in the folder of a run.
 pub const CHECKPOINT: &str = "checkpoint.brasa";
@@ -271,9 +271,8 @@ fn settings(
         match trainer.parameters() {
             None => ("adapter".into(), trainer.lora().pairs.iter().map(pair).collect::<Vec<_>>().join(", ")),
             Some(parameters) => {
-                let names: Vec<&str> =
-                    parameters.all.iter().map(|parameter| parameter.name.as_str()).collect();
-                ("parameters".into(), names.join(", "))
+                let told: Vec<String> = parameters.all.iter().map(Parameter::told).collect();
+                ("parameters".into(), told.join(", "))
             }
         },
         ("examples".into(), train.fingerprint()),

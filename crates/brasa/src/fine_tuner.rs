@@ -13,7 +13,7 @@ use brasa_graph::device::{Backend, DeviceInfo, Precision, ProgramLimits};
 use brasa_models::{AdaptableLayer, Adapter, HeadCopy};
 use brasa_tokenizer::{ChatTemplate, Tokenizer};
 use brasa_train::data::{Examples, TokenCache};
-use brasa_train::lora::{Layer, Lora, Pair};
+use brasa_train::lora::{Layer, Lora, Pair, Targets};
 use brasa_train::{Extent, Parameters, Resources, TrainOptions, Trainer};
 
 use sha2::{Digest, Sha256};
@@ -232,6 +232,15 @@ impl FineTuner {
     /// [`Error::Train`] if one is stored in blocks, whose values are no floats, or for more blocks than there are.
     pub fn parameters(&self, extent: Extent) -> Result<Parameters, Error> {
         Ok(Parameters::of(&self.model.graph, extent)?)
+    }
+
+    /// The model's own parameters that `targets` names, for full fine-tuning: linear layers, and all other parameters by their own names.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Train`] if one of them is stored in blocks, if a pattern names none, or for more blocks than there are.
+    pub fn parameters_of(&self, targets: &Targets) -> Result<Parameters, Error> {
+        Ok(Parameters::of_targets(&self.model.graph, &self.layers, targets)?)
     }
 
     /// Puts the model with parameters that are learned on the device, for steps of at most so many rows and documents.

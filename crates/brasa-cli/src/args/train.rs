@@ -112,9 +112,9 @@ pub struct TrainArguments {
     /// α: the adapter counts α/rank times, in rslora α/√rank times [default: twice the rank]
     #[arg(long, value_name = "X", help_heading = "Adapter", hide_short_help = true)]
     pub alpha: Option<f32>,
-    /// Layers: names such as q_proj and /expressions/, separated by commas; all, experts
-    #[arg(long, value_name = "NAMES", default_value = "all", help_heading = "Adapter")]
-    pub targets: String,
+    /// Layers: names such as q_proj and /expressions/, separated by commas; all, experts [default: all, with --method full every parameter]
+    #[arg(long, value_name = "NAMES", help_heading = "Adapter")]
+    pub targets: Option<String>,
     /// Begin with the values of this adapter, in any form
     #[arg(
         long,

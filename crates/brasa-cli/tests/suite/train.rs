@@ -266,7 +266,7 @@ fn mistakes_are_named_with_their_flags() {
     assert!(told.contains("train.jsonl:1: ") && told.contains("(--batch-tokens, --long)"), "{told}");
     let told = fails(&["train", "--data", &data, "--out", out, "--targets", "c_proj"], 1);
     assert!(
-        told.contains("no linear layer is named `c_proj`\nhint: the layers are attn_q, q_proj, "),
+        told.contains("no linear layer is named `c_proj`\nhint: the linear layers are attn_q, q_proj, "),
         "{told}"
     );
     let told = fails(&["train", "--data", "nowhere", "--out", out], 1);

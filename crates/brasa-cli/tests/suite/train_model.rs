@@ -96,6 +96,50 @@ fn a_gguf_of_floats_becomes_a_gguf_of_floats() {
     assert_ne!(answer(base), answer(written));
 }
 
+/// The names of tensors in a file of safetensors, and their bytes.
+fn tensors(path: &Path) -> std::collections::BTreeMap<String, Vec<u8>> {
+    let bytes = std::fs::read(path).unwrap();
+    let (length, rest) = bytes.split_at(8);
+    let (header, values) = rest.split_at(u64::from_le_bytes(length.try_into().unwrap()) as usize);
+    let header: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(header).unwrap();
+    let own = |(name, entry): (String, serde_json::Value)| {
+        let [start, end] = [0, 1].map(|at| entry["data_offsets"][at].as_u64().unwrap() as usize);
+        (name, values[start..end].to_vec())
+    };
+    header.into_iter().filter(|(name, _)| name != "__metadata__").map(own).collect()
+}
+
+/// Targets are learned, and nothing else: all other tensors keep the bits of the base's file. A run does not go on with other targets.
+#[test]
+fn targets_are_learned_and_all_else_keeps_its_bits() {
+    let folder = scratch("train_model_targets");
+    let data = examples(&folder);
+    let (base, out) = (model("tiny-llama"), folder.join("out"));
+    let run = full(&base, &data, &out);
+    let targets = ["--targets", "v_proj,/mlp.up_proj$/,model.embed_tokens"];
+    let (_, told) = succeeds(&[&run[..], &targets].concat());
+    let [old, new] =
+        [Path::new(&base), &out.join("model")].map(|path| tensors(&path.join("model.safetensors")));
+    let is_target = |name: &str| {
+        name.ends_with(".v_proj.weight")
+            || name.ends_with(".mlp.up_proj.weight")
+            || name == "model.embed_tokens.weight"
+    };
+    let mut learned_bytes = 0;
+    for (name, bytes) in &old {
+        assert_eq!(bytes != &new[name], is_target(name), "{name}");
+        learned_bytes += if is_target(name) { bytes.len() } else { 0 };
+    }
+    // Numbers of tiny-llama are BF16 or F32.
+    let count: usize =
+        told.split("the model's own ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+    assert!([2, 4].iter().any(|width| width * count == learned_bytes), "{count} of {learned_bytes} bytes");
+    let others = ["--targets", "q_proj,/mlp.up_proj$/,model.embed_tokens", "--resume"];
+    assert!(fails(&[&run[..], &others].concat(), 1).contains("parameters"), "another run");
+    succeeds(&[&run[..], &targets, &["--resume"]].concat());
+    assert_eq!(tensors(&out.join("model/model.safetensors")), new);
+}
+
 #[test]
 fn what_cannot_be_learned_whole_is_named() {
     let folder = scratch("train_model_refused");
@@ -111,7 +155,7 @@ fn what_cannot_be_learned_whole_is_named() {
     let base = model("tiny-qwen2");
     let run = full(&base, &data, &out);
     let refused = |more: &[&str], status| fails(&[&run[..], more].concat(), status);
-    assert!(refused(&["--targets", "q_proj"], 2).contains("--targets: only of an adapter"));
+    assert!(refused(&["--targets", "c_proj"], 1).contains("no parameter is named `c_proj`\nhint: "));
     assert!(refused(&["--loss", "dpo"], 2).contains("--loss dpo: only of an adapter"));
     assert!(refused(&["--dropout", "0.1"], 2).contains("--dropout: only of an adapter"));
     assert!(refused(&["--last-blocks", "99"], 1).contains("the last 99 blocks, the model has "));

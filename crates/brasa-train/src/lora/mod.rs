@@ -19,6 +19,7 @@ use brasa_graph::{Graph, Weight, WeightPart};
 pub use layer::Layer;
 pub(crate) use norms::Norms;
 pub(crate) use places::Places;
+pub(crate) use targets::{Kind, Named};
 pub use targets::{Pattern, Targets};
 
 use crate::optimizer::Form;

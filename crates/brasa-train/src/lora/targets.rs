@@ -27,6 +27,25 @@ pub enum Pattern {
     Experts,
 }
 
+/// Something that patterns may choose, by all of its names.
+pub(crate) struct Named<'a> {
+    pub names: Vec<&'a str>,
+    /// The number of its block; `None` outside the blocks.
+    pub block: Option<usize>,
+    pub kind: Kind,
+}
+
+/// What patterns distinguish beside names.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A linear layer, of which there is one.
+    Linear,
+    /// A stack of experts.
+    Experts,
+    /// Anything that is learned only if it is named.
+    Other,
+}
+
 /// Every linear layer within the blocks.
 impl Default for Targets {
     fn default() -> Self {
@@ -64,35 +83,45 @@ impl Targets {
     ///
     /// [`TrainError::Setting`] if a pattern names no layer, or nothing is left.
     pub fn choose<'a>(&self, layers: &'a [Layer]) -> Result<Vec<&'a Layer>> {
-        let blocks = layers.iter().filter_map(Layer::block).max().map_or(0, |last| last + 1);
+        let named: Vec<Named<'_>> = layers.iter().map(Named::of).collect();
+        let chosen = self.choose_among(&named, "linear layer")?;
+        Ok(chosen.into_iter().map(|number| &layers[number]).collect())
+    }
+
+    /// Numbers of the targets among `all`, each of which is a `what`.
+    ///
+    /// # Errors
+    ///
+    /// [`TrainError::Setting`] if a pattern names none, or nothing is left.
+    pub(crate) fn choose_among(&self, all: &[Named<'_>], what: &str) -> Result<Vec<usize>> {
+        let blocks = all.iter().filter_map(|named| named.block).max().map_or(0, |last| last + 1);
         let first = blocks.saturating_sub(self.last_blocks.unwrap_or(blocks));
         if let Some(wanted) = self.last_blocks.filter(|wanted| *wanted == 0 || *wanted > blocks) {
             let what = format!("the last {wanted} blocks, the model has {blocks}");
             return Err(TrainError::setting(what, "name a number of blocks from 1"));
         }
         for pattern in &self.patterns {
-            if !layers.iter().any(|layer| pattern.names(layer)) {
-                let names: Vec<&str> = ends(layers);
+            if !all.iter().any(|named| pattern.is_of(named)) {
                 let hint = format!(
-                    "the layers are {}; names and /expressions/ are separated by commas",
-                    names.join(", ")
+                    "the {what}s are {}; names and /expressions/ are separated by commas",
+                    ends(all).join(", ")
                 );
-                return Err(TrainError::setting(format!("no linear layer is named {pattern}"), hint));
+                return Err(TrainError::setting(format!("no {what} is named {pattern}"), hint));
             }
         }
-        let is_target = |layer: &&Layer| {
-            let inside = layer.block().is_some_and(|block| block >= first);
-            let outside = layer.block().is_none() && self.last_blocks.is_none();
-            let named = self.patterns.iter().any(|pattern| pattern.names(layer));
+        let is_target = |named: &Named<'_>| {
+            let inside = named.block.is_some_and(|block| block >= first);
+            let outside = named.block.is_none() && self.last_blocks.is_none();
             if self.patterns.is_empty() {
-                inside && Pattern::All.names(layer)
+                inside && Pattern::All.is_of(named)
             } else {
-                (inside || outside) && named
+                (inside || outside) && self.patterns.iter().any(|pattern| pattern.is_of(named))
             }
         };
-        let chosen: Vec<&Layer> = layers.iter().filter(is_target).collect();
+        let chosen: Vec<usize> = (0..all.len()).filter(|&number| is_target(&all[number])).collect();
         if chosen.is_empty() {
-            return Err(TrainError::setting("no layer is adapted", "choose other targets, or more blocks"));
+            let hint = "choose other targets, or more blocks";
+            return Err(TrainError::setting(format!("no {what} is learned"), hint));
         }
         Ok(chosen)
     }
@@ -116,18 +145,27 @@ impl Pattern {
 
     /// True if a name of the layer is meant.
     pub(super) fn names(&self, layer: &Layer) -> bool {
+        self.is_of(&Named::of(layer))
+    }
+
+    /// True if it names `named`.
+    fn is_of(&self, named: &Named<'_>) -> bool {
+        let mut names = named.names.iter();
         match self {
-            Self::All => return layer.block().is_some() && layer.experts.is_none(),
-            Self::Experts => return layer.experts.is_some(),
-            Self::Name(_) | Self::Regex(_) => {}
-        }
-        layer.names().any(|name| match self {
-            Self::Name(end) => {
+            Self::All => named.block.is_some() && named.kind == Kind::Linear,
+            Self::Experts => named.kind == Kind::Experts,
+            Self::Name(end) => names.any(|name| {
                 name.strip_suffix(end.as_str()).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
-            }
-            Self::Regex(regex) => regex.is_match(name),
-            Self::All | Self::Experts => false,
-        })
+            }),
+            Self::Regex(regex) => names.any(|name| regex.is_match(name)),
+        }
+    }
+}
+
+impl<'a> Named<'a> {
+    fn of(layer: &'a Layer) -> Self {
+        let kind = if layer.experts.is_some() { Kind::Experts } else { Kind::Linear };
+        Self { names: layer.names().collect(), block: layer.block(), kind }
     }
 }
 
@@ -142,13 +180,15 @@ impl std::fmt::Display for Pattern {
     }
 }
 
-/// The last parts of the layers' names, each once.
-fn ends(layers: &[Layer]) -> Vec<&str> {
+/// The last parts of the names, each once; of `….weight` and `….bias` the last two.
+fn ends<'a>(all: &[Named<'a>]) -> Vec<&'a str> {
     let mut ends: Vec<&str> = Vec::new();
-    for end in
-        layers.iter().flat_map(|layer| layer.names().map(|name| name.rsplit('.').next().unwrap_or(name)))
-    {
-        if !ends.contains(&end) {
+    for &name in all.iter().flat_map(|named| &named.names) {
+        let is_kind = |part: &&str| matches!(*part, "weight" | "bias");
+        let kind_bytes = name.rsplit('.').next().filter(is_kind).map_or(0, |kind| kind.len() + 1);
+        let stem = &name[..name.len() - kind_bytes.min(name.len())];
+        let end = &name[stem.rfind('.').map_or(0, |dot| dot + 1)..];
+        if !ends.contains(&end) && !end.ends_with(".weight") {
             ends.push(end);
         }
     }

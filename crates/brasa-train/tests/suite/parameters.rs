@@ -8,11 +8,12 @@ use brasa_golden::Golden;
 use brasa_graph::Graph;
 use brasa_graph::device::{Precision, ProgramLimits};
 use brasa_train::data::Batches;
+use brasa_train::lora::{Layer, Targets};
 use brasa_train::optimizer::{Adam, Muon, Rule, Schedule, Sgd, Shape};
 use brasa_train::run::{End, Event, RunOptions, run};
 use brasa_train::{Activations, Noise, Objective, Parameters, Resources, Result, TrainOptions, Trainer};
 
-use crate::setup::{cpu, documents, model};
+use crate::setup::{cpu, documents, layers, model};
 
 fn trainer(graph: &Graph, rule: Rule, peak: f64, longest_gradient: Option<f64>) -> Result<Trainer> {
     let parameters = Parameters::new(graph, |_| true)?;
@@ -145,6 +146,121 @@ fn norms_that_are_stored_less_one() {
 #[test]
 fn experts_and_routers() {
     check("qwen3moe");
+}
+
+/// The linear layers of a model without routers, and its stacks of experts.
+fn targets_of(graph: &Graph) -> Vec<Layer> {
+    let mut all = layers(graph, |name| !name.ends_with("mlp.gate"));
+    for (number, weight) in graph.weights().iter().enumerate() {
+        let &[experts, outputs, inputs] = &weight.shape[..] else { continue };
+        let block = weight.name.rsplit_once('.').expect("a block").0;
+        let parts: &[&str] = if weight.parts.len() == experts { &["down"] } else { &["gate", "up"] };
+        for (place, part) in parts.iter().enumerate() {
+            let rows = outputs / parts.len();
+            all.push(Layer {
+                name: format!("{block}.ffn_{part}_exps"),
+                aliases: Vec::new(),
+                weight: brasa_graph::WeightId(number as u32),
+                rows: place * rows..(place + 1) * rows,
+                inputs,
+                experts: Some(experts),
+            });
+        }
+    }
+    all
+}
+
+/// Targets are the tensors that `is_target` names, and have the gradients that they have when everything is learned; the other values of their weights stay.
+fn check_targets(name: &str, targets: &str, last_blocks: Option<usize>, is_target: fn(&str) -> bool) {
+    let model = model(name);
+    let batches = Batches::new(documents(name), 200, 8, None);
+    let gradients = |parameters: Parameters| {
+        let sgd = Rule::Sgd(Sgd::default());
+        let mut trainer =
+            of_parameters(&model.graph, parameters, sgd, 0.1, None, Noise::default()).expect("a trainer");
+        let (_, gradients) = trainer.gradients(&batches, &[vec![0, 1]]).expect("gradients");
+        let before = trainer.parameters().expect("parameters").clone();
+        trainer.update(&mut batches.clone()).expect("an update");
+        trainer.fetch().expect("values");
+        let arrays = trainer.arrays();
+        trainer.take(&arrays).expect("arrays of this run");
+        let after = trainer.parameters().expect("parameters").clone();
+        for (before, after) in before.all.iter().zip(&after.all) {
+            for place in &before.stored {
+                let [old, new] = [before, after].map(|parameter| &parameter.values[place.elements.clone()]);
+                assert_eq!(old != new, place.is_learned, "{}: {place:?}", before.name);
+            }
+        }
+        let found = after.changes().zip(gradients);
+        found
+            .map(|((tensor, first, _), found)| ((tensor.to_owned(), first), found))
+            .collect::<BTreeMap<_, _>>()
+    };
+    let mut whole = gradients(Parameters::new(&model.graph, |_| true).expect("parameters"));
+    whole.retain(|(tensor, _), _| is_target(tensor));
+    let targets = Targets::parse(targets, last_blocks).expect("targets");
+    let parameters =
+        Parameters::of_targets(&model.graph, &targets_of(&model.graph), &targets).expect("parameters");
+    assert_eq!(parameters.count(), whole.values().map(Vec::len).sum::<usize>());
+    let found = gradients(parameters);
+    assert!(!found.is_empty());
+    assert_eq!(found.keys().collect::<Vec<_>>(), whole.keys().collect::<Vec<_>>(), "{name}");
+    // Weights that stay are multiplied as they are stored, so sums may have another order.
+    for ((tensor, first), found) in &found {
+        let wanted = &whole[&(tensor.clone(), *first)];
+        let norm =
+            |values: &mut dyn Iterator<Item = f32>| values.map(|x| f64::from(x).powi(2)).sum::<f64>().sqrt();
+        let error =
+            norm(&mut found.iter().zip(wanted).map(|(x, y)| x - y)) / norm(&mut wanted.iter().copied());
+        assert!(error < 1e-5, "{name}, {tensor}: off by {error:e} from a run that learns everything");
+    }
+}
+
+#[test]
+fn projections_of_a_stack_by_name() {
+    check_targets("llama31", "q_proj, v_proj", None, |tensor| {
+        tensor.ends_with(".q_proj.weight") || tensor.ends_with(".v_proj.weight")
+    });
+    check_targets("qwen2", "k_proj.bias,model.norm", None, |tensor| {
+        tensor.ends_with(".k_proj.bias") || tensor == "model.norm.weight"
+    });
+}
+
+#[test]
+fn layers_by_expression_in_the_last_blocks() {
+    check_targets("qwen3", "/mlp\\.(gate|down)_proj/,/norm/", Some(1), |tensor| {
+        tensor.starts_with("model.layers.1.")
+            && ["mlp.gate_proj", "mlp.down_proj", "norm"].iter().any(|part| tensor.contains(part))
+    });
+}
+
+#[test]
+fn all_linear_layers_or_experts() {
+    check_targets("qwen3moe", "all", None, |tensor| {
+        tensor.contains(".self_attn.") && tensor.contains("_proj.")
+    });
+    check_targets("qwen3moe", "experts", None, |tensor| tensor.contains(".experts."));
+    check_targets("qwen3moe", "ffn_up_exps,mlp.gate", Some(1), |tensor| {
+        tensor.starts_with("model.layers.1.")
+            && (tensor.ends_with(".up_proj.weight") || tensor.ends_with(".mlp.gate.weight"))
+    });
+}
+
+/// A weight that is stored in blocks may stay, beside others that are learned.
+#[test]
+fn only_targets_have_to_be_floats() {
+    let path = brasa_golden::folder("lexicon-qwen3").join("lexicon-qwen3-Q6_K.gguf");
+    let model = crate::setup::model_in(&path);
+    let of = |names: &str| {
+        let targets = Targets::parse(names, None).expect("targets");
+        Parameters::of_targets(&model.graph, &[], &targets).map(|parameters| parameters.all.len())
+    };
+    let blocks = model.spec.layers.len();
+    assert_eq!(of("attn_norm").expect("norms are floats"), blocks);
+    let told = of("attn_norm,attn_q").unwrap_err().to_string();
+    assert!(told.starts_with("blk.0.attn_q.weight is stored as Q6_K\nhint: "), "{told}");
+    let told = of("c_proj").unwrap_err().to_string();
+    assert!(told.starts_with("no parameter is named `c_proj`\nhint: the parameters are "), "{told}");
 }
 
 /// Blocks by Muon, and everything by moments of eight bits, which embeddings and head are long enough for.

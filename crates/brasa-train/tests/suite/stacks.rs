@@ -72,11 +72,13 @@ fn targets_are_names_expressions_all_and_the_last_blocks() {
     assert_eq!(chosen("model.layers.1.mlp.down_proj", None), Ok(last.to_vec()));
     assert_eq!(
         chosen("q_proj,c_proj", None).expect_err("no such layer"),
-        "no linear layer is named `c_proj`\nhint: the layers are q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, \
+        "no linear layer is named `c_proj`\nhint: the linear layers are q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, \
          down_proj; names and /expressions/ are separated by commas"
     );
     assert!(
-        chosen("layers.0.self_attn.q_proj", Some(1)).expect_err("none").starts_with("no layer is adapted\n")
+        chosen("layers.0.self_attn.q_proj", Some(1))
+            .expect_err("none")
+            .starts_with("no linear layer is learned\n")
     );
     assert!(
         chosen("all", Some(3)).expect_err("too many").starts_with("the last 3 blocks, the model has 2\n")

@@ -19,7 +19,7 @@ use crate::args::{FormName, LossName, MethodName, PrecisionName, TrainArguments}
 use crate::failure::Failure;
 use crate::{bundled, input, interrupt, load, output};
 
-use options::{check, data_options, extent, lora_options, run_options, train_options};
+use options::{check, data_options, extent, lora_options, run_options, targets, train_options};
 use show::Show;
 
 /// Most examples in one batch.
@@ -102,7 +102,10 @@ fn trainer(
         output::plural(train.most_rows() * arguments.accumulate, "token"),
     );
     if arguments.method == MethodName::Full {
-        let parameters = tuner.parameters(extent(arguments))?;
+        let parameters = match &arguments.targets {
+            Some(names) => tuner.parameters_of(&targets(arguments, names)?)?,
+            None => tuner.parameters(extent(arguments))?,
+        };
         output::note(&format!("the model's own {} parameters, {course}", parameters.count()));
         let memory = parameters.memory(&options.rule);
         let [values, gradients, moments, total] =

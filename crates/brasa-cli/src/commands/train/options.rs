@@ -76,7 +76,6 @@ pub fn check(arguments: &TrainArguments) -> Result<(), Failure> {
 /// Refuses options of adapters beside `--method full`.
 fn check_full(arguments: &TrainArguments) -> Result<(), Failure> {
     let of_adapters = [
-        ("--targets", arguments.targets != "all"),
         ("--alpha", arguments.alpha.is_some()),
         ("--rank-of", !arguments.rank_of.is_empty()),
         ("--alpha-of", !arguments.alpha_of.is_empty()),
@@ -86,14 +85,19 @@ fn check_full(arguments: &TrainArguments) -> Result<(), Failure> {
         ("--loss dpo", arguments.loss == LossName::Dpo),
     ];
     match of_adapters.iter().find(|(_, is_set)| *is_set) {
-        Some((flag, _)) => {
-            Err(Failure::Usage(format!("{flag}: only of an adapter; --method full learns all parameters")))
-        }
+        Some((flag, _)) => Err(Failure::Usage(format!(
+            "{flag}: only of an adapter; --method full learns the model's own parameters"
+        ))),
         None => Ok(()),
     }
 }
 
-/// The part of the model that `--method full` learns. MLX-LM learns blocks alone.
+/// The layers or parameters of `--targets` and `--last-blocks`.
+pub fn targets(arguments: &TrainArguments, names: &str) -> Result<Targets, Failure> {
+    Targets::parse(names, arguments.last_blocks).map_err(failure)
+}
+
+/// The part of the model that `--method full` learns without `--targets`. MLX-LM learns blocks alone.
 pub fn extent(arguments: &TrainArguments) -> Extent {
     match arguments.last_blocks {
         Some(blocks) => Extent::LastBlocks(blocks),
@@ -134,7 +138,7 @@ pub fn data_options(arguments: &TrainArguments) -> DataOptions {
 /// The form of the adapter.
 pub fn lora_options(arguments: &TrainArguments) -> Result<LoraOptions, Failure> {
     Ok(LoraOptions {
-        targets: Targets::parse(&arguments.targets, arguments.last_blocks).map_err(failure)?,
+        targets: targets(arguments, arguments.targets.as_deref().unwrap_or("all"))?,
         rank: arguments.rank,
         alpha: arguments.alpha.unwrap_or(2.0 * arguments.rank as f32),
         scaling: match arguments.method {
