@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use crate::checkpoint::{Best, State};
 use crate::data::{Batches, Place};
+use crate::lora::Lora;
 use crate::metrics::{Metric, Metrics};
 use crate::noise::Noise;
 use crate::optimizer::{Rates, Schedule, Shape};
@@ -47,6 +48,8 @@ pub enum Event<'a> {
     Update(Update, f64),
     /// An evaluation after so many updates; true if it is the best so far.
     Evaluated(u64, Evaluation, bool),
+    /// The adapter of the best evaluation so far, and the updates before it. Full fine-tuning has none.
+    Best(u64, &'a Lora),
     /// A checkpoint was written.
     Saved(&'a Path),
 }
@@ -163,6 +166,9 @@ pub fn run(
                 ..Metric::default()
             })?;
             merge(&mut stop, watch(Event::Evaluated(updates, found, is_best)));
+            if is_best && trainer.parameters().is_none() {
+                merge(&mut stop, watch(Event::Best(updates, trainer.lora())));
+            }
             if options.patience.is_some_and(|patience| run.worse >= patience.max(1)) {
                 end = End::NoBetter;
                 break;

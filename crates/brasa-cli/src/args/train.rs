@@ -37,6 +37,9 @@ pub struct TrainArguments {
     /// The adapter's name at the server [default: that of its folder]
     #[arg(long, value_name = "NAME", requires = "server", hide_short_help = true)]
     pub serve_as: Option<String>,
+    /// Load each new best adapter into the server while the run goes on
+    #[arg(long, requires = "server", hide_short_help = true)]
+    pub serve_best: bool,
     /// Compare the runs in these folders, in place of training
     #[arg(long, value_name = "RUN", num_args = 1.., conflicts_with = "data", value_hint = clap::ValueHint::DirPath)]
     pub plot: Vec<PathBuf>,

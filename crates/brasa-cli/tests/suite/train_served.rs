@@ -47,6 +47,44 @@ fn a_learned_adapter_goes_into_a_running_server() {
     }
 }
 
+/// Each new best adapter is served while the run goes on; a server that refuses them is a warning, and fails at the end alone.
+#[test]
+fn the_best_adapter_so_far_is_served() {
+    let folder = scratch("train-serve-best");
+    let data = examples(&folder);
+    let adapters = folder.join("adapters");
+    std::fs::create_dir_all(&adapters).unwrap();
+    let (out, adapters) = (adapters.join("best-of").display().to_string(), adapters.display().to_string());
+    let run = small(&data, &out);
+    let refusing = Served::start_with(&[], &[]);
+    let output = brasa(&[&run[..], &["--server", &refusing.url, "--serve-best"]].concat());
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let warnings = said.matches("warning: --serve-best: ").count();
+    // Four evaluations; the first is before anything is learned.
+    let best = said.matches(", the best so far").count();
+    assert!(best >= 2 && warnings == best - 1 && said.contains("403"), "{said}");
+    assert!(std::path::Path::new(&out).join("adapter_config.json").exists(), "the run goes to its end");
+    std::fs::remove_dir_all(&out).unwrap();
+
+    let served = Served::start_with(&[("BRASA_LORA_DIR", &adapters)], &[]);
+    let output = brasa(&[&run[..], &["--server", &served.url, "--serve-best"]].concat());
+    let said = stderr(&output);
+    assert!(output.status.success(), "{said}");
+    assert_eq!(said.matches(": serves it as ").count(), best - 1, "{said}");
+    assert!(!said.contains("warning"), "{said}");
+    let written = |folder: &str| {
+        std::fs::read(std::path::Path::new(&out).join(folder).join("adapter_model.safetensors")).unwrap()
+    };
+    assert_eq!(written("best"), written(""), "the last best one is the one of the end");
+
+    // No evaluation tells which is the best.
+    std::fs::remove_file(folder.join("valid.jsonl")).unwrap();
+    let out = folder.join("none").display().to_string();
+    let said = fails(&[&small(&data, &out)[..], &["--server", &served.url, "--serve-best"]].concat(), 2);
+    assert!(said.contains("--serve-best: there is no valid.jsonl"), "{said}");
+}
+
 #[test]
 fn servers_that_take_no_adapter_are_named_and_the_adapter_stays() {
     let folder = scratch("train-refused");

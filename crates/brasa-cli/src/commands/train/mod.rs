@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use brasa::train::data::{Batches, Dataset, Document, Files, MlxBatches, MlxPurpose};
 use brasa::train::lora::Lora;
-use brasa::train::run::run;
+use brasa::train::run::{Event, run};
 use brasa::train::{TrainError, Trainer};
 use brasa::{FineTuner, LoadOptions, Precision};
 
@@ -50,6 +50,11 @@ pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
         output::note(&format!("warning: {warning}"));
     }
     let files = Files::find(data).map_err(failure)?;
+    if arguments.serve_best && files.valid.is_none() {
+        return Err(Failure::Usage(
+            "--serve-best: there is no valid.jsonl to tell which adapter is the best".into(),
+        ));
+    }
     let read = |path: &Path| -> Result<Dataset, Failure> {
         let (examples, options) = (tuner.examples(), data_options(arguments));
         let (data, is_cached) = match &arguments.token_cache {
@@ -80,6 +85,12 @@ pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
     let mut show = Show::new(&options, trainer.device_bytes());
     let outcome = run(&mut trainer, &mut train, valid.as_ref(), &options, &mut |event| {
         show.event(&event);
+        if let Event::Best(updates, lora) = event
+            && arguments.serve_best
+            && updates > 0
+        {
+            show.note(&serving::load_best(arguments, &tuner, lora));
+        }
         if interrupt::check().is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     });
     show.finish();

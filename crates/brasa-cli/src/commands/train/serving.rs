@@ -1,9 +1,12 @@
-//! The finished adapter goes straight into a running server.
+//! The finished adapter, or each best one so far, goes straight into a running server.
 
 use std::path::Path;
 
+use brasa::FineTuner;
+use brasa::train::lora::Lora;
 use serde_json::json;
 
+use super::written;
 use crate::args::TrainArguments;
 use crate::commands::remote;
 use crate::failure::Failure;
@@ -28,6 +31,26 @@ pub fn check(arguments: &TrainArguments) -> Result<(), Failure> {
 /// [`Failure::Failed`] with the server's own message. The adapter stays where it was written.
 pub fn load(arguments: &TrainArguments, path: &Path) -> Result<(), Failure> {
     let Some(server) = &arguments.server else { return Ok(()) };
+    output::line(&post(arguments, server, path)?)
+}
+
+/// Writes the best adapter so far into the folder `best` of the run and loads it into the server, in place of the one before. Returns a line that tells
+/// so, or a warning: a server that is away never ends a run.
+pub fn load_best(arguments: &TrainArguments, tuner: &FineTuner, lora: &Lora) -> String {
+    let Some(server) = &arguments.server else { return String::new() };
+    let folder = arguments.out.join("best");
+    let made = std::fs::create_dir_all(&folder);
+    let written = made
+        .map_err(|error| Failure::Failed(format!("{}: {error}", folder.display())))
+        .and_then(|()| written::adapter(arguments, tuner, lora, &folder));
+    match written.and_then(|path| post(arguments, server, &path)) {
+        Ok(told) => told,
+        Err(failure) => format!("warning: --serve-best: {failure}"),
+    }
+}
+
+/// Loads the adapter at `path` under the name of the run; returns what became of it.
+fn post(arguments: &TrainArguments, server: &str, path: &Path) -> Result<String, Failure> {
     let kept = |failure: String| {
         Failure::Failed(format!("{failure}\nhint: the adapter is written in {}", path.display()))
     };
@@ -43,5 +66,5 @@ pub fn load(arguments: &TrainArguments, path: &Path) -> Result<(), Failure> {
             other => other,
         })?;
     let model = answer["model"].as_str().unwrap_or(&name);
-    output::line(&format!("{}: serves it as {model}", server.trim_end_matches('/')))
+    Ok(format!("{}: serves it as {model}", server.trim_end_matches('/')))
 }

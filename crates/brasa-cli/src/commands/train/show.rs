@@ -107,6 +107,7 @@ impl Show {
                 self.note(&format!("update {updates}: valid loss {:.4}{preferred}{best}", found.loss));
                 self.redraw();
             }
+            Event::Best(..) => {}
             Event::Saved(_) => self.redraw(),
         }
     }
@@ -116,7 +117,7 @@ impl Show {
         self.bar.finish_and_clear();
     }
 
-    fn note(&self, text: &str) {
+    pub fn note(&self, text: &str) {
         self.bar.suspend(|| output::note(text));
     }
 

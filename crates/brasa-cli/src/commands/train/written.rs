@@ -1,11 +1,12 @@
 //! The files that a run leaves beside its own: the adapter, or the model.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use brasa::FineTuner;
 use brasa::formats::{AdapterForm, Existing};
 use brasa::train::Trainer;
 use brasa::train::data::Batches;
+use brasa::train::lora::Lora;
 use brasa::train::run::{End, Outcome};
 
 use super::{failure, serving, show};
@@ -41,7 +42,7 @@ pub fn finish(
             tuner.write_model(parameters, &path, Existing::Replace)?;
             (path, "the model")
         }
-        None => (adapter(arguments, tuner, trainer)?, "the adapter"),
+        None => (adapter(arguments, tuner, trainer.lora(), &arguments.out)?, "the adapter"),
     };
     show::curves(&arguments.out)?;
     let taken = match outcome.best {
@@ -69,13 +70,18 @@ pub fn finish(
     serving::load(arguments, &path)
 }
 
-/// Writes the adapter; returns where.
-fn adapter(arguments: &TrainArguments, tuner: &FineTuner, trainer: &Trainer) -> Result<PathBuf, Failure> {
+/// Writes an adapter into `folder`; returns where.
+pub fn adapter(
+    arguments: &TrainArguments,
+    tuner: &FineTuner,
+    lora: &Lora,
+    folder: &Path,
+) -> Result<PathBuf, Failure> {
     let (form, path) = match arguments.form {
-        FormName::Peft => (AdapterForm::Peft, arguments.out.clone()),
-        FormName::Mlx => (AdapterForm::Mlx, arguments.out.clone()),
-        FormName::Gguf => (AdapterForm::Gguf, arguments.out.join("adapter.gguf")),
+        FormName::Peft => (AdapterForm::Peft, folder.to_owned()),
+        FormName::Mlx => (AdapterForm::Mlx, folder.to_owned()),
+        FormName::Gguf => (AdapterForm::Gguf, folder.join("adapter.gguf")),
     };
-    tuner.write(trainer.lora(), form, &path, Existing::Replace)?;
+    tuner.write(lora, form, &path, Existing::Replace)?;
     Ok(path)
 }
