@@ -140,6 +140,24 @@ fn targets_are_learned_and_all_else_keeps_its_bits() {
     assert_eq!(tensors(&out.join("model/model.safetensors")), new);
 }
 
+/// Norms, which are floats, are learned beside quantised matrices, whose bytes stay.
+#[test]
+fn floats_of_a_quantised_model_are_learned() {
+    let folder = scratch("train_model_quantised");
+    let data = examples(&folder);
+    let base = folder.join("base.gguf");
+    let base = base.to_str().unwrap();
+    succeeds(&["quantize", &model("tiny-qwen2"), base, "Q8_0"]);
+    let out = folder.join("out");
+    let (_, told) = succeeds(&[&full(base, &data, &out)[..], &["--targets", "/norm/"]].concat());
+    let count = told.split("the model's own ").nth(1).unwrap().split(' ').next().unwrap();
+    let count: usize = count.parse().unwrap();
+    let [old, new] = [Path::new(base), &out.join("model.gguf")].map(|path| std::fs::read(path).unwrap());
+    assert_eq!(old.len(), new.len());
+    let changed_bytes = old.iter().zip(&new).filter(|(old, new)| old != new).count();
+    assert!((count..=4 * count).contains(&changed_bytes), "{changed_bytes} bytes of {count} numbers");
+}
+
 #[test]
 fn what_cannot_be_learned_whole_is_named() {
     let folder = scratch("train_model_refused");
