@@ -2,8 +2,8 @@
 
 use brasa_graph::device::DeviceError;
 use brasa_graph::fuse::{
-    self, Fusion, GateUpActivation, LinearResidual, NormLinear, Projection, QkNormRopeCacheWrite,
-    RouterExperts,
+    self, Fusion, GateUpActivation, LinearResidual, LowRankRows, NormLinear, Projection,
+    QkNormRopeCacheWrite, RouterExperts,
 };
 use brasa_graph::{Fused, ValueId};
 
@@ -13,6 +13,7 @@ use crate::ops::CompiledOp;
 use crate::ops::experts::{MixtureOp, RouterOp};
 use crate::ops::heads::HeadsOp;
 use crate::ops::linear::{Factor, GateUpOp, Layer, LinearOp};
+use crate::ops::low_rank::{LowRankRowsOp, units};
 use crate::ops::norm::{Norm, NormKind};
 use crate::ops::prepare::Activations;
 use crate::slot::{Out, Source};
@@ -22,6 +23,7 @@ impl Lowering<'_> {
     pub(super) fn lower_fused(&mut self, fused: &Fused) -> Result<bool, DeviceError> {
         match &fused.fusion {
             Fusion::LinearResidual(sum) => self.lower_linear_residual(sum),
+            Fusion::LowRankRows(product) => self.lower_low_rank_rows(product),
             Fusion::NormLinear(layers) => self.lower_norm_linear(layers),
             Fusion::GateUpActivation(pair) => self.lower_gate_up(pair),
             Fusion::QkNormRopeCacheWrite(heads) => self.lower_heads(heads),
@@ -47,6 +49,27 @@ impl Lowering<'_> {
         let layer = Layer { weight, bias, residual, out: self.make(sum.y)? };
         let label = self.label("linear+residual", weight);
         self.push(CompiledOp::Linear(LinearOp { activations, layers: vec![layer], rows }), label);
+        Ok(true)
+    }
+
+    fn lower_low_rank_rows(&mut self, product: &LowRankRows) -> Result<bool, DeviceError> {
+        let (Some(a), Some(b)) = (self.weight(product.a), self.weight(product.b)) else { return Ok(false) };
+        // A learned `B` may fill blocks that are zero today.
+        let is_fixed = !self.graph.weights()[b].trainable;
+        let Some(units) = units(self.weights.linear(a), self.weights.linear(b), is_fixed) else {
+            return Ok(false);
+        };
+        if [product.x, product.residual].into_iter().any(|value| self.shape(value).rank() != 2) {
+            return Ok(false);
+        }
+        let activations = Activations { scattered: true, ..self.activations(product.x, &[a])? };
+        let factors = self.source(product.factors)?;
+        let residual = self.source(product.residual)?;
+        let (_, narrow) = self.temporary(self.shape(product.x).outer(), self.weights.linear(a).n());
+        let out = self.make(product.y)?;
+        let op = LowRankRowsOp { activations, a, factors, narrow, b, units, residual, out };
+        let label = self.label("low_rank_rows", a);
+        self.push(CompiledOp::LowRankRows(op), label);
         Ok(true)
     }
 

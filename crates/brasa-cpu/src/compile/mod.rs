@@ -32,6 +32,7 @@ pub(crate) use describe::describe;
 /// Fusions that pay on a CPU, in order of preference.
 pub(crate) const PATTERNS: &[Pattern] = &[
     Pattern::RouterExperts,
+    Pattern::LowRankRows,
     Pattern::GateUpActivation,
     Pattern::QkNormRopeCacheWrite,
     Pattern::LinearResidual,

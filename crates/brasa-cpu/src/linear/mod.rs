@@ -21,6 +21,7 @@
 //! - `rows`: rows of one format, which ask `route` for the loop;
 //! - `loops`: one file for each route, over strips and rows;
 //! - `kernels`: products in registers, for each instruction set;
+//! - `some_inputs`: single rows times some columns of packed floats;
 //! - `panels_of_rows`: rows in f32, for products with the other side;
 //! - `blocks`, `scales`, `planes`: packed codes, block by block;
 //! - `pack`, `stored`, `buffer`: how weights come to be packed;
@@ -50,6 +51,7 @@ mod ranges;
 mod route;
 mod rows;
 mod scales;
+mod some_inputs;
 mod stored;
 
 pub use buffer::Packer;

@@ -13,6 +13,7 @@ use super::loops::{bf16, turned};
 use super::operands::{FloatRows, Input, Output, RowMap};
 use super::route::WeightClasses;
 use super::rows::{PackedRows, Scratch};
+use super::some_inputs::FloatStrips;
 use crate::matrix::PanelRows;
 use crate::quantize::QuantizedRows;
 use crate::rounded::{RoundedRows, RoundedView};
@@ -165,6 +166,14 @@ impl PackedLinear {
         let segment = self.segment(|segment| segment.first_strip <= strip);
         let bytes = segment.rows.strip(strip - segment.first_strip);
         crate::prefetch::lines(bytes.as_ptr(), bytes.len().min(WARM_BYTES));
+    }
+
+    /// The packed strips, if all of them are plain floats of one segment.
+    pub fn float_strips(&self) -> Option<FloatStrips<'_>> {
+        match &self.segments[..] {
+            [one] => one.rows.float_strips(),
+            _ => None,
+        }
     }
 
     /// Writes row `row` to `out`, `[K]`, exactly as its codec decodes it: an embedding lookup.

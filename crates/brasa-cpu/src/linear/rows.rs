@@ -20,6 +20,7 @@ use super::panels_of_rows;
 use super::planes;
 use super::route::{Route, WeightClass};
 use super::scales::BlockScales;
+use super::some_inputs::FloatStrips;
 use super::stored::{self, StoredRow};
 use crate::matrix::PanelRows;
 use crate::prefetch::PrefetchPolicy;
@@ -146,6 +147,16 @@ impl PackedRows {
     pub fn strip(&self, strip: usize) -> &[u8] {
         let (bytes, strip_bytes) = self.packed();
         bytes.get(strip * strip_bytes..(strip + 1) * strip_bytes).unwrap_or_default()
+    }
+
+    /// The packed strips, if they are plain floats.
+    pub fn float_strips(&self) -> Option<FloatStrips<'_>> {
+        match &self.form {
+            Form::Floats(layout, buffer) => {
+                Some(FloatStrips { layout: *layout, bytes: &buffer.bytes()[..self.size_bytes()] })
+            }
+            _ => None,
+        }
     }
 
     /// Bytes that one pass over the rows reads.

@@ -12,6 +12,7 @@ pub(crate) mod heads;
 pub(crate) mod linear;
 pub(crate) mod linear_gradient;
 pub(crate) mod lookup;
+pub(crate) mod low_rank;
 pub(crate) mod matmul;
 pub(crate) mod norm;
 pub(crate) mod operation;
@@ -82,6 +83,7 @@ operations! {
     LinearCrossEntropy(cross_entropy::LinearCrossEntropyOp),
     LinearGradient(linear_gradient::LinearGradientOp),
     LinearTransposed(matmul::LinearTransposedOp),
+    LowRankRows(low_rank::LowRankRowsOp),
     Matmul(matmul::MatmulOp),
     MeanPool(sequence::MeanPoolOp),
     MeanPoolTransposed(sequence::MeanPoolTransposedOp),

@@ -6,6 +6,7 @@ use crate::matrix::ProductScratch;
 use crate::prepared::PrivateRows;
 
 use super::attention_gradient::GradientScratch;
+use super::low_rank::RowsByUnit;
 
 /// A thread's own memory, made once per program.
 #[derive(Debug)]
@@ -20,6 +21,8 @@ pub(crate) struct Scratch {
     pub up: Vec<f32>,
     /// For mixtures of experts.
     pub experts: ExpertScratch,
+    /// The rows of a step by the ranks that they use.
+    pub ranks: RowsByUnit,
     /// Decoded rows of a weight.
     pub decoded: Vec<f32>,
     /// For products of matrices that are no weights.
@@ -73,6 +76,7 @@ impl Scratch {
             rows: PrivateRows::new(size.k),
             up: vec![0.0; size.up],
             experts: ExpertScratch::default(),
+            ranks: RowsByUnit::default(),
             decoded: vec![0.0; size.decoded],
             products: ProductScratch::default(),
             swapped: Vec::new(),

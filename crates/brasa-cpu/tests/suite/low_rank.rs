@@ -9,7 +9,7 @@ use brasa_graph::device::{Backend, KvType, Precision};
 use brasa_graph::pass::{LowRank, add_low_rank};
 use brasa_graph::reference::ReferenceBackend;
 use brasa_graph::testing::Decoder;
-use brasa_graph::testing::{Comparison, Random, compare, merged, random_adapter};
+use brasa_graph::testing::{Comparison, Random, check_bank, compare, merged, random_adapter};
 
 /// Adapters of every projection of the small decoder: stacks in parts, other layers whole.
 fn adapters(graph: &Graph) -> Vec<LowRank> {
@@ -63,6 +63,21 @@ fn adapters_beside_weights_equal_merged_weights() {
             assert!(unadapted.relative_l2 > 1e-2, "{label}: the adapters change something: {unadapted}");
         }
     }
+}
+
+/// Rows of one step with other adapters, places in the bank, and an adapter whose products are infinite.
+#[test]
+fn rows_of_a_bank_are_those_of_their_own_adapters_alone() {
+    for (format, precision) in [
+        (StorageFormat::Q4_K, Precision::Fast),
+        (StorageFormat::BF16, Precision::Fast),
+        (StorageFormat::Q4_K, Precision::Reference),
+    ] {
+        for threads in [1, 3] {
+            check_bank(&device(threads, exact()), precision, &Decoder::small(format));
+        }
+    }
+    check_bank(&ReferenceBackend, Precision::Reference, &Decoder::small(StorageFormat::F32));
 }
 
 /// Fast arithmetic rounds activations, of the adapters' products too.

@@ -8,6 +8,7 @@
 mod finder;
 mod gate_up_activation;
 mod linear_residual;
+mod low_rank_rows;
 mod norm_linear;
 mod qk_norm_rope_cache_write;
 mod router_experts;
@@ -16,6 +17,7 @@ pub(crate) use finder::{Finder, Match};
 pub use finder::{Norm, Projection};
 pub use gate_up_activation::GateUpActivation;
 pub use linear_residual::LinearResidual;
+pub use low_rank_rows::LowRankRows;
 pub use norm_linear::NormLinear;
 pub use qk_norm_rope_cache_write::QkNormRopeCacheWrite;
 pub use router_experts::RouterExperts;
@@ -64,6 +66,7 @@ macro_rules! patterns {
 
 patterns! {
     RouterExperts = "router_experts",
+    LowRankRows = "low_rank_rows",
     GateUpActivation = "gate_up_activation",
     QkNormRopeCacheWrite = "qk_norm_rope_cache_write",
     LinearResidual = "linear_residual",

@@ -12,6 +12,8 @@
 //!
 //! A *bank* is several adapters of which every row of a step has its own mixture: the rows bring a scale for each adapter as an
 //! input of the graph, `y = x·Wᵀ + (s ∘ x·Aᵀ)·Bᵀ`. So texts of several adapters share a step, and a weight keeps one pair of products.
+//! A rank whose scale is 0 counts for nothing, even if its product is infinite; a device may skip it
+//! ([`LowRankRows`](crate::fuse::LowRankRows)).
 //! Each adapter's ranks begin at a multiple of four there, so that a CPU, which sums every fourth product by itself, gives a row the same bits
 //! whichever adapters it does not have.
 //!
@@ -25,7 +27,7 @@ use std::ops::Range;
 use brasa_formats::{Bytes, Payload, StorageFormat, Tensor, codec};
 
 use crate::fuse::Finder;
-use crate::op::Binary;
+use crate::op::{Binary, Broadcast, Where};
 use crate::reference::decode_weight;
 use crate::{
     Builder, Change, DType, Dim, Graph, GraphError, Input, Node, NodeId, Op, ValueId, ValueKind, Weight,
@@ -350,7 +352,11 @@ impl Stack {
             _ => expert_rows(&named("a"), &a_shape, adapters, step)?,
         };
         let b = match adapters {
-            [whole] if whole.rows == (0..rows[0]) && whole.rank() == ranks.len() => {
+            [whole]
+                if whole.rows == (0..rows[0])
+                    && whole.rank() == ranks.len()
+                    && (step == 1 || is_one_of_floats(&whole.b)) =>
+            {
                 Weight { name: named("b"), ..whole.b.clone() }
             }
             _ => block_diagonal(&named("b"), weight, (ranks.len(), step), adapters)?,
@@ -386,7 +392,7 @@ impl Stack {
         let mut narrow = product(builder, operands[0], a);
         if let Some(mixture) = mixture {
             let factors = mixture.factors(builder, narrow, ranks);
-            narrow = builder.mul(narrow, factors);
+            narrow = chosen(builder, narrow, factors);
         } else if let Some(factors) = factors {
             narrow = builder.mul(narrow, factors);
         } else if ranks[0].1.to_bits() != 1.0_f32.to_bits() {
@@ -394,6 +400,15 @@ impl Stack {
         }
         product(builder, narrow, b)
     }
+}
+
+/// `narrow ∘ factors`, and 0 where a factor is 0, whatever `narrow` is there: what overflows in one adapter is its own texts' matter.
+fn chosen(builder: &mut Builder, narrow: ValueId, factors: ValueId) -> ValueId {
+    let scaled = builder.mul(narrow, factors);
+    let shape = |value| builder.graph().value(value).shape.clone();
+    let (shape, own) = (shape(narrow), shape(factors));
+    let factors = if own == shape { factors } else { builder.apply(Broadcast { shape }, &[factors])[0] };
+    builder.apply(Where, &[factors, scaled, factors])[0]
 }
 
 /// The gains of all rows of a weight, 1 where no adapter has one.
@@ -418,6 +433,13 @@ fn gains(name: &str, weight: &Weight, adapters: &[&LowRank]) -> Result<Option<We
     }
     let whole = || Weight { trainable, ..floats(name, &[all.len()], &all) };
     Ok((!with_gain.is_empty()).then(whole))
+}
+
+/// True for a weight of one part that is stored as floats. A bank makes the others such, so that a row's bits do not depend on whether its
+/// adapter is the only one.
+fn is_one_of_floats(weight: &Weight) -> bool {
+    use StorageFormat::{BF16, F16, F32};
+    matches!(&weight.parts[..], [one] if matches!(one.format(), F32 | F16 | BF16))
 }
 
 fn scales_of(ranks: &[(usize, f32)]) -> Vec<f32> {

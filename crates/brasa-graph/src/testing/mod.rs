@@ -11,6 +11,7 @@
 //! - [`pattern_case`] makes a case of each fused operation on random shapes;
 //! - [`random_case`] makes a random graph, [`rewritten`] an equal one by random rewrites;
 //! - [`random_adapter`] makes low-rank adapters, [`merged`] a graph with their products in its weights;
+//! - [`check_bank`] mixes texts of a bank's adapters in steps;
 //! - [`Decoder`] describes a small decoder with random weights, [`Running`] runs it step by step;
 //! - [`MockBackend`] is a device that draws on a thread of its own, hears answers late, and fails when told to;
 //! - [`EncoderDecoder`] is a pair of graphs around a memory, with the answer;
@@ -22,6 +23,7 @@
 //! - [`check_embeddings`] brings rows in place of token ids;
 //! - [`check_pages`] copies, reads and writes pages and moves texts from pool to pool;
 
+mod banks;
 mod case;
 mod chains;
 mod compare;
@@ -50,6 +52,7 @@ mod shifts;
 mod tensors;
 mod training;
 
+pub use banks::check_bank;
 pub use case::{Case, CaseBuilder, MakeWeight, check, f32_weight, run_case};
 pub use chains::check_chains;
 pub use compare::{Comparison, Tolerance, compare};

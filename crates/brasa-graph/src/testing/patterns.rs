@@ -2,8 +2,8 @@
 
 use crate::device::Backend;
 use crate::fuse::Pattern;
-use crate::op::{Attention, Gating, KvSource, Rope, RopeLayout, RouterTopK, Unary};
-use crate::{CacheSpec, Item, Schedule, ValueId};
+use crate::op::{Attention, Broadcast, Gating, KvSource, Rope, RopeLayout, RouterTopK, Unary, Where};
+use crate::{CacheSpec, Dim, Item, Schedule, Shape, ValueId};
 
 use super::{Case, CaseBuilder, MakeWeight, Tolerance, check};
 
@@ -21,6 +21,7 @@ pub fn pattern_case(pattern: Pattern, seed: u64, make_weight: &MakeWeight) -> Ca
         Pattern::LinearResidual => linear_residual(b),
         Pattern::GateUpActivation => gate_up_activation(b),
         Pattern::RouterExperts => router_experts(b),
+        Pattern::LowRankRows => low_rank_rows(b),
     });
     let schedule = Schedule::new(&case.graph, &[pattern]);
     let fused = |item: &&Item| matches!(item, Item::Fused(fused) if fused.fusion.pattern() == pattern);
@@ -99,6 +100,22 @@ fn linear_residual(b: &mut CaseBuilder) -> Vec<ValueId> {
     let (inputs, outputs) = (width(b), 1 + b.random.below(100));
     let (x, residual) = (b.rows(&[inputs]), b.rows(&[outputs]));
     let y = linear(b, x, outputs, inputs);
+    vec![if flip(b) { b.graph.add(residual, y) } else { b.graph.add(y, residual) }]
+}
+
+/// Ranks come in fours that belong together; of half of them a row has none.
+fn low_rank_rows(b: &mut CaseBuilder) -> Vec<ValueId> {
+    let (inputs, ranks, outputs) = (width(b), width(b), 1 + b.random.below(100));
+    let (x, scales, residual) = (b.rows(&[inputs]), b.rows(&[ranks / 4, 1]), b.rows(&[outputs]));
+    let scales = b.graph.unary(scales, Unary::Clamp { low: 0.0, high: 9.0 });
+    let shape = Shape::rows(Dim::ROWS, &[ranks / 4, 4]);
+    let factors = b.graph.apply(Broadcast { shape }, &[scales])[0];
+    let factors = b.graph.reshape(factors, &[ranks]);
+    let (a, w) = (b.weight("a", &[ranks, inputs]), b.weight("b", &[outputs, ranks]));
+    let narrow = b.graph.linear(x, a);
+    let scaled = b.graph.mul(narrow, factors);
+    let chosen = b.graph.apply(Where, &[factors, scaled, factors])[0];
+    let y = b.graph.linear(chosen, w);
     vec![if flip(b) { b.graph.add(residual, y) } else { b.graph.add(y, residual) }]
 }
 

@@ -1,0 +1,213 @@
+//! Decode and prefill speed of a decoder with a bank of low-rank adapters, beside the decoder alone, with random weights in the shapes of
+//! Qwen3-0.6B. Steps of both alternate.
+//!
+//! `cargo run --release -p brasa-cpu --example adapter_speed -- [FORMAT] [THREADS] [RANK] [ADAPTERS] [--profile]`
+//!
+//! Adapters are BF16, of all seven projections. As many sequences decode together as there are adapters: each with one of its own, all
+//! with the same one, all with none. Then a prompt with one adapter.
+
+use std::collections::BTreeMap;
+use std::hint::black_box;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use brasa_cpu::{CpuBackend, CpuOptions};
+use brasa_formats::{Bytes, Payload, StorageFormat, Tensor, codec};
+use brasa_graph::device::{
+    Backend, DeviceError, KvPool, KvPoolSpec, KvType, Precision, Program, ProgramLimits,
+};
+use brasa_graph::pass::{LowRank, add_low_rank_bank};
+use brasa_graph::step::{GivenValues, Outs, Step};
+use brasa_graph::testing::{Decoder, Random, Sequences};
+use brasa_graph::{Graph, Weight, WeightId, WeightPart};
+
+const PROMPT: usize = 512;
+const DEPTH: usize = 128;
+const STEPS: usize = 40;
+const ROUNDS: usize = 3;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    let place = arguments.iter().position(|argument| argument == "--profile");
+    let profile = place.map(|place| arguments.remove(place)).is_some();
+    let name = arguments.first().map_or("Q4_0", String::as_str);
+    let format = StorageFormat::GGUF.into_iter().find(|format| format.to_string() == name);
+    let format = format.ok_or_else(|| format!("no format {name}"))?;
+    let number = |place: usize, usual: usize| arguments.get(place).map_or(Ok(usual), |text| text.parse());
+    let (threads, rank, count) = (number(1, 2)?, number(2, 16)?, number(3, 8)?);
+
+    let device = CpuBackend::new(CpuOptions { threads: Some(threads), ..CpuOptions::default() })?;
+    println!("{}", device.info().description);
+    let base = Arc::new(Decoder::qwen3_0_6b(format).graph(1));
+    let bank: Vec<Vec<LowRank>> = (0..count as u64).map(|seed| adapter(&base, rank, seed)).collect();
+    let adapted = Arc::new(add_low_rank_bank(&base, &bank)?);
+    let weights = device.upload(&adapted, Precision::Fast, &mut |_| ControlFlow::Continue(()))?;
+    let stored: u64 = bank.iter().flatten().map(|of| of.a.stored_bytes() + of.b.stored_bytes()).sum();
+    let model: u64 = base.weights().iter().map(|weight| weight.stored_bytes()).sum();
+    println!("{format}: {} MB, {count} adapters of rank {rank}: {} MB", model >> 20, stored >> 20);
+    let limits = ProgramLimits { max_rows: PROMPT, max_outs: count, max_segments: count };
+    let mut runs = Vec::new();
+    for graph in [&base, &adapted] {
+        let program = device.compile(Arc::clone(graph), Arc::clone(&weights), limits)?;
+        let pool = device.kv_pool(KvPoolSpec { groups: graph.cache_groups(), dtype: KvType::F16 })?;
+        let sequences = Sequences::new(&*pool);
+        runs.push(Run { program, pool, sequences, adapters: usize::from(runs.len() == 1) * count });
+    }
+    let own: Vec<Option<usize>> = (0..count).map(Some).collect();
+    let kinds = [("its own", own), ("the same", vec![Some(0); count]), ("none", vec![None; count])];
+    for run in &mut runs {
+        for id in 0..count {
+            run.timed(&[id as u64], DEPTH, &[None])?;
+        }
+    }
+    for (label, chosen) in &kinds {
+        let ids: Vec<u64> = (0..count as u64).collect();
+        for _ in 0..ROUNDS {
+            let mut times = [Vec::new(), Vec::new()];
+            for _ in 0..STEPS {
+                for (run, times) in runs.iter_mut().zip(&mut times) {
+                    times.push(run.timed(&ids, 1, chosen)?);
+                }
+            }
+            let [base, adapted] = times.map(|times| median(times).as_secs_f64());
+            println!(
+                "{count} sequences, each with {label}: {:.1} tok/s, {:.1} without a bank: {:.1} %",
+                count as f64 / adapted,
+                count as f64 / base,
+                base / adapted * 100.0
+            );
+        }
+    }
+    for round in 0..ROUNDS {
+        let mut best = [Duration::MAX; 2];
+        for repeat in 0..2 {
+            for (run, best) in runs.iter_mut().zip(&mut best) {
+                let id = 1000 + (round * 2 + repeat) as u64;
+                *best = run.timed(&[id], PROMPT, &[Some(0)])?.min(*best);
+            }
+        }
+        let [base, adapted] = best.map(|time| PROMPT as f64 / time.as_secs_f64());
+        println!(
+            "pp{PROMPT} with one: {adapted:.1} tok/s, {base:.1} without a bank: {:.1} %",
+            adapted / base * 100.0
+        );
+    }
+    if profile {
+        for run in &mut runs {
+            println!("a token of each of {count}, of {} adapters:", run.adapters);
+            run.print_profile(&kinds[0].1)?;
+        }
+    }
+    Ok(())
+}
+
+/// Time that this thread has spent on a processor, where Linux says: on a busy machine, with one thread, a fairer
+/// measure than the clock. The variable `ON_PROCESSOR` asks for it.
+fn on_processor() -> Duration {
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let nanoseconds = stat.split_whitespace().next().and_then(|field| field.parse().ok());
+    Duration::from_nanos(nanoseconds.unwrap_or(0))
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+/// An adapter of all projections of the decoder's blocks.
+fn adapter(graph: &Graph, rank: usize, seed: u64) -> Vec<LowRank> {
+    let mut random = Random::new(seed);
+    let mut all = Vec::new();
+    for (weight, id) in graph.weights().iter().zip(0..) {
+        let parts: &[(usize, usize)] = match weight.name.rsplit('.').next() {
+            Some("qkv") => &[(0, 2048), (2048, 3072), (3072, 4096)],
+            Some("gate_up") => &[(0, 3072), (3072, 6144)],
+            Some("o" | "down") => &[(0, 1024)],
+            _ => continue,
+        };
+        for &(start, end) in parts {
+            let rows = start..end;
+            let a = matrix(&mut random, [rank, weight.row_len()]);
+            let b = matrix(&mut random, [rows.len(), rank]);
+            all.push(LowRank { weight: WeightId(id), rows, a, b, scale: 1.0, gain: None });
+        }
+    }
+    all
+}
+
+fn matrix(random: &mut Random, shape: [usize; 2]) -> Weight {
+    let format = StorageFormat::BF16;
+    let row_bytes = format.row_bytes(shape[1]).expect("floats have no blocks");
+    let mut bytes = vec![0; shape[0] * row_bytes];
+    for row in bytes.chunks_exact_mut(row_bytes) {
+        let values: Vec<f32> = (0..shape[1]).map(|_| (random.uniform() - 0.5) * 0.02).collect();
+        codec::encode_row(format, &values, None, row).expect("floats");
+    }
+    let payload = Payload::Blocks(Bytes::from(bytes));
+    let tensor = Tensor { name: "adapter".into(), shape: shape.to_vec(), format, payload };
+    Weight::new("adapter", &shape, vec![WeightPart::whole(tensor)]).expect("one whole part")
+}
+
+struct Run {
+    program: Box<dyn Program>,
+    pool: Box<dyn KvPool>,
+    sequences: Sequences,
+    /// Adapters of the bank; none of the model alone.
+    adapters: usize,
+}
+
+impl Run {
+    /// A step in which each sequence goes on by `rows` tokens, with the adapter that it has chosen.
+    fn next(&mut self, ids: &[u64], rows: usize, chosen: &[Option<usize>]) -> Result<Step, DeviceError> {
+        let tokens: Vec<u32> = (0..rows as u32).map(|row| row * 7919 % 151_936).collect();
+        let mut segments = Vec::with_capacity(ids.len());
+        for (id, chosen) in ids.iter().zip(chosen) {
+            let mut segment = self.sequences.extend(&mut *self.pool, *id, &tokens, Outs::Last)?;
+            if self.adapters > 0 {
+                let mut row = vec![0.0; self.adapters];
+                if let Some(chosen) = chosen {
+                    row[*chosen] = 1.0;
+                }
+                segment.given = vec![GivenValues::F32(row.repeat(rows).into())];
+            }
+            segments.push(segment);
+        }
+        Ok(Step { segments })
+    }
+
+    fn timed(&mut self, ids: &[u64], rows: usize, chosen: &[Option<usize>]) -> Result<Duration, DeviceError> {
+        let step = self.next(ids, rows, chosen)?;
+        let (start, before) = (Instant::now(), on_processor());
+        black_box(self.program.run(&step, &mut *self.pool)?);
+        Ok(if std::env::var_os("ON_PROCESSOR").is_some() {
+            on_processor().saturating_sub(before)
+        } else {
+            start.elapsed()
+        })
+    }
+
+    /// Sums over layers, each operation's time the best of a few runs.
+    fn print_profile(&mut self, chosen: &[Option<usize>]) -> Result<(), DeviceError> {
+        let ids: Vec<u64> = (0..chosen.len() as u64).collect();
+        let mut best = Vec::new();
+        for _ in 0..10 {
+            let step = self.next(&ids, 1, chosen)?;
+            let costs = self.program.profile(&step, &mut *self.pool)?;
+            if best.is_empty() {
+                best = costs;
+            } else {
+                best.iter_mut().zip(costs).for_each(|(best, cost)| best.time = best.time.min(cost.time));
+            }
+        }
+        let mut sums: BTreeMap<String, Duration> = BTreeMap::new();
+        for cost in best {
+            let label = cost.label.chars().filter(|c| !c.is_ascii_digit()).collect();
+            *sums.entry(label).or_default() += cost.time;
+        }
+        for (label, time) in sums {
+            println!("  {label:40} {:9.3} ms", time.as_secs_f64() * 1e3);
+        }
+        Ok(())
+    }
+}

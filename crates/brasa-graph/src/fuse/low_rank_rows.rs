@@ -1,0 +1,57 @@
+//! A low-rank product of which every row uses some ranks, added to another value.
+
+use super::{Finder, Match};
+use crate::op::{Binary, Linear, Where};
+use crate::{NodeId, Op, ValueId};
+
+/// `n = x·Aᵀ → n · s → where(s, ·, s) → ·Bᵀ → + residual`: `y = residual + (s ∘ x·Aᵀ)·Bᵀ`, whose ranks with `s = 0` count for nothing.
+///
+/// A device skips those ranks of a row: the adapters of a bank that its text does not have.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LowRankRows {
+    /// The operand, `[R, K]`.
+    pub x: ValueId,
+    /// The weight `A`, `[ranks, K]`.
+    pub a: ValueId,
+    /// Factors of each row's ranks, `[R, ranks]`.
+    pub factors: ValueId,
+    /// The weight `B`, `[N, ranks]`.
+    pub b: ValueId,
+    /// The value that the product is added to, `[R, N]`.
+    pub residual: ValueId,
+    /// The sum, `[R, N]`.
+    pub y: ValueId,
+}
+
+impl LowRankRows {
+    /// Anchored at the addition.
+    pub(super) fn find(finder: &Finder, anchor: NodeId) -> Option<Match> {
+        let node = finder.node(anchor);
+        let (Op::Binary(Binary::Add), &[left, right]) = (&node.op, &node.inputs[..]) else { return None };
+        if left == right || !finder.same_shape(left, right) {
+            return None;
+        }
+        [(right, left), (left, right)].into_iter().find_map(|(product, residual)| {
+            let linear = |value| {
+                let (id, node) = finder.maker(value)?;
+                let (Op::Linear(Linear), &[x, w]) = (&node.op, &node.inputs[..]) else { return None };
+                let is_plain = finder.graph().value(x).shape.rank() == 2 && finder.is_weight(w);
+                (is_plain && finder.sole_user(value).is_some()).then_some((id, x, w))
+            };
+            let (second, chosen, b) = linear(product)?;
+            let (choice, node) = finder.maker(chosen)?;
+            let (Op::Where(Where), &[factors, scaled, otherwise]) = (&node.op, &node.inputs[..]) else {
+                return None;
+            };
+            let (scaling, node) = finder.maker(scaled)?;
+            let (Op::Binary(Binary::Mul), &[narrow, by]) = (&node.op, &node.inputs[..]) else { return None };
+            let (first, x, a) = linear(narrow)?;
+            let y = finder.node(anchor).outputs[0];
+            (factors == otherwise && factors == by).then(|| Match {
+                fusion: Self { x, a, factors, b, residual, y }.into(),
+                nodes: vec![first, scaling, choice, second, anchor],
+                outputs: vec![y],
+            })
+        })
+    }
+}

@@ -1,0 +1,134 @@
+//! A bank of adapters on a device: every row is computed as if its own adapters were alone.
+
+use std::sync::Arc;
+
+use crate::device::{Backend, KvType, Precision};
+use crate::pass::{LowRank, add_low_rank, add_low_rank_bank};
+use crate::step::{GivenValues, Segment};
+use crate::{Graph, Weight};
+
+use super::{Decoder, Random, Running, assert_same_bits, compare, random_adapter, tokens, weight};
+
+/// An adapter of every projection of the small decoder: stacks in parts, other layers whole.
+fn adapter(graph: &Graph, rank: usize, seed: u64) -> Vec<LowRank> {
+    let mut random = Random::new(seed);
+    let parts = [
+        ("qkv", 0..256),
+        ("qkv", 256..320),
+        ("qkv", 320..384),
+        ("o", 0..256),
+        ("gate_up", 0..512),
+        ("gate_up", 512..1024),
+        ("down", 0..256),
+    ];
+    let all =
+        (0..2).flat_map(|layer| parts.clone().map(|(name, rows)| (format!("layers.{layer}.{name}"), rows)));
+    all.map(|(name, rows)| random_adapter(graph, &name, rows, rank, 0.2, &mut random)).collect()
+}
+
+/// The adapter with all numbers near the largest of f32: its products are infinite.
+fn huge(mut adapter: Vec<LowRank>) -> Vec<LowRank> {
+    let largest = |of: &Weight| weight(&of.name, &of.shape, &vec![1e38; of.shape.iter().product()]);
+    for of in &mut adapter {
+        (of.a, of.b) = (largest(&of.a), largest(&of.b));
+    }
+    adapter
+}
+
+/// The next rows of a sequence, with these scales of the bank's adapters.
+fn segment(running: &mut Running, id: u64, ids: &[u32], scales: &[f32]) -> Segment {
+    let mut segment = running.segment(id, ids);
+    segment.given = vec![GivenValues::F32(scales.repeat(ids.len()).into())];
+    segment
+}
+
+/// A prompt and two rows behind it, in steps of one text.
+fn alone(running: &mut Running, id: u64, ids: &[u32], scales: &[f32]) -> Vec<f32> {
+    let mut logits = Vec::new();
+    let (prompt, rest) = ids.split_at(ids.len() - 2);
+    for part in [prompt, &rest[..1], &rest[1..]] {
+        let segment = segment(running, id, part, scales);
+        logits.extend(running.run(vec![segment]));
+    }
+    logits
+}
+
+/// Checks banks of the small decoder on a device that computes every row as if it were alone: steps of many texts, other places in the
+/// bank, other adapters beside, one of them of numbers that overflow; mixtures of two adapters are near both beside the weights.
+///
+/// # Panics
+///
+/// If a bit differs, or a mixture is not near.
+pub fn check_bank(device: &dyn Backend, precision: Precision, decoder: &Decoder) {
+    let graph = decoder.graph(7);
+    let (first, second) = (adapter(&graph, 8, 1), adapter(&graph, 5, 2));
+    let third = huge(adapter(&graph, 16, 3));
+    let start = |bank: &[&Vec<LowRank>]| {
+        let bank: Vec<Vec<LowRank>> = bank.iter().copied().cloned().collect();
+        let graph = Arc::new(add_low_rank_bank(&graph, &bank).expect("a bank"));
+        Running::new(device, &graph, precision, KvType::F32)
+    };
+    let texts = [tokens(14, 1), tokens(7, 2), tokens(70, 3), tokens(5, 4)];
+    let mut plain = Running::new(device, &Arc::new(graph.clone()), precision, KvType::F32);
+    let mut own = [start(&[&first]), start(&[&second])];
+    let expected_plain = plain.chunked(1, &texts[3], &[3, 1, 1]);
+    let expected = [
+        alone(&mut own[0], 1, &texts[0], &[1.0]),
+        alone(&mut own[1], 1, &texts[1], &[0.7]),
+        alone(&mut own[0], 2, &texts[2], &[-0.5]),
+        alone(&mut own[0], 3, &texts[3], &[0.0]),
+    ];
+    assert_same_bits(&expected[3], &expected_plain, "a row without adapters");
+    for (found, plain) in [(&expected[0], 1), (&expected[1], 2)] {
+        let unadapted = alone(&mut own[0], 10 + plain, &texts[plain as usize - 1], &[0.0]);
+        assert!(compare(found, &unadapted).relative_l2 > 1e-2, "adapter {plain} changes something");
+    }
+    let banks: [(&[&Vec<LowRank>], [usize; 3]); 3] = [
+        (&[&first, &second, &third], [0, 1, 2]),
+        (&[&third, &second, &first], [2, 1, 0]),
+        (&[&second, &third, &first], [2, 0, 1]),
+    ];
+    for (bank, [at_first, at_second, at_third]) in banks {
+        let mut running = start(bank);
+        let of = |place: usize, scale: f32| {
+            let mut scales = vec![0.0; 3];
+            scales[place] = scale;
+            scales
+        };
+        let scales =
+            [of(at_first, 1.0), of(at_second, 0.7), of(at_first, -0.5), of(at_first, 0.0), of(at_third, 1.0)];
+        let texts = [&texts[..], &[texts[1].clone()]].concat();
+        let mut found = vec![Vec::new(); 5];
+        let parts = texts
+            .iter()
+            .map(|text| [0..text.len() - 2, text.len() - 2..text.len() - 1, text.len() - 1..text.len()]);
+        let parts: Vec<_> = parts.collect();
+        for step in 0..3 {
+            let mut segments = Vec::new();
+            for (number, text) in texts.iter().enumerate() {
+                let ids = &text[parts[number][step].clone()];
+                segments.push(segment(&mut running, number as u64, ids, &scales[number]));
+            }
+            let logits = running.run(segments);
+            let mut rest = &logits[..];
+            for (number, found) in found.iter_mut().enumerate() {
+                let (own, others) = rest.split_at(parts[number][step].len() * decoder.vocab);
+                found.extend_from_slice(own);
+                rest = others;
+            }
+        }
+        for (number, (found, expected)) in found.iter().zip(&expected).enumerate() {
+            assert_same_bits(found, expected, &format!("text {number}, first adapter at {at_first}"));
+        }
+    }
+    // Two adapters of one text.
+    let scaled = |adapter: &[LowRank], scale: f32| -> Vec<LowRank> {
+        adapter.iter().map(|of| LowRank { scale: of.scale * scale, ..of.clone() }).collect()
+    };
+    let both = add_low_rank(&graph, &[scaled(&first, 0.5), scaled(&second, 2.0)].concat()).expect("adapters");
+    let mut both = Running::new(device, &Arc::new(both), precision, KvType::F32);
+    let expected = both.chunked(1, &texts[0], &[12, 1, 1]);
+    let found = alone(&mut start(&[&first, &third, &second]), 1, &texts[0], &[0.5, 0.0, 2.0]);
+    let comparison = compare(&found, &expected);
+    assert!(comparison.relative_l2 < 1e-2, "a mixture of two adapters: {comparison}");
+}
