@@ -17,10 +17,11 @@
 
 #include "../kernels/plain/plain.cu"
 
+#include "../kernels/hopper/flash.cuh"
 #include "../kernels/hopper/rows.cuh"
 
-#include "flash.h"
 #include "gemm.h"
+#include "parts.h"
 
 namespace {
 

@@ -1,8 +1,8 @@
 //! Speed of prompts, of single tokens and of tokens of several sequences, on a decoder with random weights in real shapes.
 //!
-//! `cargo run --release -p brasa-cuda --example speed -- [8b | 1b | 0.6b | 30b-a3b | 20b-a4b | 26b-a4b] [FORMAT] [--exact] [--separate] [--profile]`
+//! `cargo run --release -p brasa-cuda --example speed -- [8b | 1b | 0.6b | 30b-a3b | 20b-a4b | 26b-a4b] [FORMAT] [--q8] [--exact] [--separate] [--profile]`
 //!
-//! `--separate` launches everything between products apart, to be compared with.
+//! `--q8` keeps keys and values in eight bits; `--separate` launches everything between products apart, to be compared with.
 
 mod shapes;
 
@@ -29,6 +29,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         place.map(|place| arguments.remove(place)).is_some()
     };
     let (profile, exact, separate) = (flag("--profile"), flag("--exact"), flag("--separate"));
+    let dtype = if flag("--q8") { KvType::Q8 } else { KvType::F16 };
     let name = arguments.get(1).map_or("Q4_0", String::as_str);
     let format = shapes::format(name).ok_or_else(|| format!("no format {name}"))?;
     let model = arguments.first().map_or("1b", String::as_str);
@@ -44,7 +45,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("{model} {format}: {megabytes} MB uploaded in {:.2?}", start.elapsed());
     let limits = ProgramLimits { max_rows: PROMPTS[1], max_outs: 64, max_segments: 64 };
     let mut program = device.compile(Arc::clone(&graph), weights, limits)?;
-    let mut pool = device.kv_pool(KvPoolSpec { groups: graph.cache_groups(), dtype: KvType::F16 })?;
+    let mut pool = device.kv_pool(KvPoolSpec { groups: graph.cache_groups(), dtype })?;
     let mut sequences = Sequences::new(&*pool);
     let mut next = |pool: &mut dyn KvPool, ids: std::ops::Range<u64>, rows: u32| {
         // Texts differ, so that their rows choose different experts.

@@ -43,6 +43,13 @@ __device__ __forceinline__ void bulk_load_both(void* to, const void* from, uint3
                  ::"r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(bar)), "h"(uint16_t(3)) : "memory");
 }
 
+// Threads of a warpgroup that let a stage go: one, behind products that all of them have waited for. BRASA_EACH_LANE: ring.cuh.
+#ifdef BRASA_EACH_LANE
+constexpr uint32_t STAGE_LEAVERS = 128;
+#else
+constexpr uint32_t STAGE_LEAVERS = 1;
+#endif
+
 template <uint32_t F, int ROWS, int GROUPS, int CLUSTER> struct GemmShape {
     static constexpr uint32_t FORMAT = F;
     static constexpr Geometry G = geometry(F);
@@ -206,7 +213,7 @@ template <uint32_t F, int ROWS, int GROUPS, int CLUSTER, class Product, class Pa
     if (threadIdx.x == 0) {
         for (uint32_t i = 0; i < STAGES; i++) {
             mbarrier_init(full + i, 1);
-            mbarrier_init(empty + i, GROUPS * CLUSTER);
+            mbarrier_init(empty + i, GROUPS * CLUSTER * STAGE_LEAVERS);
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
@@ -300,7 +307,7 @@ template <uint32_t F, int ROWS, int GROUPS, int CLUSTER, class Product, class Pa
         const uint32_t my_piece = (group * 4 + warp) * T::PIECE;
         const uint32_t base = shared_address(stages);
         auto release = [&](uint32_t s) {
-            if (threadIdx.x % 128 == 0) {
+            if (threadIdx.x % 128 < STAGE_LEAVERS) {
                 if (CLUSTER > 1) {
                     mbarrier_arrive_at(empty + s, 0);
                     mbarrier_arrive_at(empty + s, 1);

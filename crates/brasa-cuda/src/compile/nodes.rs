@@ -8,10 +8,10 @@ use brasa_graph::{CacheId, DType, GroupId, Input, NodeId, Op, Shape, Symbol, Val
 use super::Lowering;
 use crate::ops::{
     ArgmaxOp, AttentionOp, BinaryOp, CacheWriteOp, CastOp, ChooseOp, CopyOp, CrossEntropyOp, EachElement,
-    EmbedOp, ExpertLinearOp, Flash, Floats, GatherOp, IndexAddOp, MATMUL_TILES, MOST_PAGE_SUMS, MOST_PARTS,
-    Matmul, MatmulOp, MeanPoolOp, NormOp, Pages, ReduceOp, RopeOp, RouterTopKOp, SelectRowsOp, SoftmaxOp,
-    Source, StepTiles, TransposeOp, UnaryOp, UnfoldOp, WIDEST_PAGED, cast_target, flash_kernel, parts_kernel,
-    step_tiles_bytes,
+    EmbedOp, ExpertLinearOp, Flash, FlashPages, Floats, GatherOp, IndexAddOp, MATMUL_TILES, MOST_PAGE_SUMS,
+    MOST_PARTS, Matmul, MatmulOp, MeanPoolOp, NormOp, Pages, ReduceOp, RopeOp, RouterTopKOp, SelectRowsOp,
+    SoftmaxOp, Source, StepTiles, TransposeOp, UnaryOp, UnfoldOp, WIDEST_PAGED, cast_target, flash_kernels,
+    parts_kernel, step_tiles_bytes,
 };
 use crate::params::{self, Ptr};
 
@@ -301,11 +301,12 @@ impl Lowering<'_> {
             Source::Step { .. } => self.step_tiles("attention_tiles", head_dim, [3, 1])?,
             _ => None,
         };
-        let flash = match (&source, flash_kernel(head_dim)) {
-            (Source::Cache { .. }, Some((name, shared_bytes)))
+        let flash = match (&source, flash_kernels(head_dim)) {
+            (Source::Cache { .. }, Some(([of_f16, of_q8], shared_bytes)))
                 if !self.exact && self.gpu.has_tensor_kernels() =>
             {
-                Some(Flash { kernel: self.gpu.flash(&name, shared_bytes)?, shared_bytes })
+                let kernel = |name: &str| self.gpu.flash(name, shared_bytes);
+                Some(FlashPages { kernels: [kernel(&of_f16)?, kernel(&of_q8)?], shared_bytes })
             }
             _ => None,
         };

@@ -63,7 +63,7 @@ pub(crate) struct AttentionOp {
     /// For caches and memories whose heads are not too wide.
     pub pages: Option<Pages>,
     /// For long segments of pools of f16, where there is one for such heads and sums need not be exact.
-    pub flash: Option<Flash>,
+    pub flash: Option<FlashPages>,
     pub attention: Attention,
     pub source: Source,
     pub kv_heads: usize,
@@ -114,23 +114,49 @@ pub(crate) struct Flash {
     pub shared_bytes: u32,
 }
 
+/// Flash attention to pages of f16 and of q8.
+#[derive(Debug)]
+pub(crate) struct FlashPages {
+    pub kernels: [Kernel; 2],
+    pub shared_bytes: u32,
+}
+
 /// Widths of heads that flash attention is compiled for.
 const FLASH_WIDTHS: [usize; 6] = [32, 64, 96, 128, 192, 256];
-/// Rows of a block of flash attention, and positions that it takes at a time.
-const FLASH_ROWS: u32 = 128;
-const FLASH_SPAN: usize = 64;
-/// Threads of a block of flash attention.
-const FLASH_THREADS: u32 = 256;
-/// Fewest rows of a segment that flash attention takes: a block makes 128 whether they are there or not.
+/// Rows and threads of a warp group of attention on tensor cores, and positions that it takes at a time.
+pub(super) const GROUP_ROWS: u32 = 64;
+pub(super) const GROUP_THREADS: u32 = 128;
+pub(super) const SPAN: u32 = 64;
+/// Places for tiles of positions and of their values, for heads of up to `WIDEST_IN_REGISTERS`.
+pub(super) const STAGES: u32 = 3;
+const WIDEST_IN_REGISTERS: usize = 128;
+/// Tiles begin at multiples of so many bytes of shared memory.
+const TILE_ALIGNMENT: u32 = 1024;
+/// Fewest rows of a segment that flash attention takes: a block makes 64 whether they are there or not.
 pub(crate) const FEWEST_FLASH_ROWS: usize = 16;
-/// The number of f16 among the types of pools.
+/// The numbers of f16 and q8 among the types of pools.
 const F16: usize = 1;
+const Q8: usize = 3;
 
-/// The kernel of flash attention for heads of `width`, and the shared memory that it needs; `None` for widths that have none.
-pub(crate) fn flash_kernel(width: usize) -> Option<(String, u32)> {
-    let stages = if width <= 128 { 3 } else { 2 };
-    let shared_bytes = stages * 2 * FLASH_SPAN * width * 2 + 1024;
-    FLASH_WIDTHS.contains(&width).then(|| (format!("flash_{width}"), shared_bytes as u32))
+/// The kernels of flash attention for heads of `width`, and the shared memory that each needs; `None` for widths that have none.
+pub(crate) fn flash_kernels(width: usize) -> Option<([String; 2], u32)> {
+    let queries =
+        if width <= WIDEST_IN_REGISTERS { 0 } else { flash_groups(width) * GROUP_ROWS * width as u32 * 2 };
+    let shared_bytes = shared_tiles(width) + queries;
+    FLASH_WIDTHS
+        .contains(&width)
+        .then(|| (["f16", "q8"].map(|of| format!("flash_{of}_{width}")), shared_bytes))
+}
+
+/// Bytes of shared memory for tiles of heads of `width`: each is of positions, behind which are their values.
+pub(super) fn shared_tiles(width: usize) -> u32 {
+    let stages = if width <= WIDEST_IN_REGISTERS { STAGES } else { 2 };
+    stages * 2 * SPAN * width as u32 * 2 + TILE_ALIGNMENT
+}
+
+/// Warp groups of a block of flash attention.
+fn flash_groups(width: usize) -> u32 {
+    if width <= WIDEST_IN_REGISTERS { 1 } else { 2 }
 }
 
 /// The kernel of attention of few rows for `sharing` heads of `width` that share keys, and the shared memory that it needs; `None` where
@@ -331,14 +357,16 @@ impl Launch for AttentionOp {
     }
 }
 
-impl Flash {
-    /// Queues attention of the long segments; false where there is none.
+impl FlashPages {
+    /// Queues attention of the long segments; false where there is none, or pages are of another type.
     fn launch(&self, run: &Run<'_>, params: &AttentionParams) -> Result<bool, DriverError> {
         let long = run.step.segments.iter().filter(|segment| segment.is_long(FEWEST_FLASH_ROWS));
         let Some(most) = long.map(|segment| segment.rows as u32).max() else { return Ok(false) };
-        if run.pool.type_number() != F16 {
-            return Ok(false);
-        }
+        let kernel = match run.pool.type_number() {
+            F16 => &self.kernels[0],
+            Q8 => &self.kernels[1],
+            _ => return Ok(false),
+        };
         let of_flash = FlashParams {
             q: params.q,
             y: params.y,
@@ -351,8 +379,9 @@ impl Flash {
             scale: params.scale,
             softcap: params.softcap,
         };
-        let blocks = [most.div_ceil(FLASH_ROWS), params.heads, run.step.segments.len() as u32];
-        run.launch_blocks(&self.kernel, blocks, FLASH_THREADS, self.shared_bytes, &of_flash)?;
+        let groups = flash_groups(params.head_dim as usize);
+        let blocks = [most.div_ceil(groups * GROUP_ROWS), params.heads, run.step.segments.len() as u32];
+        run.launch_blocks(kernel, blocks, groups * GROUP_THREADS, self.shared_bytes, &of_flash)?;
         Ok(true)
     }
 }

@@ -1,19 +1,12 @@
 //! Attention to the rows of the step, and its gradient, on tensor cores.
 
-use crate::driver::{DriverError, Kernel};
-use crate::ops::attention::Flash;
+use crate::driver::{DriverError, Grid, Kernel};
+use crate::ops::attention::{Flash, GROUP_ROWS, GROUP_THREADS, SPAN, STAGES, shared_tiles};
 use crate::params::{self, AttentionParams, AttentionRowsParams, Ptr, RowsHalvesParams, RowsSumsParams};
-use crate::run::{Run, Slot, THREADS};
+use crate::run::{Order, Run, Slot, THREADS};
 
 /// Widths of heads that there are kernels for.
 const WIDTHS: [usize; 4] = [32, 64, 96, 128];
-/// Rows of a block of queries, of keys, and rows that a block takes at a time.
-const QUERIES: usize = 128;
-const KEYS: usize = 64;
-const SPAN: usize = 64;
-/// Threads of a block of queries and of keys.
-const QUERY_THREADS: u32 = 256;
-const KEY_THREADS: u32 = 128;
 /// Blocks that look for the largest magnitude of a gradient, and blocks that round.
 const LARGEST_BLOCKS: u32 = 256;
 const ROUNDING_BLOCKS: u32 = 512;
@@ -23,16 +16,22 @@ const ALIGNMENT: usize = 256;
 /// A kernel's name, and the bytes of shared memory that it needs.
 pub(crate) type Named = (String, u32);
 
+/// Warp groups of a block that makes gradients of heads of `width`.
+fn gradient_groups(width: u32) -> u32 {
+    if width <= 64 { 1 } else { 2 }
+}
+
 /// Of heads of `width`, with a soft-cap or without: the kernels of attention, of the gradient by queries and by keys; `None` for widths that have none.
 pub(crate) fn rows_kernels(width: usize, is_capped: bool) -> Option<[Named; 3]> {
-    let tile = (SPAN * width * 2) as u32;
+    let tiles = shared_tiles(width);
+    let keys = 2 * gradient_groups(width as u32) * GROUP_ROWS * width as u32 * 2;
     let cap = if is_capped { "_capped" } else { "" };
     let of = |name: &str, bytes| (format!("{name}{cap}_{width}"), bytes);
     WIDTHS.contains(&width).then(|| {
         [
-            of("attention_rows", 4 * tile),
-            of("attention_gradient_rows_queries", 4 * tile),
-            of("attention_gradient_rows_keys", 6 * tile + 2 * SPAN as u32 * 8),
+            of("attention_rows", tiles),
+            of("attention_gradient_rows_queries", tiles),
+            of("attention_gradient_rows_keys", keys + tiles + STAGES * SPAN * 8),
         ]
     })
 }
@@ -156,10 +155,11 @@ fn parameters(
     (attention, rounding)
 }
 
-/// Blocks of so many rows of the longest segment, and segments.
-fn blocks(run: &Run<'_>, rows: usize, heads: u32) -> [u32; 3] {
-    let longest = run.step.segments.iter().map(|segment| segment.rows).max().unwrap_or(0);
-    [longest.div_ceil(rows) as u32, heads, run.step.segments.len() as u32]
+/// Blocks of `groups` warp groups for the longest segment's rows of each head, and segments.
+fn grid(run: &Run<'_>, of: &AttentionParams, groups: u32, shared_bytes: u32) -> Grid {
+    let longest = run.step.segments.iter().map(|segment| segment.rows).max().unwrap_or(0) as u32;
+    let blocks = [longest.div_ceil(groups * GROUP_ROWS), of.heads, run.step.segments.len() as u32];
+    Grid { blocks, threads: groups * GROUP_THREADS, shared_bytes }
 }
 
 /// Segments of a grid.
@@ -181,7 +181,7 @@ impl AttentionRows {
         let params = AttentionRowsParams { kept, ..params };
         run.launch_blocks(&self.halves, [ROUNDING_BLOCKS, 3, 1], THREADS, 0, &rounding)?;
         let Flash { kernel, shared_bytes } = &self.attention;
-        run.launch_blocks(kernel, blocks(run, QUERIES, of.heads), QUERY_THREADS, *shared_bytes, &params)?;
+        run.launch_in_order(kernel, grid(run, of, 1, *shared_bytes), Order::Overlapping, &params)?;
         Ok(true)
     }
 }
@@ -202,15 +202,15 @@ impl AttentionGradientRows {
         let (kept, result) = self.forward.as_ref().map_or((Ptr::NONE, Ptr::NONE), |(kept, result)| {
             (Ptr::new(run.buffer(*kept)), run.tensor(result).floats())
         });
-        let sharing = of.heads / of.kv_heads;
+        let (sharing, groups) = (of.heads / of.kv_heads, gradient_groups(of.head_dim));
         let by_heads = if sharing == 1 { [dk, dv] } else { self.by_heads(run, of).map(Ptr::new) };
         let params = AttentionRowsParams { dk: by_heads[0], dv: by_heads[1], kept, result, ..params };
         run.launch_blocks(&self.largest, [LARGEST_BLOCKS, 1, 1], THREADS, 0, &rounding)?;
         run.launch_blocks(&self.halves, [ROUNDING_BLOCKS, 4, 1], THREADS, 0, &rounding)?;
         let Flash { kernel, shared_bytes } = &self.queries;
-        run.launch_blocks(kernel, blocks(run, QUERIES, of.heads), QUERY_THREADS, *shared_bytes, &params)?;
+        run.launch_in_order(kernel, grid(run, of, groups, *shared_bytes), Order::Overlapping, &params)?;
         let Flash { kernel, shared_bytes } = &self.keys;
-        run.launch_blocks(kernel, blocks(run, KEYS, of.heads), KEY_THREADS, *shared_bytes, &params)?;
+        run.launch_in_order(kernel, grid(run, of, groups, *shared_bytes), Order::Overlapping, &params)?;
         if sharing > 1 {
             let (rows, kv_heads, head_dim) = (params.rows, of.kv_heads, of.head_dim);
             let sums = RowsSumsParams { from: by_heads, to: [dk, dv], rows, kv_heads, sharing, head_dim };

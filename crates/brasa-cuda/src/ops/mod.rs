@@ -24,8 +24,8 @@ use std::fmt::Debug;
 
 pub(crate) use arrange::{CopyOp, NarrowOp, TransposeOp};
 pub(crate) use attention::{
-    AttentionAhead, AttentionOp, CacheWriteOp, Flash, MOST_PAGE_SUMS, Pages, RopeOp, Source, StepTiles,
-    WIDEST_PAGED, flash_kernel, parts_kernel, step_tiles_bytes,
+    AttentionAhead, AttentionOp, CacheWriteOp, Flash, FlashPages, MOST_PAGE_SUMS, Pages, RopeOp, Source,
+    StepTiles, WIDEST_PAGED, flash_kernels, parts_kernel, step_tiles_bytes,
 };
 pub(crate) use attention_rows::{AttentionGradientRows, AttentionRows, Named, Room, rows_kernels};
 pub(crate) use cross_entropy::{
