@@ -274,7 +274,7 @@ impl Parameter {
         self.stored.iter().filter(|stored| stored.is_learned)
     }
 
-    /// What is learned of it, as settings of runs tell it: its name, and the tensors, if some of them stay as they are.
+    /// The text by which a checkpoint knows this parameter: its name, and, if only some of its tensors are learned, those.
     pub(crate) fn told(&self) -> String {
         if self.stored.iter().all(|stored| stored.is_learned == stored.tensor.is_some()) {
             return self.name.clone();

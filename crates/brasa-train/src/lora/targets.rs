@@ -35,7 +35,7 @@ pub(crate) struct Named<'a> {
     pub kind: Kind,
 }
 
-/// What patterns distinguish beside names.
+/// What something is to the patterns `all` and `experts`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A linear layer, of which there is one.

@@ -86,10 +86,10 @@ pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
     let outcome = run(&mut trainer, &mut train, valid.as_ref(), &options, &mut |event| {
         show.event(&event);
         if let Event::Best(updates, lora) = event
-            && arguments.serve_best
+            && let Some(server) = arguments.server.as_ref().filter(|_| arguments.serve_best)
             && updates > 0
         {
-            show.note(&serving::load_best(arguments, &tuner, lora));
+            show.note(&serving::load_best(arguments, server, &tuner, lora));
         }
         if interrupt::check().is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     });

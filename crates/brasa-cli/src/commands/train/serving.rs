@@ -34,10 +34,9 @@ pub fn load(arguments: &TrainArguments, path: &Path) -> Result<(), Failure> {
     output::line(&post(arguments, server, path)?)
 }
 
-/// Writes the best adapter so far into the folder `best` of the run and loads it into the server, in place of the one before. Returns a line that tells
+/// Writes the best adapter so far into the folder `best` of the run and loads it into `server`, in place of the one before. Returns a line that tells
 /// so, or a warning: a server that is away never ends a run.
-pub fn load_best(arguments: &TrainArguments, tuner: &FineTuner, lora: &Lora) -> String {
-    let Some(server) = &arguments.server else { return String::new() };
+pub fn load_best(arguments: &TrainArguments, server: &str, tuner: &FineTuner, lora: &Lora) -> String {
     let folder = arguments.out.join("best");
     let made = std::fs::create_dir_all(&folder);
     let written = made
