@@ -62,7 +62,7 @@ pub(crate) struct AttentionOp {
     pub on_tensor_cores: Option<AttentionRows>,
     /// For caches and memories whose heads are not too wide.
     pub pages: Option<Pages>,
-    /// For long segments of pools of f16, where there is one for such heads and sums need not be exact.
+    /// For long segments of pools of f16 and q8, where there are kernels for such heads and sums need not be exact.
     pub flash: Option<FlashPages>,
     pub attention: Attention,
     pub source: Source,

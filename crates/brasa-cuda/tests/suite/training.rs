@@ -14,8 +14,9 @@ use brasa_train::{Activations, Noise, Objective, Resources, TrainOptions, Traine
 
 use crate::device::{device, full_or_few};
 
-/// The rate at which adapters are usually learned.
+/// The rate at which adapters are usually learned, and one at which few updates show.
 const USUAL: f64 = 2e-4;
+const FAST: f64 = 2e-3;
 
 /// Twelve texts of up to 20 tokens, which are learned from the third on.
 fn documents(vocab: usize) -> Vec<Document> {
@@ -98,31 +99,28 @@ fn a_run_that_goes_on_has_the_bits_of_a_whole_one() {
     let Some(device) = device() else { return };
     let spec = Decoder { windows: vec![None], ..Decoder::small(StorageFormat::Q4_K) };
     let graph = spec.graph(5);
-    let of = |stop| learned(device, &graph, spec.vocab, Precision::Fast, USUAL, (3, stop));
+    let of = |stop| learned(device, &graph, spec.vocab, Precision::Fast, FAST, (3, stop));
     let (whole, resumed) = (of(None), of(Some(2)));
     assert_eq!(whole.0, resumed.0, "losses");
     assert_eq!(whole.1, resumed.1, "values");
 }
 
-/// At ten times the usual rate the signs of the first gradients, of which AdamW takes little more, carry roundings on.
 #[test]
 fn twenty_updates_on_a_gpu_are_those_of_the_reference() {
     let Some(device) = device() else { return };
     let formats = [StorageFormat::BF16, StorageFormat::Q4_K, StorageFormat::Q8_0];
     let (formats, layers, updates) = full_or_few(device, (&formats[..], 2, 20), (&formats[1..2], 1, 2));
-    for (&format, (peak, rounded)) in formats
-        .iter()
-        .flat_map(|format| [(USUAL, 1e-3), (10.0 * USUAL, 2e-3)].map(|of_rate| (format, of_rate)))
-    {
+    for (&format, peak) in formats.iter().flat_map(|format| [USUAL, FAST].map(|peak| (format, peak))) {
         let spec = Decoder { windows: vec![None; layers], ..Decoder::small(format) };
         let graph = spec.graph(5);
         let of = |backend: &dyn Backend, precision| {
             learned(backend, &graph, spec.vocab, precision, peak, (updates, None))
         };
         let expected = of(&ReferenceBackend, Precision::Reference);
-        let learns = expected.0[updates - 1] < expected.0[0];
-        assert!(learns || peak == USUAL, "{format}: nothing is learned");
-        for (precision, bound) in [(Precision::Reference, 1e-4), (Precision::Fast, rounded)] {
+        if peak == FAST {
+            assert!(expected.0[updates - 1] < expected.0[0], "{format}: nothing is learned");
+        }
+        for (precision, bound) in [(Precision::Reference, 1e-4), (Precision::Fast, 1e-3)] {
             let found = of(device, precision);
             let off = found.0.iter().zip(&expected.0).map(|(a, b)| (a - b).abs() / b).fold(0.0, f64::max);
             println!("{format} {precision:?}, rate {peak}: losses off by {off:.1e}");
