@@ -35,7 +35,7 @@ template <u32 E, u32 ROWS> DEVICE void start_products_of(float (&c)[32], SharedA
     wgmma_fence();
 #pragma unroll
     for (u32 e = 0; e < E / 16; ++e) {
-        wgmma_shared<64>(c, a + tile_columns<E, ROWS>(e), b + tile_columns<E, 64>(e), e > 0);
+        wgmma_shared(c, a + tile_columns<E, ROWS>(e), b + tile_columns<E, 64>(e), e > 0);
     }
 }
 // sums += a · tile: the rows of a tile of 64, weighed.
