@@ -73,9 +73,12 @@ template <u32 E, class Kv> DEVICE void flash(const FlashParams& p) {
             *(Halves8*)(queries + tile_piece<E, ROWS>(row, piece)) = halves;
         }
     }
-    // Keys of the positions from `at` on, which lie in one page, and their values.
+    // Keys of the positions from `at` on, which lie in one page, and their values. Where the next page lies is asked for before it is needed.
+    const u64* pages = p.cache.pages + p.cache.starts[blockIdx.z];
+    u64 page = pages[begin / PAGE_POSITIONS];
+    const u64 of_head = p.cache.offset_bytes + (u64)kv_head * p.cache.head_bytes;
     const auto load = [&](u8* to, u32 at) {
-        const u8* head_keys = cache_of(p.cache, blockIdx.z, at) + (u64)kv_head * p.cache.head_bytes;
+        const u8* head_keys = (const u8*)page + of_head;
         const u8* head_values = head_keys + (u64)p.cache.kv_heads * p.cache.head_bytes;
 #pragma unroll
         for (u32 n = 0; n < SPAN * PIECES / THREADS; ++n) {
@@ -85,6 +88,9 @@ template <u32 E, class Kv> DEVICE void flash(const FlashParams& p) {
             load_piece<E>(piece_to + TILE_BYTES<E>, head_values, at % PAGE_POSITIONS + row, piece, Kv());
         }
         copies_end_group();
+        if ((at + SPAN) % PAGE_POSITIONS == 0 && at + SPAN < end) {
+            page = pages[(at + SPAN) / PAGE_POSITIONS];
+        }
     };
     Attended<E> attended;
     each_tile<E>(tiles, begin, end, load, [&](SharedAt tile, u32 at) {
