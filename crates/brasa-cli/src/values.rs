@@ -1,5 +1,6 @@
 //! Values of options as people write them, checked. Flags and the chat's `/set` read them with these functions.
 
+use std::num::NonZeroU64;
 use std::path::Path;
 
 use brasa::AdapterSource;
@@ -58,6 +59,36 @@ pub fn betas(text: &str) -> Result<(f64, f64), String> {
     let one = |text: &str| text.trim().parse::<f64>().ok().filter(|beta| (0.0..1.0).contains(beta));
     let both = text.split_once(',').and_then(|(first, second)| Some((one(first)?, one(second)?)));
     both.ok_or_else(|| format!("\"{text}\" is no pair of numbers from 0 to less than 1, such as 0.9,0.999"))
+}
+
+/// Reads bytes of a file: a number, with KB, MB, GB or TB (powers of 1000, as transformers counts) or KiB to TiB (of 1024) behind it.
+pub fn file_size(text: &str) -> Result<NonZeroU64, String> {
+    const UNITS: [(&str, u64); 8] = [
+        ("KIB", 1 << 10),
+        ("MIB", 1 << 20),
+        ("GIB", 1 << 30),
+        ("TIB", 1 << 40),
+        ("KB", 1_000),
+        ("MB", 1_000_000),
+        ("GB", 1_000_000_000),
+        ("TB", 1_000_000_000_000),
+    ];
+    let upper = text.to_ascii_uppercase();
+    let bytes = match UNITS.iter().find_map(|(unit, bytes)| Some((upper.strip_suffix(unit)?, *bytes))) {
+        Some((number, unit)) => {
+            let is_plain = |digit: u8| digit.is_ascii_digit() || digit == b'.';
+            let number = Some(number.trim()).filter(|number| number.bytes().all(is_plain));
+            let bytes =
+                number.and_then(|number| number.parse::<f64>().ok()).map(|number| number * unit as f64);
+            bytes.filter(|&bytes| bytes < u64::MAX as f64).map(|bytes| bytes as u64)
+        }
+        None => Some(&*upper)
+            .filter(|text| text.bytes().all(|digit| digit.is_ascii_digit()))
+            .and_then(|text| text.parse().ok()),
+    };
+    bytes
+        .and_then(NonZeroU64::new)
+        .ok_or_else(|| "expected bytes, at least 1: 5GB, 500MB, 1.5GiB or 5000000".into())
 }
 
 /// Reads MLX-LM's schedule of the learning rate, as JSON.
@@ -260,7 +291,7 @@ mod tests {
     use brasa::audio::SampleFormat;
 
     use super::{bias, count, limit, min_p, positive, repeat_penalty, seed, stop, temperature, top_p};
-    use super::{language, sample_format, step};
+    use super::{file_size, language, sample_format, step};
 
     #[test]
     fn what_makes_sense_is_read() {
@@ -281,6 +312,15 @@ mod tests {
             assert_eq!(sample_format(name).map(SampleFormat::bytes), Ok(bytes), "{name}");
         }
         assert_eq!(step("0.5"), Ok(0.5));
+        for (text, bytes) in [
+            ("5GB", 5_000_000_000),
+            ("1.5 mb", 1_500_000),
+            ("2KiB", 2_048),
+            ("0.001KB", 1),
+            ("18446744073709551615", u64::MAX),
+        ] {
+            assert_eq!(file_size(text).map(u64::from), Ok(bytes), "{text}");
+        }
     }
 
     #[test]
@@ -299,6 +339,23 @@ mod tests {
             assert!(bias(text).is_err(), "{text:?}");
         }
         assert!(stop("").is_err());
+        for text in [
+            "0",
+            "0GB",
+            "-1",
+            "-5GB",
+            "1e3MB",
+            "GB",
+            "",
+            "large",
+            "5G",
+            "5 bytes",
+            "infGB",
+            "0.1KiB5",
+            "99999999999TB",
+        ] {
+            assert!(file_size(text).is_err(), "{text:?}");
+        }
         for text in ["", "klingon", "0", "nan", "inf", "S24_LE", "s16be"] {
             assert!(
                 language(text).is_err() && sample_format(text).is_err() && step(text).is_err(),

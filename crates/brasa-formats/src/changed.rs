@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::error::Fault;
 use crate::{
     Checkpoint, Container, Existing, FormatError, Metadata, OutputFile, OutputFolder, Payload, Result,
-    StorageFormat, codec, gguf, map_file,
+    Shards, StorageFormat, codec, gguf, map_file, shards,
 };
 
 /// Elements that are encoded at a time.
@@ -31,22 +31,32 @@ pub struct Changed<'a> {
 }
 
 /// The changes of each tensor, in the order of their elements.
-type Changes<'a> = BTreeMap<&'a str, Vec<Changed<'a>>>;
+pub(crate) type Changes<'a> = BTreeMap<&'a str, Vec<Changed<'a>>>;
 
 impl Checkpoint {
-    /// Writes the checkpoint with other values: a GGUF file as the file `path`, safetensors as the folder `path`, in as many files as here, with the configuration, the
-    /// tokenizer and all else that lies beside the weights. File or folder appears whole or not at all.
+    /// Writes the checkpoint with other values: a GGUF file as the file `path`, safetensors as the folder `path`, in the files that `shards` says, with the configuration,
+    /// the tokenizer and all else that lies beside the weights. File or folder appears whole or not at all.
     ///
     /// # Errors
     ///
     /// [`FormatError::Unwritable`] for a change of a tensor that is not there or stored in blocks, or of elements that it does not have;
-    /// [`FormatError::Unsupported`] for weights in a form that is not written (npz, whisper.cpp's); [`FormatError::Exists`] if something is there that shall be
-    /// kept; [`FormatError::Io`] if the disk is full or fails. What was there before stays.
-    pub fn write_changed(&self, changes: &[Changed<'_>], path: &Path, existing: Existing) -> Result<()> {
+    /// [`FormatError::Unsupported`] for weights in a form that is not written (npz, whisper.cpp's), and for [`Shards::Limited`] of a GGUF file;
+    /// [`FormatError::Exists`] if something is there that shall be kept; [`FormatError::Io`] if the disk is full or fails. What was there before stays.
+    pub fn write_changed(
+        &self,
+        changes: &[Changed<'_>],
+        path: &Path,
+        shards: Shards,
+        existing: Existing,
+    ) -> Result<()> {
         let changes = self.sorted(changes, path)?;
-        match self.container() {
-            Container::Gguf => self.write_gguf(&changes, path, existing),
-            Container::HuggingFace => self.write_folder(&changes, path, existing),
+        match (self.container(), shards) {
+            (Container::Gguf, Shards::Kept) => self.write_gguf(&changes, path, existing),
+            (Container::Gguf, Shards::Limited { .. }) => {
+                Err(Fault::new(self.path(), "a GGUF file is written whole, only safetensors in shards")
+                    .unsupported())
+            }
+            (Container::HuggingFace, _) => self.write_folder(&changes, path, shards, existing),
         }
     }
 
@@ -102,17 +112,28 @@ impl Checkpoint {
         writer.finish()
     }
 
-    fn write_folder(&self, changes: &Changes<'_>, path: &Path, existing: Existing) -> Result<()> {
+    fn write_folder(
+        &self,
+        changes: &Changes<'_>,
+        path: &Path,
+        shards: Shards,
+        existing: Existing,
+    ) -> Result<()> {
         let folder = OutputFolder::create(path, existing)?;
         let mut files: Vec<&Path> = self.stored().iter().map(|info| &*info.file).collect();
         files.dedup();
-        for file in &files {
-            let name = file.file_name().unwrap_or_default();
-            if file.extension().is_none_or(|end| end != "safetensors") {
-                let problem = "weights of this form are not written, only safetensors and GGUF";
-                return Err(Fault::new(*file, problem).unsupported());
+        if let Some(file) = files.iter().find(|file| file.extension().is_none_or(|end| end != "safetensors"))
+        {
+            let problem = "weights of this form are not written, only safetensors and GGUF";
+            return Err(Fault::new(*file, problem).unsupported());
+        }
+        match shards {
+            Shards::Kept => {
+                for file in &files {
+                    self.write_shard(changes, file, &folder.file(file.file_name().unwrap_or_default()))?;
+                }
             }
-            self.write_shard(changes, file, &folder.file(name))?;
+            Shards::Limited { most_bytes } => shards::write(self, changes, &files, most_bytes, &folder)?,
         }
         // The folder of a single file of weights is the file's.
         let base = files.first().and_then(|file| file.parent()).unwrap_or(self.path());
@@ -124,7 +145,9 @@ impl Checkpoint {
             let is_weights =
                 from.extension().and_then(|end| end.to_str()).is_some_and(|end| WEIGHTS.contains(&end));
             let text = name.to_string_lossy();
-            let is_other = is_weights || text.starts_with('.') || NOT_COPIED.contains(&&*text);
+            let is_old_index = shards != Shards::Kept && text == shards::INDEX;
+            let is_other =
+                is_weights || is_old_index || text.starts_with('.') || NOT_COPIED.contains(&&*text);
             // Asked of the path, which may be a link.
             if is_other || !fs::metadata(&from).map_err(|source| FormatError::io(&from, source))?.is_file() {
                 continue;
@@ -165,7 +188,7 @@ impl Checkpoint {
 }
 
 /// Gives a tensor's bytes to `write`, piece by piece: the stored ones, and the new ones of elements that change.
-fn pieces(
+pub(crate) fn pieces(
     bytes: &[u8],
     format: StorageFormat,
     changes: &[Changed<'_>],

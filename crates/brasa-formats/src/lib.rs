@@ -32,6 +32,7 @@ mod output_file;
 mod output_folder;
 mod problems;
 pub mod safetensors;
+mod shards;
 #[cfg(unix)]
 mod shrunk;
 mod storage;
@@ -48,6 +49,7 @@ pub use inspection::{Container, Inspection, Metadata, TensorInfo};
 pub use map::map_file;
 pub use output_file::{Existing, OutputFile, remove_partial_files};
 pub use output_folder::OutputFolder;
+pub use shards::Shards;
 #[cfg(unix)]
 pub use shrunk::exit_on_shrunk_files;
 pub use storage::{MlxAffine, StorageFormat};

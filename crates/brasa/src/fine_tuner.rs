@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use brasa_formats::{
-    AdapterFile, AdapterForm, Bytes, Changed, Checkpoint, Container, Existing, Metadata, Tensor, gguf,
+    AdapterFile, AdapterForm, Bytes, Changed, Checkpoint, Container, Existing, Metadata, Shards, Tensor, gguf,
 };
 use brasa_graph::device::{Backend, DeviceInfo, Precision, ProgramLimits};
 use brasa_models::{AdaptableLayer, Adapter, HeadCopy};
@@ -275,13 +275,19 @@ impl FineTuner {
         self.checkpoint.container() == Container::Gguf
     }
 
-    /// Writes the model with other parameters: a GGUF file as the file `path`, safetensors as the folder `path`, with all that lies beside the weights. Tensors keep
-    /// their names and formats, and values are rounded to these. File or folder appears whole or not at all.
+    /// Writes the model with other parameters: a GGUF file as the file `path`, safetensors as the folder `path`, in the base's files or in `shards` of a limited
+    /// size, with all that lies beside the weights. Tensors keep their names and formats, and values are rounded to these. File or folder appears whole or not at all.
     ///
     /// # Errors
     ///
-    /// [`Error::Format`] if something is there that shall be kept, if the disk fails, or for a base of npz.
-    pub fn write_model(&self, parameters: &Parameters, path: &Path, existing: Existing) -> Result<(), Error> {
+    /// [`Error::Format`] if something is there that shall be kept, if the disk fails, for a base of npz, or for shards of a GGUF file.
+    pub fn write_model(
+        &self,
+        parameters: &Parameters,
+        path: &Path,
+        shards: Shards,
+        existing: Existing,
+    ) -> Result<(), Error> {
         let changed = |(tensor, first, values)| Changed { tensor, first, values };
         let mut changes: Vec<Changed<'_>> = parameters.changes().map(changed).collect();
         if let Some(HeadCopy { copy, table }) = &self.model.head_copy {
@@ -289,7 +295,7 @@ impl FineTuner {
             let of_copy: Vec<_> = of_table.map(|change| Changed { tensor: copy, ..*change }).collect();
             changes.extend(of_copy);
         }
-        Ok(self.checkpoint.write_changed(&changes, path, existing)?)
+        Ok(self.checkpoint.write_changed(&changes, path, shards, existing)?)
     }
 
     /// Writes an adapter: into the folder `path`, or as the GGUF file `path`. Files appear whole or not at all.

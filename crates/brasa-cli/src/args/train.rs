@@ -1,12 +1,13 @@
 //! Fine-tuning: `train`.
 
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
 use super::{PrecisionName, SourceArguments};
 use crate::suggested::{DEVICES, Suggested};
-use crate::values::{adafactor, betas, lr_schedule, own_alpha, own_rank, positive};
+use crate::values::{adafactor, betas, file_size, lr_schedule, own_alpha, own_rank, positive};
 use brasa::train::optimizer::{Adafactor, MlxSchedule};
 
 /// `brasa train`
@@ -145,6 +146,9 @@ pub struct TrainArguments {
     /// Form of the adapter's files
     #[arg(long, value_enum, value_name = "FORM", default_value_t = FormName::Peft, help_heading = "Adapter", hide_short_help = true)]
     pub form: FormName,
+    /// Of --method full: most bytes of a file of the model, such as 5GB or 500MB [default: the base's files]
+    #[arg(long, value_name = "SIZE", value_parser = file_size, allow_hyphen_values = true, help_heading = "Adapter", hide_short_help = true)]
+    pub max_shard_size: Option<NonZeroU64>,
 
     /// Learning rate [default: 2e-4, with --method full 2e-5]
     #[arg(long, alias = "learning-rate", value_name = "X", help_heading = "Optimizer")]

@@ -87,6 +87,8 @@ fn a_gguf_of_floats_becomes_a_gguf_of_floats() {
     let base = base.to_str().unwrap();
     succeeds(&["quantize", &model("tiny-qwen2"), base, "BF16"]);
     let out = folder.join("out");
+    let sharded = [&full(base, &data, &out)[..], &["--max-shard-size", "1MB"]].concat();
+    assert!(fails(&sharded, 2).contains("--max-shard-size: a GGUF file is written whole"));
     let (text, _) = succeeds(&[&full(base, &data, &out)[..], &["--last-blocks", "2"]].concat());
     assert!(text.contains("out/model.gguf: the model after update 8"), "{text}");
     let written = out.join("model.gguf");
@@ -262,4 +264,36 @@ fn a_copy_of_tied_embeddings_changes_with_them() {
     let written = parts(&out.join("model/model.safetensors"));
     let [head, new] = ["lm_head.weight", "model.embed_tokens.weight"].map(|name| of(&written, name));
     assert!(head == new && new != table);
+}
+
+#[test]
+fn a_model_is_written_in_shards_of_a_size() {
+    let folder = scratch("train_model_shards");
+    let data = examples(&folder);
+    let (base, out) = (model("tiny-llama"), folder.join("out"));
+    let run = full(&base, &data, &out);
+    succeeds(&run);
+    let whole = out.join("model");
+    let kept = folder.join("kept");
+    std::fs::rename(&whole, &kept).unwrap();
+    succeeds(&[&run[..], &["--resume", "--max-shard-size", "1MB"]].concat());
+    let written = names(&whole);
+    let shards: Vec<_> = written.iter().filter(|name| name.ends_with(".safetensors")).collect();
+    assert!(shards.len() > 2, "{written:?}");
+    assert!(written.contains("model.safetensors.index.json") && written.contains("tokenizer.json"));
+    for (at, name) in shards.iter().enumerate() {
+        assert_eq!(**name, format!("model-{:05}-of-{:05}.safetensors", at + 1, shards.len()));
+    }
+    let logits = |model: &Path, name: &str| {
+        let (model, out) = (model.to_str().unwrap(), folder.join(name));
+        succeeds(&["logits", "-m", model, "--ids", "1,17,300", "--out", out.to_str().unwrap()]);
+        std::fs::read(out).unwrap()
+    };
+    assert!(logits(&whole, "a.npy") == logits(&kept, "b.npy"), "the shards hold other values");
+    for size in ["0", "-1", "-5GB", "large", "5G"] {
+        let told = fails(&[&run[..], &["--resume", "--max-shard-size", size]].concat(), 2);
+        assert!(told.contains("expected bytes, at least 1: 5GB, 500MB"), "{size}: {told}");
+    }
+    let adapter = ["train", &base, "--data", &data, "--max-shard-size", "1MB"];
+    assert!(fails(&adapter, 2).contains("--max-shard-size: only --method full writes a model"));
 }

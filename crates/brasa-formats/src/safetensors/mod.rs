@@ -8,8 +8,11 @@ mod header;
 mod writer;
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+
+use serde::Deserialize;
 
 use crate::error::Fault;
 use crate::problems::Problems;
@@ -84,6 +87,19 @@ fn header_json<'a>(path: &Path, bytes: &'a Bytes) -> Result<(&'a [u8], usize)> {
         return Err(Fault::new(path, "the header does not start with `{`").at(8_u64).malformed());
     }
     Ok((header, end))
+}
+
+/// The free text in the header of the file at `path`, key by key.
+pub(crate) fn metadata(path: &Path, bytes: &Bytes) -> Result<BTreeMap<String, String>> {
+    #[derive(Deserialize)]
+    struct Header {
+        #[serde(rename = "__metadata__")]
+        metadata: Option<BTreeMap<String, String>>,
+    }
+    let (header, _) = header_json(path, bytes)?;
+    let header: Header = serde_json::from_slice(header)
+        .map_err(|error| Fault::new(path, format!("header: {error}")).malformed())?;
+    Ok(header.metadata.unwrap_or_default())
 }
 
 fn bind(

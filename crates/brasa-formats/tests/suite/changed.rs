@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use brasa_formats::safetensors::{Dtype, TensorPlan, Writer};
-use brasa_formats::{Changed, Checkpoint, Existing, FormatError, OutputFolder};
+use brasa_formats::{Changed, Checkpoint, Existing, FormatError, OutputFolder, Shards};
 
 use crate::scratch::Scratch;
 
@@ -58,7 +58,7 @@ fn elements_change_and_all_else_stays() {
         Changed { tensor: "a", first: 11, values: &[-2.5] },
         Changed { tensor: "d", first: 0, values: &[3.0] },
     ];
-    base.write_changed(&changes, &path, Existing::Keep).unwrap();
+    base.write_changed(&changes, &path, Shards::Kept, Existing::Keep).unwrap();
     let written = Checkpoint::open(&path).unwrap();
     let mut expected = vec![1.0; 12];
     expected[11] = -2.5;
@@ -77,7 +77,7 @@ fn elements_change_and_all_else_stays() {
     assert_eq!(scratch.names(), ["base", "written"]);
     // Without changes, the bytes are those of the base.
     let again = scratch.path("again");
-    base.write_changed(&[], &again, Existing::Keep).unwrap();
+    base.write_changed(&[], &again, Shards::Kept, Existing::Keep).unwrap();
     let bytes = |folder: &str| fs::read(scratch.path(folder).join(second)).unwrap();
     assert_eq!(bytes("again"), bytes("base"));
     assert_ne!(bytes("written"), bytes("base"));
@@ -89,7 +89,12 @@ fn a_folder_is_kept_or_replaced_whole() {
     let base = base(&scratch);
     let path = scratch.path("out");
     let write = |value: f32, existing| {
-        base.write_changed(&[Changed { tensor: "a", first: 0, values: &[value] }], &path, existing)
+        base.write_changed(
+            &[Changed { tensor: "a", first: 0, values: &[value] }],
+            &path,
+            Shards::Kept,
+            existing,
+        )
     };
     // An empty folder is free.
     fs::create_dir(&path).unwrap();
@@ -121,7 +126,8 @@ fn changes_that_do_not_fit_are_named() {
     let scratch = Scratch::new("changes_that_do_not_fit_are_named");
     let base = base(&scratch);
     let refused = |changes: &[Changed<'_>]| {
-        let error = base.write_changed(changes, &scratch.path("out"), Existing::Keep).unwrap_err();
+        let error =
+            base.write_changed(changes, &scratch.path("out"), Shards::Kept, Existing::Keep).unwrap_err();
         error.to_string()
     };
     let change = |tensor, first, values| Changed { tensor, first, values };
@@ -131,4 +137,89 @@ fn changes_that_do_not_fit_are_named() {
     let told = refused(&[change("a", 1, &[1.0, 1.0]), change("a", 0, &[1.0, 1.0])]);
     assert!(told.contains("a: element 1 is changed twice"), "{told}");
     assert_eq!(scratch.names(), ["base"]);
+}
+
+/// Bytes of `a`, `b`, `c` and `d`: 48, 24, 48, 24.
+fn written(base: &Checkpoint, path: &Path, most_bytes: u64) -> Result<(), FormatError> {
+    let changes = [
+        Changed { tensor: "d", first: 6, values: &[1.5, 2.5] },
+        Changed { tensor: "a", first: 0, values: &[-2.5] },
+    ];
+    let most_bytes = most_bytes.try_into().unwrap();
+    base.write_changed(&changes, path, Shards::Limited { most_bytes }, Existing::Replace)
+}
+
+/// The tensors of each file of a folder by its own header, which its index must say too.
+fn files_of(folder: &Path) -> Vec<Vec<String>> {
+    let header = |path: &Path| {
+        let bytes = fs::read(path).unwrap();
+        let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+        let header: serde_json::Map<String, serde_json::Value> =
+            serde_json::from_slice(&bytes[8..8 + length]).unwrap();
+        assert_eq!(header["__metadata__"], serde_json::json!({ "format": "pt" }));
+        header.into_iter().filter(|(name, _)| name != "__metadata__").collect::<Vec<_>>()
+    };
+    let index = fs::read_to_string(folder.join("model.safetensors.index.json")).unwrap();
+    let index: serde_json::Value = serde_json::from_str(&index).unwrap();
+    let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<_> = names.filter(|name| name.ends_with(".safetensors")).collect();
+    names.sort();
+    let (mut files, mut promised, mut total) = (Vec::new(), serde_json::Map::new(), 0);
+    for (at, name) in names.iter().enumerate() {
+        assert_eq!(*name, format!("model-{:05}-of-{:05}.safetensors", at + 1, names.len()));
+        let tensors = header(&folder.join(name));
+        for (tensor, entry) in &tensors {
+            promised.insert(tensor.clone(), name.as_str().into());
+            total += entry["data_offsets"][1].as_u64().unwrap() - entry["data_offsets"][0].as_u64().unwrap();
+        }
+        files.push(tensors.into_iter().map(|(tensor, _)| tensor).collect());
+    }
+    assert_eq!(index["weight_map"], serde_json::Value::Object(promised));
+    assert_eq!(index["metadata"], serde_json::json!({ "total_size": total }));
+    files
+}
+
+#[test]
+fn tensors_are_split_into_files_of_a_limited_size() {
+    let scratch = Scratch::new("tensors_are_split_into_files_of_a_limited_size");
+    let base = base(&scratch);
+    let path = scratch.path("out");
+    let expected: [(u64, &[&[&str]]); 5] = [
+        (143, &[&["a", "b", "c"], &["d"]]),
+        (72, &[&["a", "b"], &["c", "d"]]),
+        // As huggingface_hub splits: what is too large stands apart, and the file before it goes on.
+        (47, &[&["a"], &["c"], &["b"], &["d"]]),
+        (71, &[&["a"], &["b"], &["c"], &["d"]]),
+        (1, &[&["a"], &["b"], &["c"], &["d"]]),
+    ];
+    for (most_bytes, files) in expected {
+        written(&base, &path, most_bytes).unwrap();
+        assert_eq!(files_of(&path), files, "{most_bytes}");
+        let read = Checkpoint::open(&path).unwrap();
+        let (mut a, mut d) = ([1.0; 12], [1.0; 12]);
+        (a[0], d[6], d[7]) = (-2.5, 1.5, 2.5);
+        for (name, expected) in [("a", a), ("b", [1.0; 12]), ("c", [1.0; 12]), ("d", d)] {
+            assert_eq!(values(&read, name), expected, "{name} at {most_bytes}");
+        }
+    }
+    // What fits into one file needs no index, and the base's would be wrong.
+    written(&base, &path, 144).unwrap();
+    assert!(path.join("model.safetensors").exists() && path.join("tokenizer.json").exists());
+    assert!(!path.join("model.safetensors.index.json").exists());
+    assert_eq!(Checkpoint::open(&path).unwrap().tensors().len(), 4);
+    assert_eq!(scratch.names(), ["base", "out"]);
+}
+
+#[test]
+fn an_index_that_lies_is_refused() {
+    let scratch = Scratch::new("an_index_that_lies_is_refused");
+    let base = base(&scratch);
+    let path = scratch.path("out");
+    written(&base, &path, 72).unwrap();
+    let index = path.join("model.safetensors.index.json");
+    let text = fs::read_to_string(&index).unwrap();
+    assert!(text.contains("\"a\": \"model-00001"), "{text}");
+    fs::write(&index, text.replace("\"a\": \"model-00001", "\"a\": \"model-00002")).unwrap();
+    let error = Checkpoint::open(&path).unwrap_err().to_string();
+    assert!(error.contains("a: not in this file"), "{error}");
 }

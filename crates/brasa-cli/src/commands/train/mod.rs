@@ -49,6 +49,10 @@ pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
     for warning in tuner.warnings() {
         output::note(&format!("warning: {warning}"));
     }
+    if arguments.max_shard_size.is_some() && tuner.is_gguf() {
+        let what = "--max-shard-size: a GGUF file is written whole, only a folder of safetensors in shards";
+        return Err(Failure::Usage(what.into()));
+    }
     let files = Files::find(data).map_err(failure)?;
     if arguments.serve_best && files.valid.is_none() {
         return Err(Failure::Usage(

@@ -70,7 +70,13 @@ pub fn check(arguments: &TrainArguments) -> Result<(), Failure> {
     if !(arguments.eps.is_finite() && arguments.eps > 0.0) {
         return refuse(format!("--eps {}: must be more than 0", arguments.eps));
     }
-    if arguments.method == MethodName::Full { check_full(arguments) } else { Ok(()) }
+    if arguments.method == MethodName::Full {
+        check_full(arguments)
+    } else if arguments.max_shard_size.is_some() {
+        refuse("--max-shard-size: only --method full writes a model".into())
+    } else {
+        Ok(())
+    }
 }
 
 /// Refuses options of adapters beside `--method full`.

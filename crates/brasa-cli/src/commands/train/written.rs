@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use brasa::FineTuner;
-use brasa::formats::{AdapterForm, Existing};
+use brasa::formats::{AdapterForm, Existing, Shards};
 use brasa::train::Trainer;
 use brasa::train::data::Batches;
 use brasa::train::lora::Lora;
@@ -39,7 +39,9 @@ pub fn finish(
     let (path, what) = match trainer.parameters() {
         Some(parameters) => {
             let path = arguments.out.join(if tuner.is_gguf() { "model.gguf" } else { "model" });
-            tuner.write_model(parameters, &path, Existing::Replace)?;
+            let shards =
+                arguments.max_shard_size.map_or(Shards::Kept, |most_bytes| Shards::Limited { most_bytes });
+            tuner.write_model(parameters, &path, shards, Existing::Replace)?;
             (path, "the model")
         }
         None => (adapter(arguments, tuner, trainer.lora(), &arguments.out)?, "the adapter"),
