@@ -33,8 +33,8 @@ pub struct CudaOptions {
     /// True for the same bits of a row whatever else is in its step. Many rows are then multiplied in f32, slowly, and not on
     /// tensor cores.
     pub deterministic: bool,
-    /// True for launches of their own for roundings, sums of parts and merges, which steps of several rows otherwise join: an oracle for
-    /// tests, and a yardstick.
+    /// True for launches of their own for roundings, sums of parts and merges, which steps of several rows otherwise join, and for weights that are
+    /// turned around at each product with their other side, which are otherwise kept where memory allows: an oracle for tests, and a yardstick.
     pub separate_launches: bool,
 }
 

@@ -203,6 +203,7 @@ impl CudaProgram {
             weights: &self.weights,
             arena: self.arena.address(),
             offsets: &self.table.offsets,
+            kept: &self.table.kept,
             fault: Ptr::new(self.fault.address()),
         }
     }

@@ -1,6 +1,8 @@
 //! One run of a program: where every value of the step is, and how kernels are launched on them.
 #![expect(unsafe_code, reason = "launches kernels")]
 
+use std::collections::HashSet;
+
 use brasa_graph::{Input, Shape};
 
 use crate::driver::{DriverError, Grid, Kernel};
@@ -28,6 +30,8 @@ pub(crate) struct Run<'a> {
     pub arena: u64,
     /// Of each buffer, bytes after the start of the arena.
     pub offsets: &'a [usize],
+    /// Buffers that keep from step to step what was written to them.
+    pub kept: &'a HashSet<usize>,
     /// Where mistakes of the step are noted.
     pub fault: Ptr<Fault>,
 }

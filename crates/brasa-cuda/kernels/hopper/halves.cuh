@@ -73,11 +73,14 @@ template <uint32_t F> __device__ __forceinline__ void decode_sub(uint32_t (&a)[4
         float2 d = unpack_halves(h.x), dmin = unpack_halves(h.y);
         d.x *= raise; d.y *= raise; dmin.x *= -raise; dmin.y *= -raise;
         const uint32_t w[4] = {v.x, v.y, v.z, v.w};
-        const uint32_t sg[2] = {twice(d.x * byte_float<0>(sm.x, 0)), twice(d.x * byte_float<1>(sm.x, 0))};
-        const uint32_t sh[2] = {twice(d.y * byte_float<2>(sm.x, 0)), twice(d.y * byte_float<3>(sm.x, 0))};
-        const uint32_t mg[2] = {twice(dmin.x * byte_float<0>(sm.y, 0)), twice(dmin.x * byte_float<1>(sm.y, 0))};
-        const uint32_t mh[2] = {twice(dmin.y * byte_float<2>(sm.y, 0)), twice(dmin.y * byte_float<3>(sm.y, 0))};
-        const uint32_t minus = 0xe400e400, minus_high = 0xd400d400;  // −1024, −64
+        // Codes count from the middle: what a block's scale and offset are rounded by is then a part of small numbers.
+        constexpr float MIDDLE = F == Q4_K ? 8 : 16;
+        const float fg[2] = {d.x * byte_float<0>(sm.x, 0), d.x * byte_float<1>(sm.x, 0)};
+        const float fh[2] = {d.y * byte_float<2>(sm.x, 0), d.y * byte_float<3>(sm.x, 0)};
+        const uint32_t sg[2] = {twice(fg[0]), twice(fg[1])}, sh[2] = {twice(fh[0]), twice(fh[1])};
+        const uint32_t mg[2] = {twice(fmaf(MIDDLE, fg[0], dmin.x * byte_float<0>(sm.y, 0))), twice(fmaf(MIDDLE, fg[1], dmin.x * byte_float<1>(sm.y, 0)))};
+        const uint32_t mh[2] = {twice(fmaf(MIDDLE, fh[0], dmin.y * byte_float<2>(sm.y, 0))), twice(fmaf(MIDDLE, fh[1], dmin.y * byte_float<3>(sm.y, 0)))};
+        const uint32_t minus = F == Q4_K ? 0xe408e408 : 0xe410e410, minus_high = F == Q4_K ? 0xd480d480 : 0xd500d500;  // −1032, −72 or −1040, −80
 #pragma unroll
         for (int s = 0; s < 4; s++) {
             nibbles(a[s], w[s]);
@@ -145,15 +148,15 @@ template <uint32_t F> __device__ __forceinline__ void decode_sub(uint32_t (&a)[4
         const float fh[4] = {byte_float<0>(scales[1], BIAS), byte_float<1>(scales[1], BIAS), byte_float<2>(scales[1], BIAS), byte_float<3>(scales[1], BIAS)};
         const float mg[4] = {byte_float<0>(mins[0], 0), byte_float<1>(mins[0], 0), byte_float<2>(mins[0], 0), byte_float<3>(mins[0], 0)};
         const float mh[4] = {byte_float<0>(mins[1], 0), byte_float<1>(mins[1], 0), byte_float<2>(mins[1], 0), byte_float<3>(mins[1], 0)};
-        // Codes stand 8 and 128 times too large beside 1024 (Q3_K), or 16 and 256 times.
+        // Codes stand 8 and 128 times too large beside 1024 (Q3_K), or 16 and 256 times. Those with minima count from the middle, 1.5.
         const uint32_t part = F == Q3_K ? 0x30003000 : SIXTEENTH, part_high = F == Q3_K ? 0x20002000 : 0x1c001c00;      // 1/8, 1/128 or 1/16, 1/256
-        const uint32_t minus = F == Q3_K ? 0xd820d820 : 0xd400d400, minus_high = F == Q3_K ? 0xca00ca00 : 0xc400c400;  // −132, −12 or −64, −4
+        const uint32_t minus = F == Q3_K ? 0xd820d820 : 0xd418d418, minus_high = F == Q3_K ? 0xca00ca00 : 0xc580c580;  // −132, −12 or −65.5, −5.5
 #pragma unroll
         for (int s = 0; s < 4; s++) {
             twos(a[s], s < 2 ? t.x : t.y, s);
             if (F == Q3_K) add_ones<3, 7>(a[s], ones, s);
             const uint32_t sg = twice(d.x * fg[s]), sh = twice(d.y * fh[s]);
-            const uint32_t og = twice(dmin.x * mg[s]), oh = twice(dmin.y * mh[s]);
+            const uint32_t og = twice(fmaf(1.5f, d.x * fg[s], dmin.x * mg[s])), oh = twice(fmaf(1.5f, d.y * fh[s], dmin.y * mh[s]));
 #pragma unroll
             for (int p = 0; p < 4; p++) {
                 const uint32_t q = p % 2 ? fma2(a[s][p], part_high, minus_high) : fma2(a[s][p], part, minus);

@@ -5,7 +5,7 @@
 /// Alignment of every buffer.
 const ALIGNMENT_BYTES: usize = 256;
 
-/// A buffer: how long it is needed, and its size.
+/// A buffer: how long it is needed, and its size. Of one that is kept from step to step `last` is [`usize::MAX`], and `first` 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lifetime {
     /// The operation that makes it.
@@ -40,7 +40,8 @@ pub(super) fn lay_out(buffers: &[Lifetime]) -> (Vec<usize>, usize) {
     (offsets, total)
 }
 
-fn bytes(elements: usize) -> usize {
+/// Bytes that a buffer of so many elements takes.
+pub(super) fn bytes(elements: usize) -> usize {
     elements.saturating_mul(4).checked_next_multiple_of(ALIGNMENT_BYTES).unwrap_or(usize::MAX)
 }
 

@@ -41,6 +41,8 @@ pub(crate) struct Table {
     /// Of each buffer, bytes after the start of the arena.
     pub offsets: Vec<usize>,
     pub arena_bytes: usize,
+    /// Buffers that keep from step to step what was written to them.
+    pub kept: HashSet<usize>,
     /// The program's results: dense rows.
     pub outputs: Vec<Slot>,
     /// True where an operation looks up numbers that the step did not bring, so that only the device can check them.
@@ -91,6 +93,7 @@ pub(crate) fn compile(
         mixtures: HashMap::new(),
         folded: Vec::new(),
         rotations: Vec::new(),
+        turned: Vec::new(),
         ops: Vec::new(),
         needed: Vec::new(),
         computes_numbers: false,
@@ -118,9 +121,13 @@ pub(crate) fn compile(
             lowering.need(buffer);
         }
     }
-    let (offsets, arena_bytes) = lay_out(&lowering.buffers);
+    let (mut offsets, mut arena_bytes) = lay_out(&lowering.buffers);
+    let kept = lowering.keep_turned(arena_bytes)?;
+    if !kept.is_empty() {
+        (offsets, arena_bytes) = lay_out(&lowering.buffers);
+    }
     let Lowering { ops, computes_numbers, .. } = lowering;
-    Ok(Table { ops, offsets, arena_bytes, outputs, computes_numbers })
+    Ok(Table { ops, offsets, arena_bytes, kept, outputs, computes_numbers })
 }
 
 /// A graph on its way.
@@ -164,6 +171,8 @@ struct Lowering<'g> {
     mixtures: HashMap<ValueId, Addition>,
     /// Nodes that an operation in front has computed.
     folded: Vec<NodeId>,
+    /// Buffers of weights that are turned around for products with their other side, and do not change.
+    turned: Vec<usize>,
     /// Tables of rotations that there are: what makes them, and their buffers.
     rotations: Vec<((Rope, ValueId, ValueId), usize)>,
     ops: Vec<Entry>,

@@ -1,9 +1,13 @@
 //! Products with the other side of a weight.
 
+use std::collections::HashSet;
+use std::sync::atomic::AtomicU64;
+
 use brasa_graph::ValueId;
 use brasa_graph::device::DeviceError;
 
 use super::Lowering;
+use super::layout::{Lifetime, bytes};
 use crate::ops::{
     FEWEST_ROWS, Gemm, LinearTransposedOp, Panels, Rounding, Transposed, TransposedTail, TransposedTiles,
     partial_floats,
@@ -94,6 +98,25 @@ impl Lowering<'_> {
         !self.exact && self.gpu.has_tensor_kernels() && rows >= FEWEST_ROWS as usize && self.is_in_tiles(w)
     }
 
+    /// Keeps turned weights from step to step, in order, as long as a quarter of the device's memory stays free beside an arena of `arena_bytes`; none
+    /// where launches are separate.
+    pub(super) fn keep_turned(&mut self, arena_bytes: usize) -> Result<HashSet<usize>, DeviceError> {
+        if self.turned.is_empty() || self.gpu.separate_launches {
+            return Ok(HashSet::new());
+        }
+        let (free, all) = self.gpu.context.memory().map_err(|error| self.gpu.error(error))?;
+        let mut left = free.saturating_sub(all / 4).saturating_sub(arena_bytes as u64);
+        let mut kept = HashSet::new();
+        for &buffer in &self.turned {
+            let Lifetime { elements, .. } = self.buffers[buffer];
+            let Some(rest) = left.checked_sub(bytes(elements) as u64) else { break };
+            self.buffers[buffer] = Lifetime { first: 0, last: usize::MAX, elements };
+            left = rest;
+            kept.insert(buffer);
+        }
+        Ok(kept)
+    }
+
     fn transposed(
         &mut self,
         w: ValueId,
@@ -101,11 +124,11 @@ impl Lowering<'_> {
         panels: Option<(Panels, Option<Rounding>)>,
         tail: Option<TransposedTail>,
     ) -> Result<Transposed, DeviceError> {
+        let number = self.weight(w).ok_or_else(|| self.odd(w))?;
         let stored = self.stored(w).ok_or_else(|| self.odd(w))?;
         let (kernel, weight, stretches) =
             (self.kernel("linear_transposed")?, stored.weight, stored.stretches.clone());
         let Some((panels, rounding)) = panels else {
-            let number = self.weight(w).ok_or_else(|| self.odd(w))?;
             let floats = self.floats(number, rows.saturating_mul(weight.row_len as usize), true)?;
             return Ok(Transposed { kernel, w: weight, floats, many: None });
         };
@@ -132,14 +155,20 @@ impl Lowering<'_> {
             largest: 0.0,
             row_norm: None,
         };
+        // Four bytes are two halves.
+        let data = self.scratch(count * subs * TILE_OUTPUTS * SUB_INPUTS / 2);
+        if !self.graph.weights()[number].trainable {
+            self.turned.push(data);
+        }
         let many = TransposedTiles {
+            number,
             stretches: kernels.into_iter().zip(stretches).collect(),
             has_gaps: !outputs.is_multiple_of(SUB_INPUTS),
             tiles,
             raise,
-            // Four bytes are two halves.
             tail,
-            data: self.scratch(count * subs * TILE_OUTPUTS * SUB_INPUTS / 2),
+            data,
+            made: AtomicU64::new(0),
             gemm: Gemm { panels, rounding, sums, partial },
             kernels: of_halves,
         };

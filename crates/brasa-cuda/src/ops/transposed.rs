@@ -1,6 +1,8 @@
 //! Products with the other side of a weight.
 #![expect(unsafe_code, reason = "clears device memory")]
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use crate::driver::{DriverError, Kernel};
 use crate::ops::gemm::{FEWEST_ROWS, Gemm, SIZES};
 use crate::ops::{Floats, HeadNorm, Launch, LowRank};
@@ -39,10 +41,12 @@ pub(crate) struct Transposed {
     pub many: Option<TransposedTiles>,
 }
 
-/// The transposed weight in tiles of halves. They are made anew in front of their products, in memory that all weights share: kept, they would
-/// take as much memory as a model in 16 bits does, and making them takes a few percent of the time of a prompt's products.
+/// The transposed weight in tiles of halves. Kept from step to step, those of all weights take as much memory as a model in 16 bits does. Where there is
+/// not so much, they are made anew in front of their products, in memory that weights share, which takes a few percent of the time of an update.
 #[derive(Debug)]
 pub(crate) struct TransposedTiles {
+    /// The weight's number.
+    pub number: usize,
     /// The weight's stretches, and `transpose_<format>` for each.
     pub stretches: Vec<(Kernel, Stretch)>,
     /// True where some inputs of the tiles have no weight.
@@ -55,6 +59,8 @@ pub(crate) struct TransposedTiles {
     pub tail: Option<TransposedTail>,
     /// The buffer of the tiles.
     pub data: usize,
+    /// One more than the weight's changes when tiles that are kept were made; 0 before.
+    pub made: AtomicU64,
     pub gemm: Gemm,
     pub kernels: [Kernel; SIZES],
 }
@@ -103,6 +109,40 @@ impl Transposed {
 impl TransposedTiles {
     fn prepare(&self, run: &Run<'_>, inputs: u32) -> Result<(), DriverError> {
         let to = run.buffer(self.data);
+        if !self.is_kept(run) {
+            self.turn(run, to, inputs)?;
+        }
+        let Some(TransposedTail { kernel, matrix, columns }) = &self.tail else { return Ok(()) };
+        let (count, subs) = (self.tiles.count, self.tiles.subs);
+        let params = TailTilesParams {
+            matrix: *matrix,
+            to: Ptr::new(to + ((subs - 1) * SUB_BYTES) as u64),
+            factors: Ptr::NONE,
+            to_stride: (subs * SUB_BYTES) as u64,
+            row: 1,
+            column: inputs,
+            columns: *columns,
+            tiles: count as u32,
+            rows: inputs,
+            lower: 0,
+            upper: 0,
+            is_paired: 0,
+            raise: self.raise,
+        };
+        run.launch(kernel, count.div_ceil(SUBS_PER_BLOCK) as u32, 1, THREADS, 0, &params)
+    }
+
+    /// True where the tiles are those of the step before, and the weight is what it was; notes that they are made now where they are kept.
+    fn is_kept(&self, run: &Run<'_>) -> bool {
+        if !run.kept.contains(&self.data) {
+            return false;
+        }
+        let state = run.weights.stored(self.number).map_or(0, |stored| stored.changes() + 1);
+        state != 0 && self.made.swap(state, Ordering::Relaxed) == state
+    }
+
+    /// Queues the making of the tiles, but for their tail.
+    fn turn(&self, run: &Run<'_>, to: u64, inputs: u32) -> Result<(), DriverError> {
         if self.has_gaps {
             // SAFETY: the program's buffer of that many tiles, of halves.
             unsafe { run.gpu.stream.clear(to, self.tiles.count * self.tiles.subs * SUB_BYTES)? };
@@ -125,24 +165,7 @@ impl TransposedTiles {
             let blocks = (tiles.count * tiles.subs).div_ceil(SUBS_PER_BLOCK);
             run.launch(kernel, blocks as u32, 1, THREADS, 0, &params)?;
         }
-        let Some(TransposedTail { kernel, matrix, columns }) = &self.tail else { return Ok(()) };
-        let (count, subs) = (self.tiles.count, self.tiles.subs);
-        let params = TailTilesParams {
-            matrix: *matrix,
-            to: Ptr::new(to + ((subs - 1) * SUB_BYTES) as u64),
-            factors: Ptr::NONE,
-            to_stride: (subs * SUB_BYTES) as u64,
-            row: 1,
-            column: inputs,
-            columns: *columns,
-            tiles: count as u32,
-            rows: inputs,
-            lower: 0,
-            upper: 0,
-            is_paired: 0,
-            raise: self.raise,
-        };
-        run.launch(kernel, count.div_ceil(SUBS_PER_BLOCK) as u32, 1, THREADS, 0, &params)
+        Ok(())
     }
 
     fn multiply(

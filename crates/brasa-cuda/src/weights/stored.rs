@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use brasa_formats::{Bytes, Payload, StorageFormat, Tensor};
 use brasa_graph::device::DeviceError;
@@ -30,6 +31,8 @@ pub(crate) struct Stored {
     pub forms: Vec<Form>,
     pub stretches: Vec<Stretch>,
     memory: Vec<DeviceMemory>,
+    /// How often its elements have been written since.
+    changes: AtomicU64,
 }
 
 /// Rows of one format in one piece of memory.
@@ -123,7 +126,7 @@ impl Stored {
                 forms.push(stretch.form());
             }
         }
-        Ok(Self { weight: stored, forms, stretches, memory })
+        Ok(Self { weight: stored, forms, stretches, memory, changes: AtomicU64::new(0) })
     }
 
     /// Where all rows lie as dense f32, one behind the other; `None` for rows that lie otherwise.
@@ -177,8 +180,15 @@ impl Stored {
         Ok(Weight { parts: parts.into_iter().map(|(_, part)| part).collect(), ..weight.clone() })
     }
 
+    /// How often its elements have been written: what was made of them before is stale where the number is another. Read while they are held
+    /// [steady](super::CudaWeights::hold_steady).
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Relaxed)
+    }
+
     /// Puts `weight`, all of whose rows are floats, in place of what the GPU holds.
     pub(super) fn write(&self, uploader: &mut Uploader, weight: &Weight) -> Result<(), DeviceError> {
+        self.changes.fetch_add(1, Ordering::Relaxed);
         for (stretch, memory) in self.stretches.iter().zip(&self.memory) {
             if let Some(tiles) = &stretch.tiles {
                 uploader.repack(weight, stretch.format, &stretch.rows, tiles)?;

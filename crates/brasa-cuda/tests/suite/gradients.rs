@@ -9,15 +9,15 @@ use brasa_graph::device::{Backend, KvPoolSpec, KvType, Precision, ProgramLimits}
 use brasa_graph::op::{LinearTransposed, Matmul};
 use brasa_graph::pass::attend_to_rows;
 use brasa_graph::reference::Array;
-use brasa_graph::step::Step;
+use brasa_graph::step::{Outs, Segment, SequenceId, Step};
 use brasa_graph::testing::{
-    Case, Decoder, Noise, Random, Tolerance, check as check_case, check_near, evaluate_with, f32_weight,
-    formats, learner, loss_of, outputs_on, pooled_encoder, random_tensor, training_step, varying_weights,
-    with_adapters,
+    Case, CaseBuilder, Decoder, Noise, Random, Tolerance, check as check_case, check_near, evaluate_with,
+    f32_weight, formats, learner, loss_of, outputs_on, pooled_encoder, random_tensor, training_step,
+    varying_weights, with_adapters,
 };
-use brasa_graph::{DraftTree, Graph, Weight, WeightPart};
+use brasa_graph::{DraftTree, Graph, ValueId, Weight, WeightPart};
 
-use crate::device::{device, full_or_few};
+use crate::device::{device, full_or_few, separate};
 
 /// Checks that values and gradients are near the interpreter's.
 fn check(name: &str, graph: &Graph, wrt: &Wrt, step: &Step, (precision, bound): (Precision, f64)) {
@@ -205,6 +205,68 @@ fn the_other_side_of_weights_is_multiplied_in_every_format() {
         WeightPart { tensor, rows }
     });
     check_case(device, &other_side("parts".into(), parts.collect(), 5), Tolerance::BITS_16);
+}
+
+/// Products of matrices on tensor cores are as exact as in f32, whichever of their operands go along the sum in memory; narrow, wide and square results,
+/// sums in one piece and in parts.
+#[test]
+fn products_on_tensor_cores_are_as_exact_as_floats() {
+    let Some(device) = device() else { return };
+    let rows = full_or_few(device, 700, 37);
+    let sizes = [(40, 9), (7, 70), (70, 67), (130, 16), (70, 1), (16, 132), (1, 5), (129, 70)];
+    for &(m, n) in &sizes[..full_or_few(device, 8, 3)] {
+        let check_product = |name: &str, build: &dyn Fn(&mut CaseBuilder) -> Vec<ValueId>| {
+            let mut case = Case::new(format!("{name} of {m} × {n}"), 3, &f32_weight, build);
+            (case.steps, case.precision) = (vec![vec![(1, rows)], vec![(2, 3)]], Precision::Fast);
+            check_case(device, &case, Tolerance::F32);
+        };
+        check_product("across both", &|b| {
+            let operands = [b.rows(&[m]), b.rows(&[n])];
+            b.graph.apply(Matmul { transpose_a: true, transpose_b: false }, &operands)
+        });
+        for transpose_b in [false, true] {
+            check_product("along a row", &|b| {
+                let operands = [b.rows(&[m]), b.weight("b", &if transpose_b { [n, m] } else { [m, n] })];
+                b.graph.apply(Matmul { transpose_a: false, transpose_b }, &operands)
+            });
+        }
+    }
+}
+
+/// A weight is turned around once, and again when it has other elements; where launches are separate it is turned at each step.
+#[test]
+fn turned_weights_are_kept_until_they_change() {
+    let (Some(device), Some(separate)) = (device(), separate()) else { return };
+    let mut noise = Noise::new(23);
+    let tensor = random_tensor(StorageFormat::BF16, 150, 96, &mut noise);
+    let weight = Weight::new("w", &[150, 96], vec![WeightPart::whole(tensor)]).unwrap();
+    let case = Case::new("turned", 3, &f32_weight, |b| {
+        let y = b.rows(&[150]);
+        let w = b.graph.weight(Ok(weight.clone()));
+        b.graph.apply(LinearTransposed, &[y, w])
+    });
+    let graph = Arc::new(case.graph);
+    let weight = &graph.weights()[1];
+    let segment = Segment::text(SequenceId(0), 0, (0..9).collect(), Outs::All, Vec::new());
+    let step = Step { segments: vec![segment] };
+    let limits = ProgramLimits { max_rows: 9, max_outs: 9, max_segments: 1 };
+    let run = |device: &dyn Backend| {
+        let weights = device.upload(&graph, Precision::Fast, &mut |_| ControlFlow::Continue(())).unwrap();
+        let mut program = device.compile(Arc::clone(&graph), Arc::clone(&weights), limits).unwrap();
+        let mut pool = device.kv_pool(KvPoolSpec { groups: Vec::new(), dtype: KvType::F32 }).unwrap();
+        let mut outputs = || program.run(&step, &mut *pool).unwrap().get(0).floats().to_vec();
+        let (first, again) = (outputs(), outputs());
+        let doubled: Vec<f32> = weights.read(weight).unwrap().iter().map(|x| 2.0 * x).collect();
+        weights.write(weight, &doubled).unwrap();
+        let changed = outputs();
+        (program.arena_bytes(), first, again, changed)
+    };
+    let (kept, turned) = (run(device), run(separate));
+    assert!(kept.0 >= turned.0, "{} and {} bytes", kept.0, turned.0);
+    assert_eq!(kept.1, turned.1);
+    assert_eq!(kept.1, kept.2, "the next step");
+    assert_eq!(kept.3, turned.3, "behind a change");
+    assert_eq!(kept.3, kept.1.iter().map(|x| 2.0 * x).collect::<Vec<f32>>(), "twice as large");
 }
 
 /// Both operands are copied in front of their product, which must find both.
