@@ -2,8 +2,23 @@
 //!
 //! A function is called once with arrays that stand for its arguments; what it makes of them is differentiated as a graph
 //! ([`brasa_graph::derivative`]). So a function must not depend on values: it may read none that depend on its arguments. The results
-//! are arrays like any others, and may be differentiated again as far as the operations of gradients have derivatives themselves: sums,
-//! products and quotients have; slopes of functions of one element (`exp`, `tanh`) have none, and are refused by name.
+//! are arrays like any others, and may be differentiated again, as often as wanted, through every operation of [`Array`].
+//! The product of a Hessian and a direction is [`jvp`] of a function that returns a gradient.
+//!
+//! ```
+//! # use std::sync::Arc;
+//! use brasa_array::{Array, Result, Runner, grad};
+//! # use brasa_cpu::{CpuBackend, CpuOptions};
+//!
+//! // Σ exp(x): the Hessian is diagonal, exp(x).
+//! let gradient = |x: &[Array]| -> Result<Vec<Array>> { Ok(grad::value_and_grad(|x| Ok(x[0].exp().sum_all()))(x)?.1) };
+//! let (x, v) = ([Array::new([0.0, 1.0], &[2])], [Array::new([3.0, 1.0], &[2])]);
+//! let (_, products) = grad::jvp(gradient, &x, &v)?;
+//! # let mut runner = Runner::new(Arc::new(CpuBackend::new(CpuOptions::default())?))?;
+//! let found = runner.read(&products[0])?;
+//! assert!((found[0] - 3.0).abs() < 1e-5 && (found[1] - std::f32::consts::E).abs() < 1e-5);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod custom;
 

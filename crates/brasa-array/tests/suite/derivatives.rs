@@ -9,8 +9,8 @@ use brasa_graph::{ValueId, ValueKind};
 
 use crate::{assert_close, runner};
 
-/// The value of a scalar expression in f64, with other elements in leaf `moved`.
-fn value(expression: &Array, moved: Option<(usize, &[f64])>) -> f64 {
+/// The elements of an expression in f64, with other elements in leaf `moved`.
+fn numbers(expression: &Array, moved: Option<(usize, &[f64])>) -> Vec<f64> {
     let graph = graph(std::slice::from_ref(expression)).unwrap();
     let brought: Vec<(ValueId, Numbers<f64>)> = moved
         .iter()
@@ -23,13 +23,14 @@ fn value(expression: &Array, moved: Option<(usize, &[f64])>) -> f64 {
         })
         .collect();
     let row = Segment::text(SequenceId(0), 0, vec![0], Outs::None, Vec::new());
-    evaluate_with(&graph, &Step { segments: vec![row] }, &brought)[0].floats()[0]
+    evaluate_with(&graph, &Step { segments: vec![row] }, &brought)[0].floats().to_vec()
 }
 
-/// Gradients of a function of one array: by rule, and by differences of 1e-5 to either side.
+/// Gradients of a function of one array: by rule, in f64 and on the device, and by differences of 1e-5 to either side.
 #[track_caller]
 fn check(name: &str, x: &Array, function: impl Fn(&Array) -> Array) {
     let (result, gradients) = value_and_grad(|x| Ok(function(&x[0])))(std::slice::from_ref(x)).unwrap();
+    let by_rule = numbers(&gradients[0], None);
     let found = runner().read(&gradients[0]).unwrap();
     let values: Vec<f64> = x.values().unwrap().into_iter().map(f64::from).collect();
     // The array is the first leaf with its values; others are constants of other shapes.
@@ -38,55 +39,118 @@ fn check(name: &str, x: &Array, function: impl Fn(&Array) -> Array) {
         weight.decode("test").unwrap() == x.values().unwrap() && weight.shape == x.shape()
     });
     let leaf = leaf.unwrap();
-    let expected: Vec<f32> = (0..values.len())
-        .map(|at| {
-            let at_side = |by: f64| {
-                let mut moved = values.clone();
-                moved[at] += by;
-                value(&result, Some((leaf, &moved)))
-            };
-            ((at_side(1e-5) - at_side(-1e-5)) / 2e-5) as f32
-        })
-        .collect();
+    let at_side = |at: usize, by: f64| {
+        let mut moved = values.clone();
+        moved[at] += by;
+        numbers(&result, Some((leaf, &moved)))[0]
+    };
+    let expected: Vec<f64> =
+        (0..values.len()).map(|at| (at_side(at, 1e-5) - at_side(at, -1e-5)) / 2e-5).collect();
     assert!(expected.iter().any(|x| x.abs() > 1e-3), "{name}: nothing to check");
-    for (at, (a, b)) in found.iter().zip(&expected).enumerate() {
-        assert!((a - b).abs() <= 2e-5 * b.abs().max(1.0), "{name}, element {at}: {a}, expected {b}");
+    for (at, ((a, in_f64), b)) in found.iter().zip(by_rule).zip(expected).enumerate() {
+        let scale = b.abs().max(1.0);
+        assert!((in_f64 - b).abs() <= 1e-6 * scale, "{name}, element {at} in f64: {in_f64}, expected {b}");
+        assert!((f64::from(*a) - b).abs() <= 2e-5 * scale, "{name}, element {at}: {a}, expected {b}");
     }
+}
+
+type Function = Box<dyn Fn(&Array) -> Array>;
+
+/// Functions of an array `[2, 3]` that give a number, of every operation.
+fn functions() -> Vec<(&'static str, Function)> {
+    let w = Array::normal(1, &[3, 4]);
+    let weights = Array::normal(2, &[2, 3]);
+    let mut all: Vec<(&'static str, Function)> = Vec::new();
+    let mut add = |name, function: Function| all.push((name, function));
+    let mut weighed = |name, function: fn(&Array) -> Array| {
+        let weights = weights.clone();
+        add(name, Box::new(move |x| (function(x) * &weights).sum_all()));
+    };
+    weighed("exp", Array::exp);
+    weighed("log", |x| (x.square() + 0.5).log());
+    weighed("rsqrt", |x| (x.square() + 0.5).rsqrt());
+    weighed("sqrt", |x| (x.square() + 0.5).sqrt());
+    weighed("tanh", Array::tanh);
+    weighed("sigmoid", Array::sigmoid);
+    weighed("silu", Array::silu);
+    weighed("gelu", Array::gelu);
+    weighed("gelu_tanh", Array::gelu_tanh);
+    weighed("relu", Array::relu);
+    weighed("abs", Array::abs);
+    weighed("clip", |x| x.clip(-1.0, 0.5));
+    weighed("minimum", |x| x.minimum(&x.square()));
+    weighed("div", |x| x / (x.square() + 1.0));
+    weighed("softmax", Array::softmax);
+    weighed("choose", |x| x.relu().choose(&x.square(), &x.exp()));
+    add("rows meet columns", Box::new(|x| (x.slice(1, 0..1) * x.slice(0, 1..2)).exp().sum_all()));
+    add("sum", Box::new(|x| x.sum(0).square().sum_all()));
+    add("mean", Box::new(|x| x.mean(1).square().sum_all()));
+    add("max", Box::new(|x| x.max(1).square().sum_all()));
+    add("logsumexp", Box::new(|x| x.logsumexp(0).square().sum_all()));
+    add("matmul", Box::new(move |x| x.matmul(&w).square().mean_all()));
+    add("both sides", Box::new(|x| x.matmul(&x.t()).scale(0.3).exp().sum_all()));
+    add("reshape", Box::new(|x| (x.reshape(&[3, 2]).matmul(x)).square().sum_all()));
+    add("concat", Box::new(|x| Array::concat(&[x, &x.square()], 0).exp().sum_all()));
+    add("take", Box::new(|x| x.take(&[1, 1, 0]).square().mean(0).exp().sum_all()));
+    add("broadcast", Box::new(|x| (x.sum(0).broadcast_to(&[2, 3]) * x).sum_all()));
+    let norm = |x: &Array| {
+        let centred = x - x.mean(1).reshape(&[2, 1]);
+        let variance = centred.square().mean(1).reshape(&[2, 1]);
+        (&centred * (variance + 1e-3).rsqrt()).exp().sum_all()
+    };
+    add("norm", Box::new(norm));
+    let weights = weights.clone();
+    add("cross entropy", Box::new(move |x| (x.logsumexp(1) - (x * &weights).sum(1)).mean_all()));
+    all
+}
+
+fn point() -> Array {
+    Array::new([0.3, -0.7, 1.1, 0.4, -1.3, 0.9], &[2, 3])
 }
 
 #[test]
 fn gradients_are_slopes() {
-    let x = Array::new([0.3, -0.7, 1.1, 0.4, -1.3, 0.9], &[2, 3]);
-    let w = Array::normal(1, &[3, 4]);
-    let weights = Array::normal(2, &[2, 3]);
-    let weighed = |y: Array| (y * &weights).sum_all();
-    check("exp", &x, |x| weighed(x.exp()));
-    check("log", &x, |x| weighed((x.square() + 0.5).log()));
-    check("rsqrt", &x, |x| weighed((x.square() + 0.5).rsqrt()));
-    check("sqrt", &x, |x| weighed((x.square() + 0.5).sqrt()));
-    check("tanh", &x, |x| weighed(x.tanh()));
-    check("sigmoid", &x, |x| weighed(x.sigmoid()));
-    check("silu", &x, |x| weighed(x.silu()));
-    check("gelu", &x, |x| weighed(x.gelu()));
-    check("gelu_tanh", &x, |x| weighed(x.gelu_tanh()));
-    check("relu", &x, |x| weighed(x.relu()));
-    check("abs", &x, |x| weighed(x.abs()));
-    check("clip", &x, |x| weighed(x.clip(-1.0, 0.5)));
-    check("div", &x, |x| weighed(x / (x.square() + 1.0)));
-    check("rows meet columns", &x, |x| (x.slice(1, 0..1) * x.slice(0, 1..2)).exp().sum_all());
-    check("sum", &x, |x| x.sum(0).square().sum_all());
-    check("mean", &x, |x| x.mean(1).square().sum_all());
-    check("max", &x, |x| x.max(1).square().sum_all());
-    check("logsumexp", &x, |x| x.logsumexp(0).square().sum_all());
-    check("softmax", &x, |x| weighed(x.softmax()));
-    check("matmul", &x, |x| x.matmul(&w).square().mean_all());
-    check("both sides", &x, |x| x.matmul(&x.t()).exp().sum_all());
-    check("reshape", &x, |x| (x.reshape(&[3, 2]).matmul(x)).square().sum_all());
-    check("concat", &x, |x| Array::concat(&[x, &x.square()], 0).exp().sum_all());
-    check("take", &x, |x| x.take(&[1, 1, 0]).square().mean(0).exp().sum_all());
-    check("choose", &x, |x| weighed(x.relu().choose(&x.square(), &x.exp())));
-    check("broadcast", &x, |x| (x.sum(0).broadcast_to(&[2, 3]) * x).sum_all());
-    check("cross entropy", &x, |x| (x.logsumexp(1) - (x * &weights).sum(1)).mean_all());
+    for (name, function) in functions() {
+        check(name, &point(), function);
+    }
+}
+
+/// The gradient of half the square of a function.
+fn gradient(function: &Function, x: &Array) -> Array {
+    let square = |x: &[Array]| Ok(function(&x[0]).square() * 0.5);
+    value_and_grad(square)(std::slice::from_ref(x)).unwrap().1.remove(0)
+}
+
+/// Products of Hessians and directions: the gradient of a gradient's part along a direction, against differences of that gradient.
+#[test]
+fn gradients_of_gradients_are_slopes() {
+    let direction = Array::normal(7, &[2, 3]);
+    for (name, function) in functions() {
+        check(&format!("gradient of {name}"), &point(), |x| (gradient(&function, x) * &direction).sum_all());
+    }
+}
+
+/// A Hessian is symmetric, so that its product is the same forward and backward: `⟨H·v, w⟩ = ⟨v, H·w⟩`. The gradient of a tangent is that product too.
+#[test]
+fn hessians_are_symmetric() {
+    let [v, w] = [7, 8].map(|seed| Array::normal(seed, &[2, 3]));
+    let x = [point()];
+    for (name, function) in functions() {
+        let slope = |x: &[Array]| Ok(vec![gradient(&function, &x[0])]);
+        let forward = jvp(slope, &x, std::slice::from_ref(&v)).unwrap().1.remove(0);
+        let backward = vjp(slope, &x, std::slice::from_ref(&w)).unwrap().1.remove(0);
+        let tangent = |x: &[Array]| {
+            let square = |x: &[Array]| Ok(vec![function(&x[0]).square() * 0.5]);
+            Ok(jvp(square, x, std::slice::from_ref(&v))?.1.remove(0))
+        };
+        let reverse_of_forward = value_and_grad(tangent)(&x).unwrap().1.remove(0);
+        let [left, right, other] = [&forward * &w, &backward * &v, &reverse_of_forward * &w]
+            .map(|each| numbers(&each.sum_all(), None)[0]);
+        assert!(left.abs() > 1e-6, "{name}: nothing to check");
+        for found in [right, other] {
+            assert!((left - found).abs() <= 1e-10 * left.abs().max(1.0), "{name}: {left} and {found}");
+        }
+    }
 }
 
 /// `⟨J·v, w⟩ = ⟨v, Jᵀ·w⟩`, and zeros for what nothing depends on.
@@ -179,9 +243,6 @@ fn errors_reach_the_caller() {
     assert!(error.contains("cotangents of shapes [[1]], expected [[2]]"), "{error}");
     let error = value_and_grad(|x| Ok((&x[0] + &Array::zeros(&[3])).sum_all()))(&x).unwrap_err().to_string();
     assert!(error.contains("add: shapes [2] and [3]"), "{error}");
-    let slope = |x: &[Array]| Ok(value_and_grad(|x| Ok(x[0].tanh().sum_all()))(x)?.1[0].sum_all());
-    let error = value_and_grad(slope)(&x).unwrap_err().to_string();
-    assert!(error.contains("unary_gradient"), "{error}");
     let rule = |_: &[Array], _: &[Array], _: &[Array]| Ok(vec![Array::zeros(&[5])]);
     let wrong = value_and_grad(|x| Ok(custom_vjp(|x| Ok(vec![x[0].sum_all()]), rule)(x)?.remove(0)));
     let error = wrong(&x).unwrap_err().to_string();

@@ -14,6 +14,8 @@
 //! weights are constants; derivatives pass through them to activations. Rows that a step brings as embeddings count as if they
 //! had been looked up: their cotangent is that of the lookup's result.
 //!
+//! A derivative can be differentiated again. Only changes passed through attention have no derivative, and are refused by name.
+//!
 //! ```
 //! use brasa_graph::derivative::{Wrt, vjp};
 //! use brasa_graph::{Builder, Input, print, testing};

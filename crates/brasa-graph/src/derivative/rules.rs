@@ -190,6 +190,37 @@ impl<'a> Rules<'a> {
         self.apply(Binary::Div, &[a, b])
     }
 
+    /// `factor · x`. A factor that f32 does not hold is the sum of two, so that derivatives in f64 are not off by its rounding.
+    pub(crate) fn scaled(&mut self, x: ValueId, factor: f64) -> Rule {
+        let near = factor as f32;
+        let rest = (factor - f64::from(near)) as f32;
+        let first = self.apply(Unary::Scale(near), &[x])?;
+        if rest == 0.0 {
+            return Ok(first);
+        }
+        let second = self.apply(Unary::Scale(rest), &[x])?;
+        self.add(first, second)
+    }
+
+    /// `x + offset`, of an offset that f32 does not hold as of a factor.
+    pub(crate) fn shifted(&mut self, x: ValueId, offset: f64) -> Rule {
+        let near = offset as f32;
+        let rest = (offset - f64::from(near)) as f32;
+        let offset = self.constant(near);
+        let sum = self.add(x, offset)?;
+        if rest == 0.0 {
+            return Ok(sum);
+        }
+        let rest = self.constant(rest);
+        self.add(sum, rest)
+    }
+
+    /// `factor · x + offset`.
+    pub(crate) fn affine(&mut self, x: ValueId, factor: f64, offset: f64) -> Rule {
+        let scaled = self.scaled(x, factor)?;
+        self.shifted(scaled, offset)
+    }
+
     /// `−x`.
     pub(crate) fn negated(&mut self, x: ValueId) -> Rule {
         self.apply(Unary::Scale(-1.0), &[x])

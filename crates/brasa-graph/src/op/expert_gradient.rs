@@ -104,6 +104,24 @@ impl Operation for ExpertLinearGradient {
         }
         Ok(vec![Array::of([self.experts, outputs, inputs], dw)])
     }
+
+    fn jvp(&self, g: &mut Rules, at: &Node, tangents: &[Option<ValueId>]) -> Terms {
+        let by_dy = g.instead(tangents[0], *self, at, 0)?;
+        let by_x = g.instead(tangents[2], *self, at, 2)?;
+        Ok(vec![g.total(by_dy, by_x)?])
+    }
+
+    fn vjp(&self, g: &mut Rules, at: &Node, cotangents: &[Option<ValueId>], wanted: &[bool]) -> Terms {
+        let (&[dy, experts, x], Some(d)) = (&at.inputs[..], cotangents[0]) else { return Ok(vec![None; 3]) };
+        let by_dy = wanted[0].then(|| g.apply(ExpertLinear, &[x, experts, d])).transpose()?;
+        let mut by_x = None;
+        if wanted[2] {
+            let each = g.apply(ExpertLinearTransposed, &[dy, experts, d])?;
+            let shared = g.shape(x).rank() == 2;
+            by_x = Some(if shared { g.sum(each, 1)? } else { each });
+        }
+        Ok(vec![by_dy, None, by_x])
+    }
 }
 
 /// The experts per row, where `y` is `[R, k, N]` and `experts` u32 `[R, k]`.

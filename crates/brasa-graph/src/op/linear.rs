@@ -1,7 +1,7 @@
 //! Matrix products.
 
 use super::{Operation, Type, constant_dims, operands, require, require_floats, width, with_width};
-use crate::derivative::{Rules, Terms};
+use crate::derivative::{Rule, Rules, Terms};
 use crate::reference::{Array, Env, Number, sums};
 use crate::{CacheSpec, DType, Node, Shape, Value, ValueId};
 
@@ -127,6 +127,35 @@ impl Operation for LinearGradient {
             }
         }
         Ok(vec![Array::of([n, k], dw)])
+    }
+
+    fn jvp(&self, g: &mut Rules, at: &Node, tangents: &[Option<ValueId>]) -> Terms {
+        let terms = [0, 1].map(|place| g.instead(tangents[place], *self, at, place));
+        let [first, second] = terms;
+        Ok(vec![g.total(first?, second?)?])
+    }
+
+    fn vjp(&self, g: &mut Rules, at: &Node, cotangents: &[Option<ValueId>], wanted: &[bool]) -> Terms {
+        let (&[dy, x], Some(d)) = (&at.inputs[..], cotangents[0]) else { return Ok(vec![None; 2]) };
+        let by_dy = wanted[0].then(|| rows_times_transposed(g, x, d)).transpose()?;
+        let by_x = wanted[1].then(|| rows_times(g, dy, d)).transpose()?;
+        Ok(vec![by_dy, by_x])
+    }
+}
+
+/// Builds [`Linear`] of rows and a matrix that is computed, `x · wᵀ`.
+pub(super) fn rows_times_transposed(g: &mut Rules, x: ValueId, w: ValueId) -> Rule {
+    match g.shape(x).rank() {
+        2 => g.apply(Matmul { transpose_a: false, transpose_b: true }, &[x, w]),
+        _ => g.apply(Linear, &[x, w]),
+    }
+}
+
+/// Builds [`LinearTransposed`] of rows and a matrix that is computed, `y · w`.
+pub(super) fn rows_times(g: &mut Rules, y: ValueId, w: ValueId) -> Rule {
+    match g.shape(y).rank() {
+        2 => g.apply(Matmul { transpose_a: false, transpose_b: false }, &[y, w]),
+        _ => g.apply(LinearTransposed, &[y, w]),
     }
 }
 

@@ -1,7 +1,12 @@
 //! The loss of language models from hidden states, without logits of all rows.
 
 use super::elementwise::{Unary, softcap};
-use super::{CrossEntropy, Linear, Operation, Type, index, operands, require};
+use super::linear::{rows_times, rows_times_transposed};
+use super::reduce::{row_weights, softmax_gradient};
+use super::{
+    CrossEntropy, Linear, LinearGradient, LinearTransposed, Operation, Place, Softmax, Type, UnaryGradient,
+    index, operands, require,
+};
 use crate::derivative::{Rule, Rules, Terms};
 use crate::reference::{Array, Env, Number, sums};
 use crate::{CacheSpec, DType, Node, Value, ValueId};
@@ -110,6 +115,59 @@ impl Operation for LinearCrossEntropy {
     }
 }
 
+/// What the gradient is made of, as separate operations, whose logits are whole.
+struct Parts {
+    softcap: Option<Unary>,
+    /// Products before the soft-cap, `[R, V]`.
+    scores: ValueId,
+    /// Probabilities.
+    shares: ValueId,
+    /// Probabilities less one at the target.
+    residue: ValueId,
+    /// `d` as a factor of rows.
+    factors: ValueId,
+    /// The residue by `d`.
+    pulled: ValueId,
+    /// The gradient of the scores.
+    gradient: ValueId,
+}
+
+impl Parts {
+    fn of(gradient: LinearCrossEntropyGradient, g: &mut Rules, at: &Node) -> Rule<Self> {
+        let &[x, w, targets, d] = &at.inputs[..] else { unreachable!("inferred") };
+        let (scores, logits) = LinearCrossEntropy { softcap: gradient.softcap }.logits(g, x, w)?;
+        let softcap = gradient.softcap.map(Unary::Softcap);
+        let shares = g.apply(Softmax, &[logits])?;
+        let one = g.constant(1.0);
+        let ones = g.spread(one, &g.shape(targets))?;
+        let own = g.apply(Place { width: g.width(logits)? }, &[ones, targets])?;
+        let residue = g.sub(shares, own)?;
+        let factors = row_weights(g, d)?;
+        let pulled = g.mul(residue, factors)?;
+        let mut parts = Self { softcap, scores, shares, residue, factors, pulled, gradient: pulled };
+        parts.gradient = parts.through_cap(g, pulled)?;
+        Ok(parts)
+    }
+
+    /// A change of scores as one of logits, or the other way round.
+    fn through_cap(&self, g: &mut Rules, change: ValueId) -> Rule {
+        self.softcap
+            .map_or(Ok(change), |function| g.apply(UnaryGradient { function }, &[self.scores, change]))
+    }
+
+    /// How the gradient of the scores changes along `change`, of the scores. This is symmetric.
+    fn bend(&self, g: &mut Rules, change: ValueId) -> Rule {
+        let of_logits = self.through_cap(g, change)?;
+        let of_shares = softmax_gradient(g, self.shares, of_logits)?;
+        let of_shares = g.mul(of_shares, self.factors)?;
+        let by_shares = self.through_cap(g, of_shares)?;
+        let Some(softcap) = self.softcap else { return Ok(by_shares) };
+        let both = g.mul(self.pulled, change)?;
+        let by_slope = softcap.bend(g, self.scores, both)?;
+        Ok(g.total(Some(by_shares), by_slope)?.unwrap_or(by_shares))
+    }
+}
+
 impl Operation for LinearCrossEntropyGradient {
     fn name(&self) -> &'static str {
         "linear_cross_entropy_gradient"
@@ -162,5 +220,66 @@ impl Operation for LinearCrossEntropyGradient {
             Head::Frozen => vec![dx],
             Head::Varying => vec![dx, Array::of(w.shape.clone(), dw)],
         })
+    }
+
+    /// That of the separate operations, whose logits are whole.
+    fn jvp(&self, g: &mut Rules, at: &Node, tangents: &[Option<ValueId>]) -> Terms {
+        let &[x, w, _, _] = &at.inputs[..] else { unreachable!("inferred") };
+        let &[tx, tw, _, td] = tangents else { unreachable!("inferred") };
+        let parts = Parts::of(*self, g, at)?;
+        let of_scores = [
+            tx.map(|tx| g.apply(Linear, &[tx, w])).transpose()?,
+            tw.map(|tw| g.apply(Linear, &[x, tw])).transpose()?,
+        ];
+        let change = g.total(of_scores[0], of_scores[1])?;
+        let change = change.map(|change| parts.bend(g, change)).transpose()?;
+        let by_d = td.map(|td| {
+            let factors = row_weights(g, td)?;
+            let pulled = g.mul(parts.residue, factors)?;
+            parts.through_cap(g, pulled)
+        });
+        let change = g.total(change, by_d.transpose()?)?;
+        let by_change = change.map(|change| g.apply(LinearTransposed, &[change, w])).transpose()?;
+        let by_w = tw.map(|tw| g.apply(LinearTransposed, &[parts.gradient, tw])).transpose()?;
+        let mut changes = vec![g.total(by_change, by_w)?];
+        if self.head == Head::Varying {
+            let by_change = change.map(|change| g.apply(LinearGradient, &[change, x])).transpose()?;
+            let by_x = tx.map(|tx| g.apply(LinearGradient, &[parts.gradient, tx])).transpose()?;
+            changes.push(g.total(by_change, by_x)?);
+        }
+        Ok(changes)
+    }
+
+    /// That of the separate operations, whose logits are whole.
+    fn vjp(&self, g: &mut Rules, at: &Node, cotangents: &[Option<ValueId>], wanted: &[bool]) -> Terms {
+        let &[x, w, _, _] = &at.inputs[..] else { unreachable!("inferred") };
+        let (of_x, of_w) = (cotangents[0], cotangents.get(1).copied().flatten());
+        let parts = Parts::of(*self, g, at)?;
+        let of_scores = [
+            of_x.map(|of_x| g.apply(Linear, &[of_x, w])).transpose()?,
+            of_w.map(|of_w| rows_times_transposed(g, x, of_w)).transpose()?,
+        ];
+        let Some(change) = g.total(of_scores[0], of_scores[1])? else { return Ok(vec![None; 4]) };
+        let (mut by_x, mut by_w, mut by_d) = (None, None, None);
+        if wanted[0] || wanted[1] {
+            let bent = parts.bend(g, change)?;
+            if wanted[0] {
+                let through = of_w.map(|of_w| rows_times(g, parts.gradient, of_w)).transpose()?;
+                let bent = g.apply(LinearTransposed, &[bent, w])?;
+                by_x = g.total(Some(bent), through)?;
+            }
+            if wanted[1] {
+                let through =
+                    of_x.map(|of_x| g.apply(LinearGradient, &[parts.gradient, of_x])).transpose()?;
+                let bent = g.apply(LinearGradient, &[bent, x])?;
+                by_w = g.total(Some(bent), through)?;
+            }
+        }
+        if wanted[3] {
+            let change = parts.through_cap(g, change)?;
+            let each = g.mul(parts.residue, change)?;
+            by_d = Some(g.sum(each, 1)?);
+        }
+        Ok(vec![by_x, by_w, None, by_d])
     }
 }

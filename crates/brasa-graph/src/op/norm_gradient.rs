@@ -1,8 +1,9 @@
 //! Changes passed through norms.
 
-use super::{Operation, Type, operands, require, require_floats, width};
+use super::{LayerNorm, Op, Operation, RmsNorm, Type, operands, require, require_floats, width};
+use crate::derivative::{Rule, Rules, Terms};
 use crate::reference::{Array, Env, Number, sums};
-use crate::{CacheSpec, DType, Value};
+use crate::{CacheSpec, DType, Node, Value, ValueId};
 
 /// Kinds of norm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +27,54 @@ pub struct NormGradient {
     pub kind: NormKind,
     /// Added to the mean square, or to the variance.
     pub eps: f32,
+}
+
+impl NormGradient {
+    /// Builds how the change `t` that passes through the norm changes itself along `u`, a change of `x`:
+    /// `−s² · (t · mean(x̂·u) + u · mean(x̂·t) + x̂ · (mean(t·u) − 3 · mean(x̂·t) · mean(x̂·u)))`; of layer norms with `t` and `u` less their means.
+    ///
+    /// A norm without a scale is the gradient of a root of a sum of squares, so its second derivative is symmetric in `t`, `u` and a cotangent.
+    fn bend(self, g: &mut Rules, x: ValueId, t: ValueId, u: ValueId) -> Rule {
+        let (x, t, u) = match self.kind {
+            NormKind::Rms => (x, t, u),
+            NormKind::Layer => (centred(g, x)?, centred(g, t)?, centred(g, u)?),
+        };
+        let norm: Op = match self.kind {
+            NormKind::Rms => RmsNorm { eps: self.eps }.into(),
+            NormKind::Layer => LayerNorm { eps: self.eps }.into(),
+        };
+        let normed = g.apply(norm, &[x])?;
+        let (along_t, along_u) = (mean(g, normed, t)?, mean(g, normed, u)?);
+        let both = mean(g, t, u)?;
+        let product = g.mul(along_t, along_u)?;
+        let product = g.scaled(product, 3.0)?;
+        let rest = g.sub(both, product)?;
+        let terms = [g.mul(t, along_u)?, g.mul(u, along_t)?, g.mul(normed, rest)?];
+        let total = g.add(terms[0], terms[1])?;
+        let total = g.add(total, terms[2])?;
+        let spread = mean(g, x, x)?;
+        let spread = g.shifted(spread, self.eps.into())?;
+        let total = g.div(total, spread)?;
+        g.negated(total)
+    }
+}
+
+/// The mean of the products of each row's elements, `[R, …, 1]`.
+fn mean(g: &mut Rules, a: ValueId, b: ValueId) -> Rule {
+    let product = g.mul(a, b)?;
+    mean_of_rows(g, product)
+}
+
+fn mean_of_rows(g: &mut Rules, x: ValueId) -> Rule {
+    let width = g.width(x)?;
+    let (sum, length) = (g.sum_of_rows(x)?, g.constant(width as f32));
+    g.div(sum, length)
+}
+
+/// Each row less its mean.
+fn centred(g: &mut Rules, x: ValueId) -> Rule {
+    let mean = mean_of_rows(g, x)?;
+    g.sub(x, mean)
 }
 
 impl Operation for NormGradient {
@@ -69,6 +118,19 @@ impl Operation for NormGradient {
             }
         }
         Ok(vec![Array::of(x.shape.clone(), y)])
+    }
+
+    fn jvp(&self, g: &mut Rules, at: &Node, tangents: &[Option<ValueId>]) -> Terms {
+        let by_x = tangents[0].map(|tx| self.bend(g, at.inputs[0], at.inputs[1], tx)).transpose()?;
+        let by_t = g.instead(tangents[1], *self, at, 1)?;
+        Ok(vec![g.total(by_x, by_t)?])
+    }
+
+    fn vjp(&self, g: &mut Rules, at: &Node, cotangents: &[Option<ValueId>], wanted: &[bool]) -> Terms {
+        let (&[x, t], Some(d)) = (&at.inputs[..], cotangents[0]) else { return Ok(vec![None; 2]) };
+        let by_x = wanted[0].then(|| self.bend(g, x, t, d)).transpose()?;
+        let by_t = wanted[1].then(|| g.apply(*self, &[x, d])).transpose()?;
+        Ok(vec![by_x, by_t])
     }
 }
 

@@ -4,8 +4,9 @@ use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 
 use super::elementwise::{CUBIC, SQRT_2_OVER_PI, Unary};
 use super::{Operation, Type, operands, require, require_floats};
+use crate::derivative::{Rule, Rules, Terms};
 use crate::reference::{Array, Env, Number};
-use crate::{CacheSpec, DType, Value};
+use crate::{CacheSpec, DType, Node, Value, ValueId};
 
 /// A change passed through a function of each element: `y = f'(x) · t`. Shapes are kept.
 ///
@@ -59,6 +60,75 @@ impl Unary {
     }
 }
 
+impl Unary {
+    /// Builds `f''(x) · u`, of operations that have derivatives themselves; `None` where the slope is constant, but for jumps.
+    pub(super) fn bend(self, g: &mut Rules, x: ValueId, u: ValueId) -> Rule<Option<ValueId>> {
+        let through = |g: &mut Rules, function: Self| g.apply(UnaryGradient { function }, &[x, u]);
+        Ok(Some(match self {
+            Self::Scale(_) | Self::Clamp { .. } => return Ok(None),
+            Self::Exp => through(g, self)?,
+            // −1/x² and 3/(4·x²·√x), by slopes.
+            Self::Log | Self::Rsqrt => {
+                let slope = through(g, self)?;
+                let each = g.div(slope, x)?;
+                g.scaled(each, if self == Self::Log { -1.0 } else { -1.5 })?
+            }
+            // −2·tanh·tanh'.
+            Self::Tanh => {
+                let (y, slope) = (g.apply(self, &[x])?, through(g, self)?);
+                let each = g.mul(slope, y)?;
+                g.scaled(each, -2.0)?
+            }
+            Self::Softcap(cap) => {
+                let (y, slope) = (g.apply(self, &[x])?, through(g, self)?);
+                let (each, cap) = (g.mul(slope, y)?, g.constant(cap));
+                let each = g.div(each, cap)?;
+                let each = g.div(each, cap)?;
+                g.scaled(each, -2.0)?
+            }
+            // s'·(1 − 2s).
+            Self::Sigmoid => {
+                let (y, slope) = (g.apply(self, &[x])?, through(g, self)?);
+                let rest = g.affine(y, -2.0, 1.0)?;
+                g.mul(slope, rest)?
+            }
+            // s'·(2 + x·(1 − 2s)).
+            Self::Silu => {
+                let (gate, slope) = (g.apply(Self::Sigmoid, &[x])?, through(g, Self::Sigmoid)?);
+                let rest = g.affine(gate, -2.0, 1.0)?;
+                let rest = g.mul(rest, x)?;
+                let rest = g.shifted(rest, 2.0)?;
+                g.mul(slope, rest)?
+            }
+            // With t the tanh of k·(x + c·x³): t'·(k + 6kc·x² − x·t·(k + 3kc·x²)²).
+            Self::GeluTanh => {
+                let square = g.mul(x, x)?;
+                let inner = g.affine(square, SQRT_2_OVER_PI * CUBIC, SQRT_2_OVER_PI)?;
+                let inner = g.mul(inner, x)?;
+                let tanh = g.apply(Self::Tanh, &[inner])?;
+                let slope = g.apply(UnaryGradient { function: Self::Tanh }, &[inner, u])?;
+                let of_inner = g.affine(square, 3.0 * SQRT_2_OVER_PI * CUBIC, SQRT_2_OVER_PI)?;
+                let bent = g.mul(of_inner, of_inner)?;
+                let bent = g.mul(bent, tanh)?;
+                let bent = g.mul(bent, x)?;
+                let first = g.affine(square, 6.0 * SQRT_2_OVER_PI * CUBIC, SQRT_2_OVER_PI)?;
+                let rest = g.sub(first, bent)?;
+                g.mul(slope, rest)?
+            }
+            // The normal density times 2 − x².
+            Self::GeluErf => {
+                let square = g.mul(x, x)?;
+                let half = g.scaled(square, -0.5)?;
+                let density = g.apply(Self::Exp, &[half])?;
+                let density = g.scaled(density, 0.5 * FRAC_2_SQRT_PI * FRAC_1_SQRT_2)?;
+                let each = g.mul(density, u)?;
+                let rest = g.affine(square, -1.0, 2.0)?;
+                g.mul(each, rest)?
+            }
+        }))
+    }
+}
+
 impl Operation for UnaryGradient {
     fn name(&self) -> &'static str {
         "unary_gradient"
@@ -79,5 +149,29 @@ impl Operation for UnaryGradient {
         let [x, t] = *operands else { unreachable!("inferred") };
         let pairs = x.floats().iter().zip(t.floats());
         Ok(vec![Array::of(x.shape.clone(), pairs.map(|(&x, &t)| self.function.slope(x) * t).collect())])
+    }
+
+    fn jvp(&self, g: &mut Rules, at: &Node, tangents: &[Option<ValueId>]) -> Terms {
+        let (x, t) = (at.inputs[0], at.inputs[1]);
+        let by_t = g.instead(tangents[1], *self, at, 1)?;
+        let by_x = match tangents[0] {
+            Some(tx) => {
+                let both = g.mul(t, tx)?;
+                self.function.bend(g, x, both)?
+            }
+            None => None,
+        };
+        Ok(vec![g.total(by_t, by_x)?])
+    }
+
+    fn vjp(&self, g: &mut Rules, at: &Node, cotangents: &[Option<ValueId>], wanted: &[bool]) -> Terms {
+        let (&[x, t], Some(d)) = (&at.inputs[..], cotangents[0]) else { return Ok(vec![None; 2]) };
+        let mut by_x = None;
+        if wanted[0] {
+            let both = g.mul(t, d)?;
+            by_x = self.function.bend(g, x, both)?;
+        }
+        let by_t = wanted[1].then(|| g.apply(*self, &[x, d])).transpose()?;
+        Ok(vec![by_x, by_t])
     }
 }

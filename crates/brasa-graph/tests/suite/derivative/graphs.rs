@@ -194,14 +194,6 @@ fn what_cannot_vary_is_refused_by_name() {
     );
 }
 
-/// Second derivatives are not there yet for what gradients are made of, except where it is linear.
-#[test]
-fn operations_without_rules_are_refused_by_name() {
-    let (graph, [_, gate_up, down]) = gated();
-    let gradient = vjp(&graph, &Wrt::new([down])).unwrap().graph;
-    refused(&gradient, gate_up, "derivative of linear_gradient: no derivative is defined");
-}
-
 #[test]
 fn a_cache_that_nothing_writes_is_refused() {
     let graph = Decoder { windows: vec![None], ..Decoder::small(StorageFormat::F32) }.graph(1);

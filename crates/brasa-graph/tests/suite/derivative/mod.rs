@@ -4,3 +4,4 @@ mod checks;
 mod decoder;
 mod graphs;
 mod rules;
+mod second;
