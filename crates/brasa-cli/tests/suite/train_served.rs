@@ -1,5 +1,8 @@
 //! `brasa train --server`: what is learned goes straight into a running server.
 
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+
 use super::command::{brasa, fails, scratch, stderr, stdout};
 use super::serve::Served;
 use super::train::{examples, small};
@@ -63,7 +66,7 @@ fn the_best_adapter_so_far_is_served() {
     let warnings = said.matches("warning: --serve-best: ").count();
     // Four evaluations; the first is before anything is learned.
     let best = said.matches(", the best so far").count();
-    assert!(best >= 2 && warnings == best - 1 && said.contains("403"), "{said}");
+    assert!(best >= 2 && warnings <= 1 && said.contains("403"), "{said}");
     assert!(std::path::Path::new(&out).join("adapter_config.json").exists(), "the run goes to its end");
     std::fs::remove_dir_all(&out).unwrap();
 
@@ -71,7 +74,7 @@ fn the_best_adapter_so_far_is_served() {
     let output = brasa(&[&run[..], &["--server", &served.url, "--serve-best"]].concat());
     let said = stderr(&output);
     assert!(output.status.success(), "{said}");
-    assert_eq!(said.matches(": serves it as ").count(), best - 1, "{said}");
+    assert!(said.matches(": serves it as ").count() < best, "{said}");
     assert!(!said.contains("warning"), "{said}");
     let written = |folder: &str| {
         std::fs::read(std::path::Path::new(&out).join(folder).join("adapter_model.safetensors")).unwrap()
@@ -83,6 +86,82 @@ fn the_best_adapter_so_far_is_served() {
     let out = folder.join("none").display().to_string();
     let said = fails(&[&small(&data, &out)[..], &["--server", &served.url, "--serve-best"]].concat(), 2);
     assert!(said.contains("--serve-best: there is no valid.jsonl"), "{said}");
+}
+
+/// A server that answers the first adapter only when the run has made its last update, and refuses all: the run does not wait, what waits gives way to what is
+/// newer, the finished adapter comes last, and the refusal is told once.
+#[test]
+fn a_slow_server_holds_no_update() {
+    let folder = scratch("train-serve-slow");
+    let data = examples(&folder);
+    let out = folder.join("slow");
+    let metrics = out.join("metrics.jsonl");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let server = std::thread::spawn(move || {
+        let (mut loaded, mut is_last_seen) = (Vec::new(), false);
+        loop {
+            let (mut stream, _) = listener.accept().unwrap();
+            let request = read_request(&mut stream);
+            let (head, body) = request.split_once("\r\n\r\n").unwrap();
+            if head.starts_with("GET /done") {
+                return (loaded, is_last_seen);
+            }
+            let (status, answer) = if head.starts_with("GET") {
+                ("200 OK", "[]")
+            } else {
+                let body: serde_json::Value = serde_json::from_str(body).unwrap();
+                loaded.push(body["lora_path"].as_str().unwrap().to_owned());
+                // Long before this is over, updates that waited would have failed.
+                for _ in 0..3000 {
+                    let text = std::fs::read_to_string(&metrics).unwrap_or_default();
+                    is_last_seen |= text.lines().any(|line| line.contains("\"update\":12,"));
+                    if is_last_seen {
+                        break;
+                    }
+                    std::thread::sleep(std::time::Duration::from_millis(20));
+                }
+                ("500 Internal Server Error", "{\"error\": {\"message\": \"not today\"}}")
+            };
+            let length = answer.len();
+            let head =
+                format!("HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {length}");
+            stream.write_all(format!("{head}\r\nconnection: close\r\n\r\n{answer}").as_bytes()).unwrap();
+        }
+    });
+    let mut run = small(&data, out.to_str().unwrap());
+    let every = run.iter().position(|word| *word == "--evaluate-every").unwrap();
+    run[every + 1] = "1";
+    let output = brasa(&[&run[..], &["--server", &url, "--serve-best"]].concat());
+    let said = stderr(&output);
+    let address = url.strip_prefix("http://").unwrap();
+    TcpStream::connect(address).unwrap().write_all(b"GET /done HTTP/1.1\r\n\r\n").unwrap();
+    let (loaded, is_last_seen) = server.join().unwrap();
+    assert!(is_last_seen, "the first adapter was answered before the last update: {said}");
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let best = said.matches(", the best so far").count();
+    // The first one, the newest one behind it, perhaps that of the last update, and the finished one.
+    assert!(best >= 6 && (2..=4).contains(&loaded.len()), "{loaded:?}, {said}");
+    assert!(loaded[0].ends_with("slow/best") && loaded[loaded.len() - 1].ends_with("/slow"), "{loaded:?}");
+    assert_eq!(said.matches("warning: --serve-best: ").count(), 1, "{said}");
+    assert!(said.contains("not today"), "{said}");
+}
+
+/// A request with its body.
+fn read_request(stream: &mut TcpStream) -> String {
+    let (mut request, mut piece) = (Vec::new(), [0; 4096]);
+    loop {
+        let count = stream.read(&mut piece).unwrap();
+        request.extend_from_slice(&piece[..count]);
+        let text = String::from_utf8_lossy(&request).to_ascii_lowercase();
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length = head.split("content-length: ").nth(1).and_then(|rest| rest.split("\r\n").next());
+            if count == 0 || body.len() >= length.map_or(0, |length| length.parse().unwrap()) {
+                return String::from_utf8(request).unwrap();
+            }
+        }
+        assert!(count > 0, "an unfinished request");
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use brasa::train::data::{Batches, Dataset, Document, Files, MlxBatches, MlxPurpose};
 use brasa::train::lora::Lora;
-use brasa::train::run::{Event, run};
+use brasa::train::run::{End, Event, run};
 use brasa::train::{TrainError, Trainer};
 use brasa::{FineTuner, LoadOptions, Precision};
 
@@ -87,16 +87,27 @@ pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
     let mut trainer = trainer(arguments, &tuner, &train, updates, limits)?;
     let options = run_options(arguments, updates);
     let mut show = Show::new(&options, trainer.device_bytes());
+    let mut best = serving::Best::new(arguments);
     let outcome = run(&mut trainer, &mut train, valid.as_ref(), &options, &mut |event| {
         show.event(&event);
-        if let Event::Best(updates, lora) = event
-            && let Some(server) = arguments.server.as_ref().filter(|_| arguments.serve_best)
-            && updates > 0
-        {
-            show.note(&serving::load_best(arguments, server, &tuner, lora));
+        if let Some(best) = &mut best {
+            if let Event::Best(1.., lora) = event
+                && let Some(warning) = best.load(&tuner, lora)
+            {
+                show.note(&warning);
+            }
+            for line in best.answers() {
+                show.note(&line);
+            }
         }
         if interrupt::check().is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     });
+    if let Some(best) = best {
+        let is_followed = outcome.as_ref().is_ok_and(|outcome| outcome.end != End::Stopped);
+        for line in best.finish(is_followed) {
+            show.note(&line);
+        }
+    }
     show.finish();
     let outcome = outcome.map_err(failure)?;
     written::finish(arguments, &tuner, &mut trainer, &outcome, test.as_ref())

@@ -1,6 +1,10 @@
 //! The finished adapter, or each best one so far, goes straight into a running server.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
 
 use brasa::FineTuner;
 use brasa::train::lora::Lora;
@@ -34,17 +38,85 @@ pub fn load(arguments: &TrainArguments, path: &Path) -> Result<(), Failure> {
     output::line(&post(arguments, server, path)?)
 }
 
-/// Writes the best adapter so far into the folder `best` of the run and loads it into `server`, in place of the one before. Returns a line that tells
-/// so, or a warning: a server that is away never ends a run.
-pub fn load_best(arguments: &TrainArguments, server: &str, tuner: &FineTuner, lora: &Lora) -> String {
-    let folder = arguments.out.join("best");
-    let made = std::fs::create_dir_all(&folder);
-    let written = made
-        .map_err(|error| Failure::Failed(format!("{}: {error}", folder.display())))
-        .and_then(|()| written::adapter(arguments, tuner, lora, &folder));
-    match written.and_then(|path| post(arguments, server, &path)) {
-        Ok(told) => told,
-        Err(failure) => format!("warning: --serve-best: {failure}"),
+/// The best adapters so far on their way into the server, which the run does not wait for.
+///
+/// A thread loads one after the other. While it waits for the server, newer adapters take the place of those that it has not begun with.
+pub struct Best {
+    arguments: TrainArguments,
+    paths: Option<Sender<PathBuf>>,
+    answers: Receiver<Result<String, String>>,
+    /// True once the finished adapter is about to follow, which makes the others needless.
+    ends: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+    /// The warning that was given last, unless something went well since.
+    warned: Option<String>,
+}
+
+impl Best {
+    /// Starts the thread, if the best adapters are wanted in a server.
+    pub fn new(arguments: &TrainArguments) -> Option<Self> {
+        let server = arguments.server.clone().filter(|_| arguments.serve_best)?;
+        let (paths, wanted) = channel::<PathBuf>();
+        let (answer, answers) = channel();
+        let ends = Arc::new(AtomicBool::new(false));
+        let (own, is_over) = (arguments.clone(), Arc::clone(&ends));
+        let thread = std::thread::spawn(move || {
+            while let Ok(first) = wanted.recv() {
+                let path = wanted.try_iter().last().unwrap_or(first);
+                if is_over.load(Ordering::Relaxed) {
+                    break;
+                }
+                let _ = answer.send(post(&own, &server, &path).map_err(|failure| failure.to_string()));
+            }
+        });
+        let arguments = arguments.clone();
+        Some(Self { arguments, paths: Some(paths), answers, ends, thread: Some(thread), warned: None })
+    }
+
+    /// Writes the best adapter so far into the folder `best` of the run and has it loaded into the server, in place of the one before.
+    /// Returns a warning if it cannot be written.
+    pub fn load(&mut self, tuner: &FineTuner, lora: &Lora) -> Option<String> {
+        let folder = self.arguments.out.join("best");
+        let written = std::fs::create_dir_all(&folder)
+            .map_err(|error| Failure::Failed(format!("{}: {error}", folder.display())))
+            .and_then(|()| written::adapter(&self.arguments, tuner, lora, &folder));
+        match written {
+            Ok(path) => {
+                let _ = self.paths.as_ref().map(|paths| paths.send(path));
+                None
+            }
+            Err(failure) => self.told(Err(failure.to_string())),
+        }
+    }
+
+    /// Lines that tell what became of adapters since the last call. A server that is away never ends a run, and the same mistake is told once.
+    pub fn answers(&mut self) -> Vec<String> {
+        let answers: Vec<_> = self.answers.try_iter().collect();
+        answers.into_iter().filter_map(|answer| self.told(answer)).collect()
+    }
+
+    /// Waits for what is under way. What has not begun is left out if `is_followed`, by the finished adapter.
+    pub fn finish(mut self, is_followed: bool) -> Vec<String> {
+        self.ends.store(is_followed, Ordering::Relaxed);
+        self.paths = None;
+        let _ = self.thread.take().map(JoinHandle::join);
+        self.answers()
+    }
+
+    fn told(&mut self, answer: Result<String, String>) -> Option<String> {
+        let failure = match answer {
+            Ok(line) => {
+                self.warned = None;
+                return Some(line);
+            }
+            Err(failure) => failure,
+        };
+        if self.warned.as_ref() == Some(&failure) {
+            return None;
+        }
+        let line = format!("warning: --serve-best: {failure}");
+        self.warned = Some(failure);
+        Some(line)
     }
 }
 
