@@ -9,7 +9,9 @@ use crate::attention::{Over, Scoring, Sight};
 use crate::linear::{ExpertInput, PackedLinear, WeightClass};
 use crate::ops::CompiledOp;
 use crate::ops::arrange::NarrowOp;
-use crate::ops::attention_gradient::{AttentionGradientOp, AttentionTangentOp, Geometry};
+use crate::ops::attention_gradient::{
+    AttentionGradientOp, AttentionGradientTangentOp, AttentionTangentOp, Geometry,
+};
 use crate::ops::cross_entropy::{CHUNK, LinearCrossEntropyOp, LossGradient, LossHead};
 use crate::ops::elementwise::{BinaryOp, Columns, Spread};
 use crate::ops::linear::Layer;
@@ -97,6 +99,24 @@ impl Lowering<'_> {
                 let [q, k, v, dy] = self.slots([q, k, v, dy])?;
                 let (dq, dk, dv) = (self.make(dq)?, self.make(dk)?, self.make(dv)?);
                 CompiledOp::AttentionGradient(AttentionGradientOp { geometry, q, k, v, dy, dq, dk, dv })
+            }
+            (Op::AttentionGradientTangent(op), &[q, k, v, dy, tq, tk, tv], &[of_q, of_k, of_v]) => {
+                let geometry = self.geometry(&op.attention, q, k)?;
+                let [q, k, v, dy, tq, tk, tv] = self.slots([q, k, v, dy, tq, tk, tv])?;
+                let (of_q, of_k, of_v) = (self.make(of_q)?, self.make(of_k)?, self.make(of_v)?);
+                CompiledOp::AttentionGradientTangent(AttentionGradientTangentOp {
+                    geometry,
+                    q,
+                    k,
+                    v,
+                    dy,
+                    tq,
+                    tk,
+                    tv,
+                    of_q,
+                    of_k,
+                    of_v,
+                })
             }
             (Op::LinearCrossEntropy(op), &[x, w, targets], &[y]) => {
                 let head = self.loss_head([x, w, targets], op.softcap)?;

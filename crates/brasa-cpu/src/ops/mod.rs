@@ -62,6 +62,7 @@ operations! {
     Argmax(reduce::ArgmaxOp),
     Attention(Attention),
     AttentionGradient(attention_gradient::AttentionGradientOp),
+    AttentionGradientTangent(attention_gradient::AttentionGradientTangentOp),
     AttentionTangent(attention_gradient::AttentionTangentOp),
     Binary(elementwise::BinaryOp),
     Broadcast(arrange::BroadcastOp),

@@ -115,6 +115,18 @@ fn second_derivatives_equal_the_interpreters() {
     check("gradient", &first, &wrt, &step, &Isa::available(), EXACT);
 }
 
+/// A decoder's second derivatives, through attention.
+#[test]
+fn second_derivatives_of_decoders_equal_the_interpreters() {
+    let step = training_step(&[70, 1, 20]);
+    for (experts, softcap) in [(None, None), (None, Some(5.0)), (Some((4, 2)), None)] {
+        let graph = loss_of(&learner(StorageFormat::F32, 12, experts, softcap));
+        let wrt = Wrt::new(varying_weights(&graph));
+        let first = vjp(&graph, &wrt).unwrap().graph;
+        check("gradient of a decoder", &first, &wrt, &step, &Isa::available(), EXACT);
+    }
+}
+
 /// Rows of a tree of drafts see their own branch alone, backwards too.
 #[test]
 fn gradients_pass_along_the_branches_of_a_tree() {

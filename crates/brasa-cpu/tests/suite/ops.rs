@@ -1,7 +1,7 @@
 //! Every operation by itself, on random shapes, against the reference interpreter.
 
 use brasa_cpu::{CpuBackend, CpuOptions, Isa};
-use brasa_graph::testing::{ALIBI, DERIVATIVE_OPERATIONS, OPERATIONS, check};
+use brasa_graph::testing::{ALIBI, DERIVATIVE_OPERATIONS, OPERATIONS, SECOND_DERIVATIVE_OPERATIONS, check};
 
 #[test]
 fn every_operation_agrees_with_the_reference() {
@@ -9,7 +9,8 @@ fn every_operation_agrees_with_the_reference() {
         for threads in [1, 3] {
             let options = CpuOptions { threads: Some(threads), isa: Some(isa), ..CpuOptions::default() };
             let device = CpuBackend::new(options).unwrap();
-            for operation in OPERATIONS.iter().chain(DERIVATIVE_OPERATIONS).chain([&ALIBI]) {
+            let of_derivatives = DERIVATIVE_OPERATIONS.iter().chain(SECOND_DERIVATIVE_OPERATIONS);
+            for operation in OPERATIONS.iter().chain(of_derivatives).chain([&ALIBI]) {
                 for seed in 0..4 {
                     check(&device, &operation.case(seed), operation.tolerance);
                 }

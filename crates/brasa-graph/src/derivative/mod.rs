@@ -14,7 +14,8 @@
 //! weights are constants; derivatives pass through them to activations. Rows that a step brings as embeddings count as if they
 //! had been looked up: their cotangent is that of the lookup's result.
 //!
-//! A derivative can be differentiated again. Only changes passed through attention have no derivative, and are refused by name.
+//! A derivative can be differentiated again. Only attention ends at its second derivative: third ones, and a tangent of a tangent, are refused by name; a
+//! tangent of a gradient, the product of a Hessian and a direction, is not.
 //!
 //! ```
 //! use brasa_graph::derivative::{Wrt, vjp};

@@ -377,6 +377,15 @@ impl Attention {
         self.softcap.map_or(T::constant(1.0), |c| Unary::Softcap(c).slope(score))
     }
 
+    /// The second derivative of the soft-cap at a score.
+    pub(super) fn cap_bend<T: Number>(&self, score: T) -> T {
+        self.softcap.map_or(T::default(), |c| {
+            let c = T::constant(c.into());
+            let y = (score / c).tanh();
+            T::constant(-2.0) * y * (T::constant(1.0) - y * y) / c
+        })
+    }
+
     /// Row `i` of a segment, all heads.
     fn row<T: Number>(
         &self,

@@ -23,7 +23,7 @@ mod unary_gradient;
 mod view;
 
 pub use attention::{Attention, CacheWrite, KvSource, Mask, MemoryWrite, alibi_slope};
-pub use attention_gradient::{AttentionGradient, AttentionTangent};
+pub use attention_gradient::{AttentionGradient, AttentionGradientTangent, AttentionTangent};
 pub use cross_entropy::CrossEntropy;
 pub use elementwise::{Binary, Unary, Where};
 pub use embed::{Embed, Gather, SelectRows};
@@ -127,7 +127,7 @@ operations! {
     Where, Rope, CacheWrite, MemoryWrite, Attention, Softmax, Reduce, Argmax, CrossEntropy, Concat, Slice, Reshape, Transpose,
     Broadcast, Cast, IndexAdd, MeanPool, Unfold, LinearGradient, ExpertLinearTransposed, ExpertLinearGradient, UnaryGradient,
     NormGradient, AttentionTangent, AttentionGradient, Pick, Place, Narrow, Fold, MeanPoolTransposed,
-    LinearCrossEntropy, LinearCrossEntropyGradient,
+    LinearCrossEntropy, LinearCrossEntropyGradient, AttentionGradientTangent,
 }
 
 impl Op {

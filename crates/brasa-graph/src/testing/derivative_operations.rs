@@ -1,10 +1,10 @@
 //! Operations that only derivatives use, each by itself.
 
 use crate::op::{
-    Attention, AttentionGradient, AttentionTangent, ExpertLinearGradient, ExpertLinearTransposed, Fold,
-    Gating, Head, KvSource, LinearCrossEntropy, LinearCrossEntropyGradient, LinearGradient, Mask, MeanPool,
-    MeanPoolTransposed, Narrow, NormGradient, NormKind, Pick, Place, RouterTopK, Unary, UnaryGradient,
-    Unfold,
+    Attention, AttentionGradient, AttentionGradientTangent, AttentionTangent, ExpertLinearGradient,
+    ExpertLinearTransposed, Fold, Gating, Head, KvSource, LinearCrossEntropy, LinearCrossEntropyGradient,
+    LinearGradient, Mask, MeanPool, MeanPoolTransposed, Narrow, NormGradient, NormKind, Pick, Place,
+    RouterTopK, Unary, UnaryGradient, Unfold,
 };
 use crate::{Dim, Op, ValueId};
 
@@ -79,6 +79,13 @@ pub const DERIVATIVE_OPERATIONS: &[OperationCase] = &[
         apply(b, MeanPoolTransposed { rows: Dim::ROWS }, &[pooled])
     }),
 ];
+
+/// Operations that only second derivatives use, which GPUs lack, by name. Each graph has one of them.
+pub const SECOND_DERIVATIVE_OPERATIONS: &[OperationCase] =
+    &[OperationCase::new("attention_gradient_tangent", Tolerance::F32, |b| {
+        let operands = [4, 2, 2, 4, 4, 2, 2].map(|heads| b.rows(&[heads, 6]));
+        attentions().map(|attention| apply(b, AttentionGradientTangent { attention }, &operands)).concat()
+    })];
 
 fn apply(b: &mut CaseBuilder, op: impl Into<Op>, inputs: &[ValueId]) -> Vec<ValueId> {
     b.graph.apply(op, inputs)

@@ -6,8 +6,8 @@
 //! - [`check`] runs a [`Case`] (a graph and the steps to run through it) on a device and on the reference;
 //! - [`OPERATIONS`] makes a case of each operation on random shapes;
 //! - [`check_derivatives`] checks a graph's derivatives against dual numbers, differences and each other;
-//! - [`DERIVATIVE_OPERATIONS`] makes a case of each operation that only derivatives use; [`loss_of`] makes graphs of training,
-//!   [`outputs_on`] runs them;
+//! - [`DERIVATIVE_OPERATIONS`] makes a case of each operation that only derivatives use, [`SECOND_DERIVATIVE_OPERATIONS`] of those of second ones;
+//!   [`loss_of`] makes graphs of training, [`outputs_on`] runs them;
 //! - [`pattern_case`] makes a case of each fused operation on random shapes;
 //! - [`random_case`] makes a random graph, [`rewritten`] an equal one by random rewrites;
 //! - [`random_adapter`] makes low-rank adapters, [`merged`] a graph with their products in its weights;
@@ -57,7 +57,7 @@ pub use case::{Case, CaseBuilder, MakeWeight, check, f32_weight, run_case};
 pub use chains::check_chains;
 pub use compare::{Comparison, Tolerance, compare};
 pub use decoder::Decoder;
-pub use derivative_operations::DERIVATIVE_OPERATIONS;
+pub use derivative_operations::{DERIVATIVE_OPERATIONS, SECOND_DERIVATIVE_OPERATIONS};
 pub use derivatives::{check_derivatives, check_near, evaluate_with, normals, varying_weights};
 pub use draft_trees::{DraftTreeCase, check_attention_in_trees, check_tree_of_one_branch};
 pub use embeddings::{check_embeddings, check_other_lookups};

@@ -2,14 +2,15 @@
 
 use brasa_graph::derivative::{Vjp, Wrt, jvp, vjp};
 use brasa_graph::op::{
-    ExpertLinear, Gating, LinearCrossEntropy, NormGradient, NormKind, Reduce, ReduceFn, RouterTopK, Unary,
-    UnaryGradient,
+    Attention, AttentionTangent, ExpertLinear, Gating, KvSource, LinearCrossEntropy, Mask, NormGradient,
+    NormKind, Reduce, ReduceFn, RouterTopK, Unary, UnaryGradient,
 };
+use brasa_graph::reference::Array;
 use brasa_graph::testing::{
-    ALIBI, Case, CaseBuilder, OPERATIONS, Random, check_derivatives, f32_weight, random_case,
+    ALIBI, Case, CaseBuilder, OPERATIONS, Random, check_derivatives, evaluate_with, f32_weight, random_case,
     varying_weights, weight,
 };
-use brasa_graph::{Builder, Change, Graph, Op, ValueId, pass, rewrite};
+use brasa_graph::{Builder, Change, Graph, Input, Op, ValueId, ValueKind, pass, rewrite};
 
 use super::checks::{of_rows, step};
 
@@ -42,43 +43,80 @@ fn gradients(case: &Case) -> Option<(Graph, Vec<ValueId>)> {
     gradients.iter().any(Option::is_some).then_some((graph, wrt))
 }
 
-/// True if a gradient attends, which has no second derivative.
-fn attends(graph: &Graph) -> bool {
-    graph.nodes().iter().any(|node| matches!(node.op, Op::AttentionGradient(_)))
-}
-
+/// Checks what varies in the gradients of a case; false if nothing does.
 fn check(case: &Case, smooth: bool) -> bool {
     let Some((graph, wrt)) = gradients(case) else { return false };
     let name = format!("gradient of {}, seed {}", case.name, case.seed);
-    if attends(&graph) {
-        let wrt = Wrt::new(wrt);
-        let errors = [jvp(&graph, &wrt).unwrap_err(), vjp(&graph, &wrt).unwrap_err()];
-        for error in errors {
-            assert_eq!(
-                error.to_string(),
-                "derivative of attention_gradient: no derivative is defined",
-                "{name}"
-            );
-        }
-        return false;
-    }
     check_derivatives(&name, &graph, &wrt, &step(&[5, 2], case.seed), smooth);
     true
 }
 
 #[test]
 fn gradients_of_every_operation_obey_the_rules() {
-    let mut without = Vec::new();
     for operation in OPERATIONS.iter().chain([&ALIBI]) {
         for seed in 0..3 {
-            if !check(&operation.case(seed), operation.name != "arrangements") {
-                without.push(operation.name);
-            }
+            let is_smooth = operation.name != "arrangements";
+            assert!(check(&operation.case(seed), is_smooth), "{}: nothing varies", operation.name);
         }
     }
-    without.dedup();
-    // The gradient of attention has no derivative.
-    assert_eq!(without, ["attention", "alibi"]);
+}
+
+/// Gradients of changes along a direction, of all kinds of attention, and what has no derivative any more.
+#[test]
+fn gradients_of_tangents_of_attention_obey_the_rules() {
+    let mut random = Random::new(4);
+    let mut w = |g: &mut Builder, name: &str, shape: &[usize]| {
+        g.weight(Ok(weight(name, shape, &random.normals(shape.iter().product(), 0.6))))
+    };
+    for (mask, window, softcap) in [
+        (Mask::Causal, Some(3), Some(1.5)),
+        (Mask::Alibi, None, None),
+        (Mask::Bidirectional, Some(2), Some(4.0)),
+    ] {
+        let attention = Attention { source: KvSource::Step(mask), scale: 0.4, window, softcap };
+        let mut g = Builder::new();
+        let ids = g.input(Input::TokenIds);
+        let mut wrt = Vec::new();
+        let rows = [4, 2, 2, 4, 2, 2].map(|heads| {
+            let table = w(&mut g, "table", &[97, heads * 3]);
+            wrt.push(table);
+            let rows = g.embed(ids, table);
+            g.reshape(rows, &[heads, 3])
+        });
+        let y = g.apply(AttentionTangent { attention }, &rows)[0];
+        let graph = cubes(&g.finish(&[y]).unwrap());
+        let name = format!("tangent of {mask:?} attention");
+        let gradient = vjp(&graph, &Wrt::new(wrt.iter().copied())).unwrap().graph;
+        let step = step(&[6, 3], 1);
+        let values = evaluate_with::<f64>(&gradient, &step, &[]);
+        for (place, &table) in wrt.iter().enumerate() {
+            let slope = |element: usize| {
+                let at_side = |by: f64| {
+                    let mut moved = decode(&graph, table);
+                    moved[element] += by;
+                    let shape = graph.value(table).shape.resolve(&brasa_graph::Sizes::default());
+                    evaluate_with(&graph, &step, &[(table, Array::of(shape, moved))])[0].floats()[0]
+                };
+                (at_side(1e-5) - at_side(-1e-5)) / 2e-5
+            };
+            let found = values[1 + place].floats();
+            let largest = found.iter().enumerate().max_by(|a, b| a.1.abs().total_cmp(&b.1.abs())).unwrap();
+            assert!(*largest.1 != 0.0, "{name}");
+            for element in [largest.0, 0, found.len() - 1] {
+                let (found, slope) = (found[element], slope(element));
+                assert!((found - slope).abs() <= 1e-6 * largest.1.abs(), "{name}: {found}, expected {slope}");
+            }
+        }
+        let error = jvp(&graph, &Wrt::new([wrt[0]])).unwrap_err().to_string();
+        assert!(error.starts_with("derivative of attention_tangent: no tangent of a tangent"), "{error}");
+        let error = vjp(&gradient, &Wrt::new([wrt[0]])).unwrap_err().to_string();
+        assert_eq!(error, "derivative of attention_gradient_tangent: no derivative is defined");
+    }
+}
+
+fn decode(graph: &Graph, id: ValueId) -> Vec<f64> {
+    let ValueKind::Weight(weight) = graph.value(id).kind else { panic!("{id} is no weight") };
+    graph.weight(weight).decode("test").unwrap().into_iter().map(f64::from).collect()
 }
 
 /// Heads with their loss, experts that learn, and every function of one element, by whose slopes gradients are made.
@@ -153,5 +191,5 @@ fn slopes_and_norms_bend() {
 #[test]
 fn gradients_of_random_graphs_obey_the_rules() {
     let checked = (0..40).filter(|&seed| check(&random_case(seed, 15, &f32_weight), false)).count();
-    assert!(checked > 5, "{checked} graphs without attention");
+    assert!(checked > 30, "{checked} graphs with gradients");
 }
