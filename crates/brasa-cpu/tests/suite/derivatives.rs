@@ -6,14 +6,14 @@ use brasa_cpu::Isa;
 use brasa_formats::StorageFormat;
 use brasa_graph::derivative::{Wrt, vjp};
 use brasa_graph::device::Precision;
-use brasa_graph::op::{LayerNorm, LinearCrossEntropy, LinearTransposed, RmsNorm, Unary};
+use brasa_graph::op::LinearTransposed;
 use brasa_graph::reference::Array;
 use brasa_graph::step::Step;
 use brasa_graph::testing::{
     Case, Random, Tolerance, check as check_case, check_near, evaluate_with, f32_weight, learner, loss_of,
-    outputs_on, pooled_encoder, training_step, varying_weights, weight, with_adapters,
+    outputs_on, pooled_encoder, row_network, training_step, varying_weights, with_adapters,
 };
-use brasa_graph::{Builder, DraftTree, Graph, Input, Weight, WeightPart};
+use brasa_graph::{DraftTree, Graph, Weight, WeightPart};
 
 use crate::common::running::device;
 use crate::common::sets::rounding_sets;
@@ -88,25 +88,7 @@ fn gradients_of_encoders_equal_the_interpreters() {
 /// Gradients of gradients: every weight varies, and all gradients count alike.
 #[test]
 fn second_derivatives_equal_the_interpreters() {
-    let (mut g, mut random) = (Builder::new(), Random::new(3));
-    let mut w = |g: &mut Builder, name: &str, shape: &[usize]| {
-        g.weight(Ok(weight(name, shape, &random.normals(shape.iter().product(), 0.4))))
-    };
-    let ids = g.input(Input::TokenIds);
-    let table = w(&mut g, "table", &[97, 12]);
-    let h = g.embed(ids, table);
-    let (scale, up, down) =
-        (w(&mut g, "scale", &[12]), w(&mut g, "up", &[20, 12]), w(&mut g, "down", &[12, 20]));
-    let x = g.apply(RmsNorm { eps: 1e-3 }, &[h, scale])[0];
-    let x = g.linear(x, up);
-    let x = g.unary(x, Unary::GeluTanh);
-    let x = g.linear(x, down);
-    let h = g.add(h, x);
-    let h = g.apply(LayerNorm { eps: 1e-3 }, &[h])[0];
-    let head = w(&mut g, "head", &[97, 12]);
-    let losses = g.apply(LinearCrossEntropy { softcap: Some(3.0) }, &[h, head, ids])[0];
-    let loss = g.sum(losses, 0);
-    let graph = g.finish(&[loss]).unwrap();
+    let graph = row_network();
     let wrt = Wrt::new(varying_weights(&graph));
     assert_eq!(wrt.values.len(), 5);
     let first = vjp(&graph, &wrt).unwrap().graph;

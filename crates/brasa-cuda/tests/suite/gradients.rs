@@ -12,8 +12,8 @@ use brasa_graph::reference::Array;
 use brasa_graph::step::{Outs, Segment, SequenceId, Step};
 use brasa_graph::testing::{
     Case, CaseBuilder, Decoder, Noise, Random, Tolerance, check as check_case, check_near, evaluate_with,
-    f32_weight, formats, learner, loss_of, outputs_on, pooled_encoder, random_tensor, training_step,
-    varying_weights, with_adapters,
+    f32_weight, formats, learner, loss_of, outputs_on, pooled_encoder, random_tensor, row_network,
+    training_step, varying_weights, with_adapters,
 };
 use brasa_graph::{DraftTree, Graph, ValueId, Weight, WeightPart};
 
@@ -56,6 +56,27 @@ fn gradients_of_experts_equal_the_interpreters() {
     let graph = loss_of(&learner(StorageFormat::F32, 12, Some((4, 2)), None));
     let wrt = Wrt::new(varying_weights(&graph));
     check("experts", &graph, &wrt, &step(&[30, 5], &[6, 2]), EXACT);
+}
+
+/// Gradients of gradients are made of operations that there are, but for attention's, which is refused by name.
+#[test]
+fn second_derivatives_equal_the_interpreters() {
+    let graph = row_network();
+    let wrt = Wrt::new(varying_weights(&graph));
+    let first = vjp(&graph, &wrt).unwrap().graph;
+    let mut step = step(&[30, 5], &[6, 2]);
+    step.segments.iter_mut().for_each(|segment| segment.given = Vec::new());
+    check("gradient", &first, &wrt, &step, EXACT);
+
+    let Some(device) = device() else { return };
+    let graph = loss_of(&learner(StorageFormat::F32, 12, None, None));
+    let wrt = Wrt::new(varying_weights(&graph));
+    let first = vjp(&graph, &wrt).unwrap().graph;
+    let second = Arc::new(vjp(&first, &wrt).unwrap().graph);
+    let weights = device.upload(&second, Precision::Reference, &mut |_| ControlFlow::Continue(())).unwrap();
+    let limits = ProgramLimits { max_rows: 8, max_outs: 8, max_segments: 2 };
+    let error = device.compile(second, weights, limits).err().unwrap().to_string();
+    assert!(error.contains("attention_gradient_tangent"), "{error}");
 }
 
 #[test]

@@ -77,7 +77,7 @@ pub use sequences::Sequences;
 pub use shared_weights::check_shared_weights;
 pub use shifts::{ShiftCase, check_shift_of_few_bits, check_shift_of_one_layer};
 pub use tensors::{Noise, formats, tensor as random_tensor};
-pub use training::{learner, loss_of, outputs_on, pooled_encoder, training_step, with_adapters};
+pub use training::{learner, loss_of, outputs_on, pooled_encoder, row_network, training_step, with_adapters};
 
 use brasa_formats::{Bytes, Payload, StorageFormat, Tensor};
 

@@ -7,7 +7,10 @@ use brasa_formats::StorageFormat;
 
 use super::{Decoder, Random, random_adapter, weight};
 use crate::device::{Backend, KvPoolSpec, KvType, Precision, ProgramLimits};
-use crate::op::{Attention, CrossEntropy, KvSource, LayerNorm, Mask, MeanPool, Reduce, ReduceFn, Unary};
+use crate::op::{
+    Attention, CrossEntropy, KvSource, LayerNorm, LinearCrossEntropy, Mask, MeanPool, Reduce, ReduceFn,
+    RmsNorm, Unary,
+};
 use crate::reference::Array;
 use crate::rewrite::extend;
 use crate::step::{GivenValues, Outs, Segment, SequenceId, Step};
@@ -127,6 +130,34 @@ pub fn pooled_encoder() -> Graph {
     let squares = g.mul(scores, scores);
     let each = g.sum(squares, 1);
     let loss = g.sum(each, 0);
+    g.finish(&[loss]).expect("a graph")
+}
+
+/// The loss of a network of rows without attention, whose second derivatives are of many kinds: embeddings, both norms, a layer with a function, a head with a
+/// soft-cap. Tokens are their own targets.
+///
+/// # Panics
+///
+/// If the graph does not fit together: a bug of this crate.
+pub fn row_network() -> Graph {
+    let (mut g, mut random) = (Builder::new(), Random::new(3));
+    let mut w = |g: &mut Builder, name: &str, shape: &[usize]| {
+        g.weight(Ok(weight(name, shape, &random.normals(shape.iter().product(), 0.4))))
+    };
+    let ids = g.input(Input::TokenIds);
+    let table = w(&mut g, "table", &[97, 12]);
+    let h = g.embed(ids, table);
+    let (scale, up, down) =
+        (w(&mut g, "scale", &[12]), w(&mut g, "up", &[20, 12]), w(&mut g, "down", &[12, 20]));
+    let x = g.apply(RmsNorm { eps: 1e-3 }, &[h, scale])[0];
+    let x = g.linear(x, up);
+    let x = g.unary(x, Unary::GeluTanh);
+    let x = g.linear(x, down);
+    let h = g.add(h, x);
+    let h = g.apply(LayerNorm { eps: 1e-3 }, &[h])[0];
+    let head = w(&mut g, "head", &[97, 12]);
+    let losses = g.apply(LinearCrossEntropy { softcap: Some(3.0) }, &[h, head, ids])[0];
+    let loss = g.sum(losses, 0);
     g.finish(&[loss]).expect("a graph")
 }
 
