@@ -54,6 +54,7 @@ uint32_t exchange(uint32_t value, int distance);
     static brasa_emulation::Registration name##_registration(                             \
         #name, [](const void* parameters) { name(*static_cast<const Params*>(parameters)); }); \
     static void name(const Params& p)
+#define KERNEL_WITHIN(bounds, name, Params) KERNEL(name, Params)
 
 inline void __syncthreads() { brasa_emulation::block_barrier(); }
 inline int __syncthreads_count(int counts) { return (int)brasa_emulation::block_count(counts != 0); }

@@ -338,7 +338,7 @@ params! {
     struct RowNormsParams { source: Ptr<u8>, largest: Ptr<u32>, tiles: u32, subs: u32, format: u32, factor: f32, }
     struct UnpackParams { source: Ptr<u8>, to: Ptr<u8>, rows: u32, inputs: u32, subs: u32, place: u32, }
     struct LinearTransposedParams { y: Rows, w: StoredWeight, x: Ptr<f32>, rows: u32, }
-    /// Matrices of f32 with any strides; `base`, whose rows are `base_row` apart, is added to the product where it is there.
+    /// Matrices of f32 with any strides; `base`, whose rows are `base_row` apart, is added to the product where it is there, and the sum multiplied by `factor`.
     struct MatmulParams {
         a: Ptr<f32>,
         b: Ptr<f32>,
@@ -352,6 +352,7 @@ params! {
         b_row: u32,
         b_column: u32,
         base_row: u32,
+        factor: f32,
     }
     /// A product in tiles, each block of which takes `part` of K; sums of several parts go to `partial`, one part behind the other.
     struct MatmulTilesParams { product: MatmulParams, partial: Ptr<f32>, part: u32, parts: u32, }

@@ -1,8 +1,8 @@
-// matmul_<M>_<N>: c[M, N] = base + a · b of f32 with any strides, in tiles of M × N, or the sums of parts of K. K in order, so that a product
+// matmul_<M>_<N>: c[M, N] = factor · (base + a · b) of f32 with any strides, in tiles of M × N, or the sums of parts of K. K in order, so that a product
 // in one part has the same bits in whatever tiles.
 // Grid: x, y: tiles; z: parts of K. A block of 256 threads. The next 32 columns are on their way while these are multiplied.
 //
-// matmul_sums: c = base + the sums of all parts, in order. Grid: one thread an element of c, blocks of 256.
+// matmul_sums: c = factor · (base + the sums of all parts, in order). Grid: one thread an element of c, blocks of 256.
 #include "common.cuh"
 
 static const u32 MATMUL_K = 32;
@@ -89,7 +89,7 @@ DEVICE void matmul_tiles(const MatmulTilesParams& t) {
         for (u32 j = 0; j < COLUMNS; ++j) {
             const u32 y = row + ty * ROWS + i, x = column + tx * COLUMNS + j;
             if (y < p.m && x < p.n) {
-                to[(u64)y * p.n + x] = sums[i][j];
+                to[(u64)y * p.n + x] = t.parts == 1 ? sums[i][j] * p.factor : sums[i][j];
             }
         }
     }
@@ -108,5 +108,5 @@ KERNEL(matmul_sums, MatmulTilesParams) {
     for (u32 part = 0; part < p.parts; ++part) {
         sum += p.partial[part * count + i];
     }
-    p.product.c[i] = sum;
+    p.product.c[i] = sum * p.product.factor;
 }

@@ -161,6 +161,7 @@ DEVICE void matmul_tensor_along(const MatmulTilesParams& p, float* shared) {
     const bool whole = p.parts == 1;
     float* to = whole ? product.c : p.partial + (u64)blockIdx.z * product.m * product.n;
     const float* base = whole ? product.base : nullptr;
+    const float factor = whole ? product.factor : 1.0f;
     const bool pairs = product.n % 2 == 0 && (u64)to % 8 == 0 && (base == nullptr || ((u64)base % 8 == 0 && product.base_row % 2 == 0));
 #pragma unroll
     for (u32 n = 0; n < FRAGMENTS; n += 2) {
@@ -183,12 +184,14 @@ DEVICE void matmul_tensor_along(const MatmulTilesParams& p, float* shared) {
                     sum.at[0] += before.at[0];
                     sum.at[1] += before.at[1];
                 }
+                sum.at[0] *= factor;
+                sum.at[1] *= factor;
                 *(Floats2*)place = sum;
                 continue;
             }
-            place[0] = (below == nullptr ? 0.0f : below[0]) + first;
+            place[0] = ((below == nullptr ? 0.0f : below[0]) + first) * factor;
             if (x + 1 < product.n) {
-                place[1] = (below == nullptr ? 0.0f : below[1]) + second;
+                place[1] = ((below == nullptr ? 0.0f : below[1]) + second) * factor;
             }
         }
     }
@@ -213,5 +216,6 @@ DEVICE void matmul_tensor(const MatmulTilesParams& p) {
 }
 
 KERNEL(matmul_tensor_64_64, MatmulTilesParams) { matmul_tensor<64, 64>(p); }
-KERNEL(matmul_tensor_64_16, MatmulTilesParams) { matmul_tensor<64, 16>(p); }
-KERNEL(matmul_tensor_16_64, MatmulTilesParams) { matmul_tensor<16, 64>(p); }
+// Four of them on a multiprocessor: as many as parts of K are cut for.
+KERNEL_WITHIN(__launch_bounds__(256, 4), matmul_tensor_64_16, MatmulTilesParams) { matmul_tensor<64, 16>(p); }
+KERNEL_WITHIN(__launch_bounds__(256, 4), matmul_tensor_16_64, MatmulTilesParams) { matmul_tensor<16, 64>(p); }

@@ -486,8 +486,9 @@ struct MatmulParams {
     u32 b_row;
     u32 b_column;
     u32 base_row;
+    float factor;
 };
-static_assert(sizeof(MatmulParams) == 64, "");
+static_assert(sizeof(MatmulParams) == 72, "");
 static_assert(offsetof(MatmulParams, a) == 0, "");
 static_assert(offsetof(MatmulParams, b) == 8, "");
 static_assert(offsetof(MatmulParams, c) == 16, "");
@@ -500,6 +501,7 @@ static_assert(offsetof(MatmulParams, a_column) == 48, "");
 static_assert(offsetof(MatmulParams, b_row) == 52, "");
 static_assert(offsetof(MatmulParams, b_column) == 56, "");
 static_assert(offsetof(MatmulParams, base_row) == 60, "");
+static_assert(offsetof(MatmulParams, factor) == 64, "");
 
 struct MatmulTilesParams {
     MatmulParams product;
@@ -507,11 +509,11 @@ struct MatmulTilesParams {
     u32 part;
     u32 parts;
 };
-static_assert(sizeof(MatmulTilesParams) == 80, "");
+static_assert(sizeof(MatmulTilesParams) == 88, "");
 static_assert(offsetof(MatmulTilesParams, product) == 0, "");
-static_assert(offsetof(MatmulTilesParams, partial) == 64, "");
-static_assert(offsetof(MatmulTilesParams, part) == 72, "");
-static_assert(offsetof(MatmulTilesParams, parts) == 76, "");
+static_assert(offsetof(MatmulTilesParams, partial) == 72, "");
+static_assert(offsetof(MatmulTilesParams, part) == 80, "");
+static_assert(offsetof(MatmulTilesParams, parts) == 84, "");
 
 struct RouterTopKParams {
     Rows logits;

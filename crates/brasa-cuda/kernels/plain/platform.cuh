@@ -17,14 +17,16 @@
 
 #include "../hopper/overlap.cuh"
 
-#define KERNEL(name, Params)                                               \
-    __device__ __forceinline__ void name##_body(const Params& p);          \
-    extern "C" __global__ void name(const __grid_constant__ Params p) {    \
-        brasa::let_next_start();                                           \
-        brasa::wait_for_last();                                            \
-        name##_body(p);                                                    \
-    }                                                                      \
+// BOUNDS: `__launch_bounds__` of threads and of blocks of a multiprocessor, or nothing.
+#define KERNEL_WITHIN(BOUNDS, name, Params)                                    \
+    __device__ __forceinline__ void name##_body(const Params& p);              \
+    extern "C" __global__ void BOUNDS name(const __grid_constant__ Params p) { \
+        brasa::let_next_start();                                               \
+        brasa::wait_for_last();                                                \
+        name##_body(p);                                                        \
+    }                                                                          \
     __device__ __forceinline__ void name##_body(const Params& p)
+#define KERNEL(name, Params) KERNEL_WITHIN(, name, Params)
 #define DEVICE __device__ __forceinline__
 #define DEVICE_TABLE __device__ const
 // Dynamic shared memory of the block.

@@ -1,5 +1,5 @@
-//! Chains of operations on each element that one kernel computes: gated activations, their gradients, and gradients of norms between the norm's
-//! weight and the residual stream.
+//! Chains of operations that one kernel computes: gated activations, their gradients, gradients of norms between the norm's weight and the residual
+//! stream, and low-rank products that are scaled.
 //!
 //! A chain is computed where its last node stands; the nodes in front of that one are *folded*, and their results never exist.
 
@@ -10,7 +10,7 @@ use brasa_graph::op::{Binary, NormKind, Unary};
 use brasa_graph::{Item, NodeId, Op, Schedule, ValueId};
 
 use super::Lowering;
-use crate::ops::{GatedGradientOp, GatedOp, NormGradientOp};
+use crate::ops::{GatedGradientOp, GatedOp, LowRankOp, NormGradientOp};
 
 /// The result of a chain's last node.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +21,8 @@ pub(super) enum Chain {
     GatedGradient { function: Unary, gate: ValueId, up: ValueId, d: ValueId, gate_first: bool },
     /// `y · w + u · a`, products with the other sides of a weight and of a low-rank one.
     TransposedBeside { of: [ValueId; 2], low: [ValueId; 2] },
+    /// The low-rank product of `x`, or the one with the other side of its weight, times a number.
+    Scaled { x: ValueId, w: ValueId, is_transposed: bool, factor: f32 },
     /// The gradient of a norm of `x` whose result changes by `t` times the weight, added to the residual.
     NormGradient { of: NormGradientOf, weight: Option<ValueId>, residual: Option<ValueId> },
 }
@@ -49,6 +51,7 @@ impl Lowering<'_> {
             self.find_gated_gradient(id, &alone);
             self.find_norm_gradient(id, &alone);
             self.find_transposed_beside(id, &alone);
+            self.find_scaled(id, &alone);
         }
         for id in (0..self.graph.nodes().len() as u32).map(NodeId).filter(|id| alone.contains(id)) {
             self.find_gated(id, &alone);
@@ -158,6 +161,46 @@ impl Lowering<'_> {
         }
     }
 
+    fn find_scaled(&mut self, id: NodeId, alone: &HashSet<NodeId>) {
+        let node = self.graph.node(id);
+        let (factor, product) = match (&node.op, &node.inputs[..]) {
+            (&Op::Unary(Unary::Scale(factor)), &[product]) => (factor, product),
+            (Op::UnaryGradient(op), &[_, product]) => match op.function {
+                Unary::Scale(factor) => (factor, product),
+                _ => return,
+            },
+            _ => return,
+        };
+        let Some(maker) = self.graph.producer(product).filter(|maker| alone.contains(maker)) else { return };
+        // Gradients of such scales name what they do not read.
+        let mut readers = self.readers(product);
+        readers.retain(|(reader, _)| {
+            match (&self.graph.node(*reader).op, &self.graph.node(*reader).inputs[..]) {
+                (Op::UnaryGradient(op), &[x, t]) => {
+                    t == product || x != product || !matches!(op.function, Unary::Scale(_))
+                }
+                _ => true,
+            }
+        });
+        let (is_transposed, axis) = match self.graph.node(maker).op {
+            Op::Linear(_) => (false, 0),
+            Op::LinearTransposed(_) => (true, 1),
+            _ => return,
+        };
+        let &[x, w] = &self.graph.node(maker).inputs[..] else { return };
+        let is_alone = matches!(readers[..], [(reader, read)] if reader == id && read == product);
+        if is_alone
+            && !self.exact
+            && !self.is_output(product)
+            && !self.folded.contains(&maker)
+            && self.shape(x).rank() == 2
+            && self.is_low_rank(w, axis)
+        {
+            self.folded.push(maker);
+            self.chains.insert(id, Chain::Scaled { x, w, is_transposed, factor });
+        }
+    }
+
     fn find_norm_gradient(&mut self, id: NodeId, alone: &HashSet<NodeId>) {
         let node = self.graph.node(id);
         let (Op::NormGradient(op), &[x, t], &[y]) = (&node.op, &node.inputs[..], &node.outputs[..]) else {
@@ -217,6 +260,15 @@ impl Lowering<'_> {
                 self.push(op, "gated_gradient");
             }
             Chain::TransposedBeside { of, low } => self.linear_transposed_beside(of, low, y)?,
+            Chain::Scaled { x, w, is_transposed, factor } => {
+                let elements = self.shape(y).resolve(&self.sizes).iter().product();
+                let mut of = self.low_rank(x, w, elements)?;
+                of.floats.factor = factor;
+                let out = self.make(y);
+                let operation = if is_transposed { "linear_transposed" } else { "linear" };
+                let label = self.label(operation, of.number);
+                self.push(LowRankOp { of, is_transposed, out }, label);
+            }
             Chain::NormGradient { of: NormGradientOf { kind, eps, x, t }, weight, residual } => {
                 let is_layer = kind == NormKind::Layer;
                 let (kernel, x, t) = (self.kernel("norm_gradient")?, self.slot(x)?, self.slot(t)?);

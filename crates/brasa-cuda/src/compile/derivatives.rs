@@ -1,7 +1,7 @@
 //! Operations that only derivatives use, as operations of the device.
 
 use brasa_graph::device::DeviceError;
-use brasa_graph::op::{Attention, Binary, Fold, Head, KvSource, Unfold};
+use brasa_graph::op::{Attention, Binary, Fold, Head, KvSource, Unary, Unfold};
 use brasa_graph::{Dim, NodeId, Op, Shape, ValueId};
 
 use super::Lowering;
@@ -24,6 +24,8 @@ impl Lowering<'_> {
                 self.matmul([dy, x], [true, false], dw, (name, true))?;
             }
             (&Op::UnaryGradient(op), &[x, t], &[y]) => {
+                // A constant slope asks for no value, which may not be there.
+                let x = if matches!(op.function, Unary::Scale(_)) { t } else { x };
                 let (kernels, x, t) = (self.each_element(name)?, self.slot(x)?, self.slot(t)?);
                 let out = self.make(y);
                 self.push(UnaryGradientOp { kernels, function: op.function, x, t, out }, name);

@@ -220,7 +220,8 @@ impl Lowering<'_> {
         let Some(data) = stored.floats() else { return Ok(None) };
         let size = (stored.weight.rows, stored.weight.row_len);
         let on_tensor_cores = of_gradient || self.graph.weights()[number].trainable;
-        Ok(Some(Floats { matmul: self.product(elements, on_tensor_cores)?, data: Ptr::new(data), size }))
+        let matmul = self.product(elements, on_tensor_cores)?;
+        Ok(Some(Floats { matmul, data: Ptr::new(data), size, factor: 1.0 }))
     }
 
     fn expert_linear(

@@ -181,6 +181,7 @@ impl Launch for LinearCrossEntropyGradientOp {
                 b_row: x.stride,
                 b_column: 1,
                 base_row: inputs,
+                factor: 1.0,
             };
             self.matmul.launch(run, params)
         })

@@ -13,6 +13,7 @@ const TENSOR_BLOCKS: u32 = 4;
 /// Most parts of K, and the fewest columns of one.
 pub(crate) const MOST_PARTS: usize = 16;
 const FEWEST_COLUMNS: u32 = 256;
+const FEWEST_TENSOR_COLUMNS: u32 = 128;
 const PART_MULTIPLE: u32 = 32;
 /// Fewest rows that are multiplied with a weight of f32 as matrices are.
 pub(super) const FEWEST_MATRIX_ROWS: u32 = 16;
@@ -35,6 +36,8 @@ pub(crate) struct Floats {
     pub data: Ptr<f32>,
     /// Outputs and inputs.
     pub size: (u32, u32),
+    /// By what products are multiplied.
+    pub factor: f32,
 }
 
 /// `out = op(a) · op(b)` of dense temporaries; all axes but the last are rows.
@@ -59,10 +62,14 @@ impl Matmul {
         let elements = u64::from(m) * u64::from(n);
         let parts = match &self.parts {
             Some((_, _, floats)) if elements > 0 => {
-                let each = if self.on_tensor_cores { TENSOR_BLOCKS } else { BLOCKS };
+                let (each, fewest) = if self.on_tensor_cores {
+                    (TENSOR_BLOCKS, FEWEST_TENSOR_COLUMNS)
+                } else {
+                    (BLOCKS, FEWEST_COLUMNS)
+                };
                 let wanted = each * multiprocessors / (tiles[0] * tiles[1]);
                 let most = (*floats as u64 / elements).min(MOST_PARTS as u64) as u32;
-                wanted.min(most).min(k / FEWEST_COLUMNS).max(1)
+                wanted.min(most).min(k / fewest).max(1)
             }
             _ => 1,
         };
@@ -108,6 +115,7 @@ impl Floats {
                 b_row: 1,
                 b_column: k,
                 base_row: base.stride,
+                factor: self.factor,
             },
         )
     }
@@ -137,6 +145,7 @@ impl Floats {
                 b_row: n,
                 b_column: 1,
                 base_row: base.stride,
+                factor: self.factor,
             },
         )
     }
@@ -162,6 +171,7 @@ impl Launch for MatmulOp {
             b_row,
             b_column,
             base_row: 0,
+            factor: 1.0,
         };
         self.matmul.launch(run, params)
     }

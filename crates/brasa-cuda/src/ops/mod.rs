@@ -53,7 +53,7 @@ pub(crate) use mixture::{
 };
 pub(crate) use reduce::{ArgmaxOp, CrossEntropyOp, NormOp, ReduceOp, SoftmaxOp};
 pub(crate) use sequence::{IndexAddOp, MeanPoolOp, UnfoldOp};
-pub(crate) use tails::{LowRank, MOST_TAIL, Tail};
+pub(crate) use tails::{LowRank, LowRankOp, MOST_TAIL, Tail};
 pub(crate) use transposed::{LinearTransposedOp, Transposed, TransposedTail, TransposedTiles};
 
 use crate::driver::DriverError;

@@ -1,8 +1,8 @@
-//! Low-rank products as tails of the products beside them.
+//! Low-rank products: as tails of the products beside them, and those in front of these.
 
 use crate::driver::{DriverError, Kernel};
-use crate::ops::{Floats, TilesLaunch};
-use crate::params::{Ptr, TailTilesParams};
+use crate::ops::{Floats, Launch, TilesLaunch};
+use crate::params::{Ptr, Rows, TailTilesParams};
 use crate::run::{Run, Slot, THREADS};
 
 /// Most inputs of a tail: a piece of a row's panels.
@@ -21,6 +21,14 @@ pub(crate) struct LowRank {
     pub x: Slot,
 }
 
+/// A low-rank product, or one with the other side of a low-rank weight, times a number.
+#[derive(Debug)]
+pub(crate) struct LowRankOp {
+    pub of: LowRank,
+    pub is_transposed: bool,
+    pub out: Slot,
+}
+
 /// A low-rank product that is added to a weight's.
 #[derive(Debug)]
 pub(crate) struct Tail {
@@ -29,6 +37,22 @@ pub(crate) struct Tail {
     pub kernel: Kernel,
     /// For each stretch of the weight, the buffers of the tail's tiles and of their factors.
     pub of_stretches: Vec<[usize; 2]>,
+}
+
+impl Launch for LowRankOp {
+    fn launch(&self, run: &Run<'_>) -> Result<(), DriverError> {
+        let LowRank { floats, x, .. } = &self.of;
+        let ((x, rows), out) = (run.tensor(x).rows(), run.tensor(&self.out).floats());
+        if self.is_transposed {
+            return floats.multiply_transposed(run, x, rows, Rows::NONE, out);
+        }
+        floats.multiply(run, x, rows, Rows::NONE, out)
+    }
+
+    fn cost(&self, run: &Run<'_>) -> (u64, u64) {
+        let (number, (_, rows)) = (self.of.number, run.tensor(&self.of.x).rows());
+        (run.weights.stored_bytes(number), 2 * run.weights.elements(number) * u64::from(rows))
+    }
 }
 
 impl Tail {

@@ -54,6 +54,8 @@ fn chains_of_a_gradient_are_one_operation_each() {
     }
     assert_eq!(["gated", "gated_gradient"].map(|label| count(&labels, label)), [2, 2], "{labels:#?}");
     assert_eq!(["silu", "unary_gradient silu"].map(|label| count(&labels, label)), [0, 0]);
+    // An adapter's factor goes with its first product, and its gradient with the other side of the second.
+    assert_eq!(["scale", "unary_gradient"].map(|label| count(&labels, label)), [0, 0], "{labels:#?}");
     // Adds: none is left of the residual stream or of an adapter. Products of each element: the scores' gradient alone.
     assert_eq!(["add", "mul"].map(|label| count(&labels, label)), [0, 0], "{labels:#?}");
     // Of three parts of a row of gradients, queries and keys are turned where they are joined; values are copied there.
