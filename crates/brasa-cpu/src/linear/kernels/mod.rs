@@ -46,9 +46,9 @@ use crate::quantize::QuantizedRow;
 
 /// Most rows that one call multiplies.
 pub(super) const MOST_ROWS: usize = 8;
-/// Most rows with which strips are multiplied as they stream from memory; more meet them in a cache.
+/// Most rows with which strips are multiplied one by one; more meet two at a time, which then lie in a cache.
 #[cfg(target_arch = "x86_64")]
-const STREAM_ROWS: usize = 32;
+const STREAM_ROWS: usize = 15;
 /// Rows that are multiplied with two panels together.
 pub(super) const PAIR_ROWS: usize = 4;
 /// Strips of floats that a call with [`MOST_ROWS`] rows multiplies together.
