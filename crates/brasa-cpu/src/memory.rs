@@ -4,6 +4,7 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ops::Range;
 use std::ptr::NonNull;
+use std::thread;
 
 use memmap2::MmapMut;
 
@@ -16,6 +17,9 @@ const MAPPED_BYTES: usize = 4 << 20;
 
 /// The least size of a system's page of memory.
 const SYSTEM_PAGE_BYTES: usize = 4096;
+
+/// Bytes of a large page of the system.
+const LARGE_PAGE_BYTES: usize = 2 << 20;
 
 /// A zeroed allocation with an aligned start. Untouched pages of a large allocation cost nothing.
 #[derive(Debug)]
@@ -117,12 +121,23 @@ impl Memory {
         }
     }
 
-    /// Writes to every page of the system in `bytes`, so that it is fetched now. Contents stay.
+    /// Writes to every page of the system in `bytes`, so that it is fetched now, by a thread for each large page's bytes. Contents stay.
     pub(crate) fn touch(&mut self, bytes: Range<usize>) {
-        for byte in self.all_mut::<u8>()[bytes].iter_mut().step_by(SYSTEM_PAGE_BYTES) {
-            // Kept by the compiler, which could drop a byte's write to itself.
-            *byte = std::hint::black_box(*byte);
-        }
+        let touch = |bytes: &mut [u8]| {
+            for byte in bytes.iter_mut().step_by(SYSTEM_PAGE_BYTES) {
+                // Kept by the compiler, which could drop a byte's write to itself.
+                *byte = std::hint::black_box(*byte);
+            }
+        };
+        let mut parts = self.all_mut::<u8>()[bytes].chunks_mut(LARGE_PAGE_BYTES);
+        let own = parts.next();
+        thread::scope(|scope| {
+            for part in parts {
+                // Memory that no thread can be had for is fetched when it is first written.
+                let _ = thread::Builder::new().spawn_scoped(scope, move || touch(part));
+            }
+            own.into_iter().for_each(touch);
+        });
     }
 
     /// All elements, for reading and writing.

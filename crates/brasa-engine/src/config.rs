@@ -28,9 +28,9 @@ pub struct EngineConfig {
     pub cache_bytes: u64,
     /// Bytes of KV pages, among `cache_bytes`, that stay when a text ends, for later texts that begin alike; 0 for none.
     pub prefix_bytes: u64,
-    /// Bytes of KV pages without a text, among `cache_bytes`, whose memory is fetched while the engine has nothing to do; 0 for none, at
-    /// most what `max_sequences` full contexts take. Elsewhere a step that writes a page for the first time waits until the system
-    /// has found its memory and cleared it.
+    /// Bytes of KV pages without a text, among `cache_bytes`, whose memory is fetched while the engine has nothing to do, and behind
+    /// steps once there is less of it than active texts may soon want; 0 for none, at most what `max_sequences` full contexts take.
+    /// Elsewhere a step that writes a page for the first time waits until the system has found its memory and cleared it.
     pub prefault_bytes: u64,
 }
 

@@ -238,9 +238,14 @@ impl Executor {
         self.store.prefault()
     }
 
-    /// Pages that were ever written, or fetched ahead.
-    pub(crate) fn pages_touched(&self) -> usize {
-        self.store.pages_touched()
+    /// Fetches memory of pages behind a step of `rows` rows, if the `texts` active texts could soon wait for it.
+    pub(crate) fn keep_up(&mut self, rows: usize, texts: usize) {
+        self.store.keep_up(rows, texts);
+    }
+
+    /// Pages that were ever handed out before their memory was fetched.
+    pub(crate) fn cold_pages(&self) -> usize {
+        self.store.cold_pages()
     }
 
     /// Writes the figures of pages and prefixes into `stats`.

@@ -30,6 +30,8 @@ pub(crate) struct KvStore {
     ready: usize,
     /// The page whose memory is being fetched, and the bytes of it that have been.
     fetched: Option<((GroupId, PageId), u64)>,
+    /// Bytes by group that are to be fetched behind steps.
+    owed: Vec<u64>,
     /// The beginnings of texts that have ended.
     prefixes: Prefixes,
     next_id: u64,
@@ -50,6 +52,7 @@ impl KvStore {
         let page_bytes = costs.page_bytes().to_vec();
         let groups = pool.spec().groups.iter().map(|_| Pages::default()).collect();
         let prefixes = Prefixes::new(pages_of_all(prefix_bytes, &page_bytes), page_bytes.len());
+        let owed = vec![0; page_bytes.len()];
         Self {
             pool,
             groups,
@@ -58,6 +61,7 @@ impl KvStore {
             reserved,
             ready: 0,
             fetched: None,
+            owed,
             prefixes,
             next_id: 0,
         }
@@ -349,9 +353,9 @@ impl KvStore {
         stats.prefix_evictions = self.prefixes.evicted();
     }
 
-    /// Pages that were ever written. It grows with each page whose memory the system has to fetch.
-    pub(crate) fn pages_touched(&self) -> usize {
-        self.groups.iter().map(Pages::touched).sum()
+    /// Pages that were ever handed out before their memory was fetched. It grows with each page for which a text waits for the system.
+    pub(crate) fn cold_pages(&self) -> usize {
+        self.groups.iter().map(Pages::cold).sum()
     }
 
     /// Bytes of all pages.
@@ -477,7 +481,7 @@ mod tests {
         assert_eq!(fetch(&mut store), 7);
         let mut sequence = store.empty(CacheScope::default());
         extend(&mut store, &mut sequence, 512);
-        assert_eq!(store.pages_touched(), 7, "it took pages that were ready");
+        assert_eq!(store.cold_pages(), 0, "it took pages that were ready");
         assert_eq!(fetch(&mut store), 2);
         store.release(sequence);
         assert_eq!(fetch(&mut store), 0, "nine are ready");
@@ -485,6 +489,26 @@ mod tests {
         assert_eq!(fetch(&mut store), 7, "the budget ends it");
         assert_eq!(store.size_bytes(), store.budget_bytes);
         assert_eq!(store.with_ready(u64::MAX, 257).ready, 2);
+    }
+
+    #[test]
+    fn behind_steps_memory_is_fetched_as_fast_as_it_is_taken() {
+        let mut store = store(&[None], 2048).with_ready(3 * PAGE_BYTES, 1 << 20);
+        let ready = |store: &KvStore| store.groups[0].ready();
+        store.keep_up(100, 1);
+        assert_eq!(ready(&store), 0, "less than a page was written");
+        store.keep_up(100, 1);
+        assert_eq!(ready(&store), 1);
+        store.keep_up(1 << 20, 1);
+        assert_eq!(ready(&store), 1, "one text needs no more than the next page");
+        store.keep_up(1 << 20, 9);
+        assert_eq!(ready(&store), 3, "what was asked for at rest is enough");
+        let mut sequence = store.empty(CacheScope::default());
+        extend(&mut store, &mut sequence, 1024);
+        assert_eq!(store.cold_pages(), 1, "three of four were ready");
+        let mut store = store.with_ready(0, 0);
+        store.keep_up(1 << 20, 9);
+        assert_eq!(ready(&store), 0, "nobody asked for it");
     }
 
     #[test]

@@ -9,6 +9,8 @@ pub(crate) struct Pages {
     free: Vec<PageId>,
     /// Pages that were ever handed out, or whose memory was fetched ahead: the lowest ones.
     touched: usize,
+    /// Pages that were handed out before their memory was fetched.
+    cold: usize,
 }
 
 impl Pages {
@@ -29,7 +31,10 @@ impl Pages {
     pub(crate) fn take(&mut self) -> Option<PageId> {
         let page = self.free.pop()?;
         self.holders[page.index()] = 1;
-        self.touched = self.touched.max(page.index() + 1);
+        if page.index() >= self.touched {
+            self.touched = page.index() + 1;
+            self.cold += 1;
+        }
         Some(page)
     }
 
@@ -68,9 +73,9 @@ impl Pages {
         self.touched - self.used()
     }
 
-    /// Pages that were ever touched. The memory of the others may not be there yet.
-    pub(crate) fn touched(&self) -> usize {
-        self.touched
+    /// Pages that were ever handed out before their memory was fetched: who wrote them first waited for the system.
+    pub(crate) fn cold(&self) -> usize {
+        self.cold
     }
 
     /// Pages with a holder.
@@ -99,13 +104,13 @@ mod tests {
         assert_eq!(pages.take(), Some(a));
         assert_eq!(pages.used(), 2);
         pages.grow(4);
-        assert_eq!(
-            pages.touched(),
-            2,
-            "a page that comes back is not a new one, and one that waits is not touched"
-        );
+        assert_eq!((pages.cold(), pages.ready()), (2, 0), "a page that comes back is not a new one");
+        pages.touch();
+        assert_eq!((pages.ready(), pages.untouched()), (1, Some(PageId::from_index(3))));
         pages.take();
-        assert_eq!(pages.touched(), 3);
+        assert_eq!((pages.cold(), pages.ready()), (2, 0), "its memory was there");
+        pages.take();
+        assert_eq!(pages.cold(), 3);
     }
 
     #[test]

@@ -13,7 +13,9 @@ use crate::command::{Command, Job};
 use crate::drafter::{Drafter, Wish};
 use crate::executor::{Executor, SequenceChain, StepOut};
 use crate::generation::{Generation, Listener};
-use crate::schedule::{self, Candidate, GiveWay, Limits, MOST_CANDIDATES, Plan, Room, StepCosts, StepPlan};
+use crate::schedule::{
+    self, Candidate, GiveWay, Limits, MOST_CANDIDATES, Plan, RecentGaps, Room, StepCosts, StepPlan,
+};
 use crate::sequence::Sequence;
 use crate::sessions::{Claim, Sessions};
 use crate::stats::Board;
@@ -54,6 +56,9 @@ struct Worker<'a> {
     stats: EngineStats,
     board: Board,
     costs: StepCosts,
+    recent: RecentGaps,
+    /// Pages handed out cold up to the last step.
+    cold_pages: usize,
 }
 
 /// Serves commands until the engine closes.
@@ -83,6 +88,8 @@ pub(crate) fn worker(
         stats: EngineStats::default(),
         board,
         costs: StepCosts::default(),
+        recent: RecentGaps::default(),
+        cold_pages: 0,
     };
     while !closing.load(Ordering::Relaxed) && worker.take_commands() {
         worker.retire();
@@ -239,7 +246,12 @@ impl Worker<'_> {
             max_active,
             max_rows,
             max_outs: executor.max_outs(),
-            mixed_rows: self.costs.prompt_rows(decoding, requests, self.config.mixed_prompt_rows),
+            mixed_rows: self.costs.prompt_rows(
+                decoding,
+                requests,
+                self.recent.median(),
+                self.config.mixed_prompt_rows,
+            ),
             max_chain: executor.max_chain(masked).min(alone),
             waiting: self.waiting.len(),
             room,
@@ -315,7 +327,7 @@ impl Worker<'_> {
 
     /// Runs a step of the guesses, which all active generations take part in.
     fn step_drafts(&mut self) {
-        let (began, touched) = (Instant::now(), self.executor.pages_touched());
+        let (began, decoded) = (Instant::now(), self.stats.decode_rows);
         let chains = self.active.iter_mut().map(|active| active.chain(1, usize::MAX));
         let (mut parts, mut listeners): (Vec<SequenceChain<'_>>, Vec<Listener<'_>>) = chains.unzip();
         let drafts: usize = parts.iter().map(|part| part.drafts.len()).sum();
@@ -328,13 +340,13 @@ impl Worker<'_> {
         });
         stats.steps += 1;
         stats.draft_rows += drafts as u64;
-        self.learn_cost(rows, began.elapsed(), touched);
+        self.behind_steps(rows, 1, decoded, began.elapsed());
         self.finish_step(result);
     }
 
     /// Runs a step, or the chain that begins with it.
     fn step(&mut self, step: &StepPlan) {
-        let (began, touched) = (Instant::now(), self.executor.pages_touched());
+        let (began, decoded) = (Instant::now(), self.stats.decode_rows);
         let rows = step.rows.iter().sum();
         let mut counts = StepCounts::new(&self.active, &step.rows);
         let active = self.active.iter_mut().zip(&step.rows).filter(|&(_, &rows)| rows > 0);
@@ -356,7 +368,7 @@ impl Worker<'_> {
                 }
             });
             counts.add_to(&mut self.stats);
-            self.learn_cost(rows, began.elapsed(), touched);
+            self.behind_steps(rows, 1, decoded, began.elapsed());
             return self.finish_step(result);
         }
         let result = self.executor.run_chain(&mut parts, &mut |number, drawn| {
@@ -376,16 +388,21 @@ impl Worker<'_> {
             if wanted && flow == Flow::Continue { Flow::StopAll } else { flow }
         });
         let steps = counts.add_to(&mut self.stats);
-        self.learn_cost(rows, began.elapsed().div_f64(steps as f64), touched);
+        self.behind_steps(rows, steps, decoded, began.elapsed());
         self.finish_step(result);
     }
 
-    /// Learns the time of a step before which `touched` pages had ever been written. A step that writes a page for the first time teaches
-    /// nothing: it may have waited for the system to fetch and clear the page's memory, which takes as long as many rows.
-    fn learn_cost(&mut self, rows: usize, time: Duration, touched: usize) {
-        if self.executor.pages_touched() == touched {
-            self.costs.observe(rows, time);
+    /// Learns how long a step of `rows` rows takes from `steps` of them that took `time` together, before which `decoded` rows had decoded,
+    /// and has memory fetched for the next ones. A step for which a page was handed out cold teaches nothing: it may have waited for the system to fetch and clear the page's
+    /// memory, which takes as long as many rows.
+    fn behind_steps(&mut self, rows: usize, steps: u64, decoded: u64, time: Duration) {
+        let each = time.div_f64(steps as f64);
+        self.recent.observe(self.stats.decode_rows - decoded, each);
+        let cold = self.executor.cold_pages();
+        if std::mem::replace(&mut self.cold_pages, cold) == cold {
+            self.costs.observe(rows, each);
         }
+        self.executor.keep_up(rows * steps as usize, self.active.len());
     }
 
     /// Looks after the active generations behind a step.

@@ -54,8 +54,8 @@ pub struct LoadOptions {
     /// alone. [`GenerateOptions::cache_prompt`](crate::GenerateOptions::cache_prompt) decides for a single request, and
     /// [`CacheScope`](crate::CacheScope) keeps users apart.
     pub prefix_bytes: Option<u64>,
-    /// Bytes of keys and values, among `cache_bytes`, whose memory is fetched while the model has nothing to do, so that no request
-    /// waits for the system to find and clear it; 0 for none.
+    /// Bytes of keys and values, among `cache_bytes`, whose memory is fetched while the model has nothing to do, and under load bit by
+    /// bit, so that no request waits for the system to find and clear it; 0 for none.
     pub prefault_bytes: u64,
     /// How requests guess tokens ahead that do not say it themselves
     /// ([`GenerateOptions::speculation`](crate::GenerateOptions::speculation)). It changes the time of an answer and never its text.

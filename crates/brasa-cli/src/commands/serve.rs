@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::{bundled, hub, input, interrupt, load, output};
 
 /// Most memory of keys and values that is fetched ahead of requests.
-const MOST_PREFAULTED_BYTES: u64 = 1 << 30;
+const MOST_PREFAULTED_BYTES: u64 = 2 << 30;
 
 /// Serves until Ctrl-C.
 pub fn serve(arguments: &ServeArguments) -> Result<(), Failure> {

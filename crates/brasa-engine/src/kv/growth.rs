@@ -8,7 +8,7 @@ use super::{KvStore, pages_of_all};
 use crate::EngineError;
 
 /// Memory that is fetched before anybody looks whether a request has come.
-const PREFAULT_BYTES: u64 = 2 << 20;
+const PREFAULT_BYTES: u64 = 4 << 20;
 
 impl KvStore {
     /// Makes [`prefault`](Self::prefault) fetch up to `bytes`, but no more than texts of `positions` positions take.
@@ -21,6 +21,28 @@ impl KvStore {
     /// nothing to fetch, or no room for it.
     pub(crate) fn prefault(&mut self) -> bool {
         (0..self.groups.len()).any(|group| self.groups[group].ready() < self.ready && self.prefault_in(group))
+    }
+
+    /// Fetches memory behind a step that wrote `rows` positions while `texts` texts are active, if fewer pages are ready than these may want
+    /// next. It is a little more than the step wrote, so that under load the system's time is spread over many steps, where a step that
+    /// needs a whole new page would be late for all.
+    pub(crate) fn keep_up(&mut self, rows: usize, texts: usize) {
+        let enough = self.ready.min(texts / 4 + 1);
+        for group in 0..self.groups.len() {
+            if self.groups[group].ready() >= enough {
+                continue;
+            }
+            let page = self.page_bytes[group];
+            let piece = page.min(PREFAULT_BYTES);
+            self.owed[group] += (rows as u64).saturating_mul(page) / PAGE_POSITIONS as u64 * 3 / 2;
+            while self.owed[group] >= piece {
+                self.owed[group] -= piece;
+                if self.groups[group].ready() >= enough || !self.prefault_in(group) {
+                    self.owed[group] = 0;
+                    break;
+                }
+            }
+        }
     }
 
     /// Fetches some memory of the next page of `group`; false if it has none and cannot grow.

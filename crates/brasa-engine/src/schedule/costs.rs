@@ -85,10 +85,10 @@ impl StepCosts {
         }
     }
 
-    /// Prompt rows, at most `most`, that a step may have beside those `decoding` of all `requests`: as many as the others can bear, but
-    /// at least a sixteenth of `most`, so that prompts come to an end. A quarter of `most` while too little is known, and a single one where
+    /// Prompt rows, at most `most`, that a step may have beside those `decoding` of all `requests`, where gaps of `usual` seconds are usual:
+    /// as many as the others can bear, but at least a sixteenth of `most`, so that prompts come to an end. A quarter of `most` while too little is known, and a single one where
     /// the time of decoding alone is to be seen again.
-    pub(crate) fn prompt_rows(&self, decoding: usize, requests: usize, most: usize) -> usize {
+    pub(crate) fn prompt_rows(&self, decoding: usize, requests: usize, usual: f64, most: usize) -> usize {
         if self.buckets.iter().flatten().count() < 2 || decoding == 0 {
             return (most / 4).max(1);
         }
@@ -97,7 +97,7 @@ impl StepCosts {
         }
         let times = self.times();
         let crowd = (requests as f64 / CROWD).clamp(1.0, 2.0);
-        let bearable = times.seconds(decoding) * MOST_STRETCH * crowd;
+        let bearable = times.seconds(decoding).min(usual) * MOST_STRETCH * crowd;
         let (mut fits, mut beyond) = ((most / 16).max(1), most.max(1) + 1);
         while fits + 1 < beyond {
             let middle = usize::midpoint(fits, beyond);
@@ -175,6 +175,9 @@ fn place(rows: usize) -> usize {
 mod tests {
     use super::*;
 
+    /// Nothing is known of gaps.
+    const ALWAYS: f64 = f64::INFINITY;
+
     fn costs(points: &[(usize, u64)]) -> StepCosts {
         let mut costs = StepCosts::default();
         for &(rows, millis) in points {
@@ -185,34 +188,40 @@ mod tests {
 
     #[test]
     fn prompts_have_the_rows_that_decoding_requests_can_bear() {
-        assert_eq!(costs(&[]).prompt_rows(1, 1, 128), 32, "nothing is known");
-        assert_eq!(costs(&[(1, 20)]).prompt_rows(1, 1, 128), 32, "one point is no curve");
+        assert_eq!(costs(&[]).prompt_rows(1, 1, ALWAYS, 128), 32, "nothing is known");
+        assert_eq!(costs(&[(1, 20)]).prompt_rows(1, 1, ALWAYS, 128), 32, "one point is no curve");
         // 20 ms and 5 ms a row: beside one row 8 more double the 20 ms.
         let line = costs(&[(1, 25), (16, 100), (512, 25 + 511 * 5)]);
-        assert_eq!(line.prompt_rows(1, 1, 128), 10);
-        assert_eq!(line.prompt_rows(16, 1, 128), 40, "more requests bear more");
-        assert_eq!(line.prompt_rows(16, 1, 30), 30);
+        assert_eq!(line.prompt_rows(1, 1, ALWAYS, 128), 10);
+        assert_eq!(line.prompt_rows(16, 1, ALWAYS, 128), 40, "more requests bear more");
+        assert_eq!(line.prompt_rows(16, 1, ALWAYS, 30), 30);
         assert_eq!(
-            [2, 12, 99].map(|requests| line.prompt_rows(2, requests, 128)),
+            [2, 12, 99].map(|requests| line.prompt_rows(2, requests, ALWAYS, 128)),
             [11, 21, 30],
             "a crowd bears more"
         );
-        assert_eq!(line.prompt_rows(1, 1, 1), 1);
+        assert_eq!(line.prompt_rows(1, 1, ALWAYS, 1), 1);
+        assert_eq!(line.prompt_rows(16, 1, 0.050, 128), 10, "gaps of 150 ms beside usual ones of 50");
+        assert_eq!(line.prompt_rows(16, 1, 0.200, 128), 40, "decoding alone takes less");
         // Rows that cost nothing.
-        assert_eq!(costs(&[(1, 25), (64, 25)]).prompt_rows(1, 1, 2048), 2048);
+        assert_eq!(costs(&[(1, 25), (64, 25)]).prompt_rows(1, 1, ALWAYS, 2048), 2048);
         // Rows that cost too much.
-        assert_eq!(costs(&[(1, 1), (2, 100)]).prompt_rows(1, 1, 128), 8);
+        assert_eq!(costs(&[(1, 1), (2, 100)]).prompt_rows(1, 1, ALWAYS, 128), 8);
     }
 
     #[test]
     fn means_follow_the_times_and_not_a_single_surprise() {
         let mut line = costs(&[(1, 25), (512, 25 + 511 * 5)]);
         line.observe(1, Duration::from_mins(4));
-        assert!(line.prompt_rows(1, 1, 128) < 20);
+        assert!(line.prompt_rows(1, 1, ALWAYS, 128) < 20);
         for _ in 0..100 {
             line.observe(1, Duration::from_millis(100));
         }
-        assert!((38..=42).contains(&line.prompt_rows(1, 1, 128)), "{}", line.prompt_rows(1, 1, 128));
+        assert!(
+            (38..=42).contains(&line.prompt_rows(1, 1, ALWAYS, 128)),
+            "{}",
+            line.prompt_rows(1, 1, ALWAYS, 128)
+        );
     }
 
     /// A CPU: 10 ms to read the weights, or 3 ms a row.
@@ -224,7 +233,7 @@ mod tests {
     fn serve(costs: &mut StepCosts, steps: usize, time: impl Fn(usize) -> Duration) -> usize {
         let mut prompt = 0;
         for _ in 0..steps {
-            prompt = costs.prompt_rows(8, 8, 128);
+            prompt = costs.prompt_rows(8, 8, ALWAYS, 128);
             costs.observe(8 + prompt, time(8 + prompt));
         }
         prompt

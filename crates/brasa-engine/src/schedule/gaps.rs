@@ -61,7 +61,7 @@ fn serve(device: Device, load: f64, count: usize, fixed: Option<usize>, seed: u6
     }
     coming.reverse();
     let (mut now, mut active): (f64, Vec<Text>) = (0.0, Vec::new());
-    let mut costs = StepCosts::default();
+    let (mut costs, mut recent) = (StepCosts::default(), RecentGaps::default());
     let mut measured = Measured { gaps: Vec::new(), firsts: Vec::new() };
     while !coming.is_empty() || !active.is_empty() {
         let decoding = active.iter().filter(|text| text.pending == 1).count();
@@ -70,7 +70,7 @@ fn serve(device: Device, load: f64, count: usize, fixed: Option<usize>, seed: u6
             max_active: 16,
             max_rows: 512,
             max_outs: 64,
-            mixed_rows: fixed.unwrap_or_else(|| costs.prompt_rows(decoding, requests, MOST)),
+            mixed_rows: fixed.unwrap_or_else(|| costs.prompt_rows(decoding, requests, recent.median(), MOST)),
             max_chain: 1,
             waiting: 0,
             room: Room::default(),
@@ -99,6 +99,7 @@ fn serve(device: Device, load: f64, count: usize, fixed: Option<usize>, seed: u6
         // Steps are never quite alike.
         let seconds = device.seconds(rows) * (0.9 + 0.2 * uniform());
         costs.observe(rows, Duration::from_secs_f64(seconds));
+        recent.observe(decoding as u64, Duration::from_secs_f64(seconds));
         now += seconds;
         for (text, &rows) in active.iter_mut().zip(&step.rows) {
             text.pending -= rows;

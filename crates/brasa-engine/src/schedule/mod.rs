@@ -8,7 +8,7 @@
 //!
 //! - Every decoding request has its row in every step. Prompts share the rows that are left: all of a step if nobody decodes,
 //!   [`Limits::mixed_rows`] otherwise, so that a long prompt does not stall the others. [`StepCosts`] learns from past steps
-//!   how many rows make a step at most three times as long. Short prompts go first, but half of the rows are the most senior
+//!   how many rows make a step at most three times as long as decoding alone, and as the usual gap of late. Short prompts go first, but half of the rows are the most senior
 //!   one's.
 //! - A request that reads logits is a prompt whose last rows count among the logits of a step. Rows before them are computed
 //!   apart unless it reads a single one.
@@ -29,6 +29,7 @@ mod costs;
 mod drafts;
 #[cfg(test)]
 mod gaps;
+mod recent;
 mod room;
 mod rows;
 mod shortage;
@@ -41,6 +42,7 @@ mod table;
 pub(crate) use admission::{Candidate, MOST_CANDIDATES};
 pub(crate) use costs::StepCosts;
 pub(crate) use drafts::{least_hope, least_model_hope, share_drafts};
+pub(crate) use recent::RecentGaps;
 pub(crate) use room::Room;
 pub(crate) use rows::StepPlan;
 pub(crate) use shortage::{GiveWay, give_way};
