@@ -97,6 +97,8 @@ impl StepCosts {
         }
         let times = self.times();
         let crowd = (requests as f64 / CROWD).clamp(1.0, 2.0);
+        // In a crowd what was usual before it came says little.
+        let usual = if crowd > 1.0 { f64::INFINITY } else { usual };
         let bearable = times.seconds(decoding).min(usual) * MOST_STRETCH * crowd;
         let (mut fits, mut beyond) = ((most / 16).max(1), most.max(1) + 1);
         while fits + 1 < beyond {
