@@ -1,8 +1,9 @@
 //! Speed of prompts, of single tokens and of tokens of several sequences, on a decoder with random weights in real shapes.
 //!
-//! `cargo run --release -p brasa-cuda --example speed -- [8b | 1b | 0.6b | 30b-a3b | 20b-a4b | 26b-a4b] [FORMAT] [--q8] [--exact] [--separate] [--profile]`
+//! `cargo run --release -p brasa-cuda --example speed -- [8b | 1b | 0.6b | 30b-a3b | 20b-a4b | 26b-a4b] [FORMAT] [--q8] [--exact] [--separate] [--profile] [--steps]`
 //!
-//! `--q8` keeps keys and values in eight bits; `--separate` launches everything between products apart, to be compared with.
+//! `--q8` keeps keys and values in eight bits; `--separate` launches everything between products apart, to be compared with; `--steps` times
+//! tokens of 16 sequences and more alone.
 
 mod shapes;
 
@@ -29,6 +30,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         place.map(|place| arguments.remove(place)).is_some()
     };
     let (profile, exact, separate) = (flag("--profile"), flag("--exact"), flag("--separate"));
+    let steps_only = flag("--steps");
     let dtype = if flag("--q8") { KvType::Q8 } else { KvType::F16 };
     let name = arguments.get(1).map_or("Q4_0", String::as_str);
     let format = shapes::format(name).ok_or_else(|| format!("no format {name}"))?;
@@ -59,7 +61,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
 
     let mut id = 100;
-    for rows in PROMPTS {
+    for rows in PROMPTS.into_iter().filter(|_| !steps_only) {
         let mut times = Vec::new();
         for _ in 0..5 {
             let step = next(&mut *pool, id..id + 1, rows as u32)?;
@@ -72,7 +74,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let speed = |time: Duration| rows as f64 / time.as_secs_f64();
         println!("pp{rows}: {:.0} tok/s (median of 5), best {:.0}", speed(times[2]), speed(times[0]));
     }
-    for count in SEQUENCES {
+    for count in SEQUENCES.into_iter().filter(|&count| !steps_only || count >= 16) {
         let (mut times, first) = (Vec::new(), id);
         for id in first..first + count {
             let step = next(&mut *pool, id..id + 1, PROMPTS[0] as u32)?;

@@ -642,10 +642,21 @@ params! {
         has_window: u32,
         window: u32,
     }
-    /// Attention of a row's KV heads, numbered on from row to row from `first_task`, to one page each, or to one part of a page.
+    /// Attention of a row's KV heads, numbered on from row to row from `first_task`, to one page each.
     struct PagesParams { attention: AttentionParams, partial: Ptr<f32>, first_task: u32, pages: u32, }
-    /// Sums of pages, merged and rounded to panels of `subs` pieces for the product behind.
-    struct MergePanelsParams { pages: PagesParams, panels: Ptr<u8>, row_scale: Ptr<f32>, subs: u32, }
+    /// Attention to parts of `span` positions, by tasks of up to eight heads of a KV head of a row, numbered on from `first_task`. Where a task has
+    /// several parts, a word of `arrivals`, which is 0 before and behind, counts those that have ended. Means go to `panels` of `subs` pieces
+    /// unless it is null.
+    struct PartsParams {
+        attention: AttentionParams,
+        partial: Ptr<f32>,
+        arrivals: Ptr<u32>,
+        panels: Ptr<u8>,
+        row_scale: Ptr<f32>,
+        subs: u32,
+        first_task: u32,
+        span: u32,
+    }
     /// Attention of segments of `fewest_rows` or more to a cache of halves; softcap and window are 0 for none.
     struct FlashParams {
         q: Ptr<f32>,

@@ -49,12 +49,16 @@ impl SegmentSizes {
 #[derive(Debug, Default)]
 struct Places {
     inputs: Vec<usize>,
+    arrivals: usize,
     row_segments: usize,
     segments: usize,
     tree_rows: usize,
     /// By cache group: starts of block tables, and their entries.
     tables: Vec<(usize, usize)>,
 }
+
+/// Words in which blocks of a launch count each other.
+pub(crate) const MOST_ARRIVALS: usize = 1024;
 
 /// The first of [`Places::inputs`], in order. The inputs that a graph declares follow.
 const INPUTS: [Input; 3] = [Input::TokenIds, Input::Positions, Input::OutRows];
@@ -101,6 +105,7 @@ impl StepState {
                 is_tree: segment.tree.is_some(),
             });
         }
+        self.places.arrivals = bytes.part(std::iter::repeat_n(0, MOST_ARRIVALS));
         self.places.row_segments = bytes.part(row_segments);
         self.places.segments = bytes.part(segments.iter().flat_map(|segment| {
             let &SegmentRows { first_row, rows, first_index, memory_rows, has_tree, first_tree_row } =
@@ -160,6 +165,11 @@ impl StepState {
             rows: self.sizes.rows as u32,
             segments_count: self.sizes.segments as u32,
         }
+    }
+
+    /// [`MOST_ARRIVALS`] words that are 0 when the step begins.
+    pub(crate) fn arrivals(&self) -> Ptr<u32> {
+        Ptr::new(self.device.address() + self.places.arrivals as u64)
     }
 
     /// Cache number `place` of group `group`.

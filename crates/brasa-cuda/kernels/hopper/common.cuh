@@ -93,6 +93,10 @@ __device__ __forceinline__ void copy16(void* to, const void* from) {
 __device__ __forceinline__ void copy8(void* to, const void* from) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(shared_address(to)), "l"(from) : "memory");
 }
+// Four bytes, both addresses multiples of 4.
+__device__ __forceinline__ void copy4(void* to, const void* from) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to)), "l"(from) : "memory");
+}
 // The thread's copies since the last group are a group; wait_for_groups waits for all of its groups but the last N.
 __device__ __forceinline__ void copies_end_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <uint32_t N> __device__ __forceinline__ void wait_for_groups() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }

@@ -16,6 +16,8 @@ template <class Shape, int ROWS, int FACTORS> struct ExpertProduct {
     // Which weights are needed is known when the launch in front has ended.
     static constexpr bool AHEAD = false;
     static constexpr bool TAILS = false;
+    // What rows are scaled by; and, of gated products, by which power of two halves are divided, or else the slot of a row.
+    static constexpr uint32_t FACTS = 2 * ROWS;
     const ExpertGemmParams& p;
     uint32_t output_blocks, all;
 
@@ -43,11 +45,19 @@ template <class Shape, int ROWS, int FACTORS> struct ExpertProduct {
 
     __device__ __forceinline__ uint32_t panel_subs() const { return p.subs; }
 
+    __device__ __forceinline__ void ask_facts(float (&facts)[FACTS], const Piece& w, uint32_t thread, uint32_t threads) const {
+        const void* others = FACTORS == 2 ? static_cast<const void*>(p.gated_scale) : p.plan.slots;
+        for (uint32_t i = thread; i < min(uint32_t(ROWS), w.rows_end - w.first_row); i += threads) {
+            copy4(facts + i, p.row_scale + w.first_row + i);
+            copy4(facts + ROWS + i, static_cast<const uint32_t*>(others) + w.first_row + i);
+        }
+    }
+
     // Products with the experts' only weight.
-    __device__ __forceinline__ void write(const float (&d)[1][ROWS / 2], const Piece& w, uint32_t t, uint32_t tile, uint32_t g) const {
-        const RowScales scales = {p.row_scale, p.scale[0], w.rows_end};
-        auto slot_of = [&](uint32_t position) { return __ldg(p.plan.slots + position); };
-        each_row<ROWS>(scales, d[0], w.first_row, t, slot_of, [&](uint32_t, float lower, float upper, uint32_t slot) {
+    __device__ __forceinline__ void write(const float (&d)[1][ROWS / 2], const float (&facts)[FACTS], const Piece& w, uint32_t t, uint32_t tile, uint32_t g) const {
+        const PieceRows rows = {facts, p.scale[0], min(uint32_t(ROWS), w.rows_end - w.first_row)};
+        auto slot_of = [&](uint32_t row) { return __float_as_uint(facts[ROWS + row]); };
+        each_row<ROWS>(rows, d[0], t, slot_of, [&](uint32_t, float lower, float upper, uint32_t slot) {
             float* y = p.y + (uint64_t(slot) * p.tiles + tile) * 16 + g;
             y[0] = lower;
             y[8] = upper;
@@ -55,20 +65,20 @@ template <class Shape, int ROWS, int FACTORS> struct ExpertProduct {
     }
 
     // Products with gates and with what they gate.
-    __device__ __forceinline__ void write(const float (&d)[2][ROWS / 2], const Piece& w, uint32_t t, uint32_t tile, uint32_t g) const {
-        if (p.function == UNARY_SILU) write_gated(d, w, t, tile, g, [](float x) { return x / (1.0f + __expf(-x)); });
-        else if (p.function == UNARY_GELU_TANH) write_gated(d, w, t, tile, g, [](float x) { return 0.5f * x * (1.0f + tanhf(0.7978846f * (x + 0.044715f * x * x * x))); });
-        else write_gated(d, w, t, tile, g, [](float x) { return 0.5f * x * (1.0f + erff(x * 0.70710678f)); });
+    __device__ __forceinline__ void write(const float (&d)[2][ROWS / 2], const float (&facts)[FACTS], const Piece& w, uint32_t t, uint32_t tile, uint32_t g) const {
+        if (p.function == UNARY_SILU) write_gated(d, facts, w, t, tile, g, fast_silu);
+        else if (p.function == UNARY_GELU_TANH) write_gated(d, facts, w, t, tile, g, [](float x) { return 0.5f * x * (1.0f + tanhf(0.7978846f * (x + 0.044715f * x * x * x))); });
+        else write_gated(d, facts, w, t, tile, g, [](float x) { return 0.5f * x * (1.0f + erff(x * 0.70710678f)); });
     }
 
     template <class Act>
-    __device__ __forceinline__ void write_gated(const float (&d)[2][ROWS / 2], const Piece& w, uint32_t t, uint32_t tile, uint32_t g, Act act) const {
+    __device__ __forceinline__ void write_gated(const float (&d)[2][ROWS / 2], const float (&facts)[FACTS], const Piece& w, uint32_t t, uint32_t tile, uint32_t g, Act act) const {
 #pragma unroll
         for (int i = 0; i < ROWS / 4; i++) {
             const int n = i / 2 * 4 + i % 2;
-            const uint32_t row = w.first_row + 8 * (i / 2) + 2 * t + i % 2;
+            const uint32_t of_piece = 8 * (i / 2) + 2 * t + i % 2, row = w.first_row + of_piece;
             if (row >= w.rows_end) continue;
-            const float scale = __ldg(p.row_scale + row), down = 1.0f / __ldg(p.gated_scale + row);
+            const float scale = facts[of_piece], down = inverse_power(facts[ROWS + of_piece]);
             const float of_gate = scale * p.scale[0], of_up = scale * p.scale[1] * down;
             uint8_t* panel = p.gated + (uint64_t(row / 64) * p.gated_subs + tile / 4) * 8192 + row % 64 * 128;
 #pragma unroll

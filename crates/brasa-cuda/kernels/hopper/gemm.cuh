@@ -14,6 +14,7 @@
 //
 // Blocks stay and take tiles in turn, rows fastest, so that blocks at work at one time share weights and panels in L2. Where there are
 // few tiles, parts of K are tiles of their own, whose sums are added by another kernel.
+// What rows are scaled by is copied to shared memory when a piece begins: at its end loads wait behind weights that the next launch asks for.
 // Needs: K a multiple of 64 (256 for K-quants), N a multiple of 64·GROUPS·CLUSTER or masked at the store. Panels may hold
 // anything behind M: products of those rows are dropped.
 #pragma once
@@ -57,51 +58,58 @@ template <uint32_t F, int ROWS, int GROUPS, int CLUSTER> struct GemmShape {
     static constexpr uint32_t PIECE = (G.header_bytes + G.sub_bytes + 127) / 128 * 128;  // a tile's header and sub
     static constexpr uint32_t A_BYTES = (TILES * PIECE + 1023) / 1024 * 1024, B_BYTES = ROWS * 128;
     static constexpr uint32_t STAGE = (A_BYTES + B_BYTES + 1023) / 1024 * 1024;
-    static constexpr uint32_t FIT = (GROUPS == 1 ? 112640 : 229376) / STAGE, MOST = ROWS == 16 ? 16 : 8, STAGES = FIT > MOST ? MOST : FIT;
+    static constexpr uint32_t FIT = (GROUPS == 1 ? 112640 : ROWS == 256 ? 228352 : 229376) / STAGE, MOST = ROWS == 16 ? 16 : 8, STAGES = FIT > MOST ? MOST : FIT;
     static constexpr uint32_t PANELS = ROWS < 64 ? 1 : ROWS / 64;  // of a stage, all or a part of one
     static constexpr uint32_t SHARED = STAGES * STAGE + 1024;
     static constexpr uint32_t THREADS = 128 * (GROUPS + 1);
 };
 
-// What the rows of a block's products are multiplied by, and how far they go.
-struct RowScales { const float* of_row; float of_all; uint32_t rows_end; };
+// The rows of a piece: how many there are, and what their products are multiplied by.
+struct PieceRows { const float* scale; float of_all; uint32_t count; };
 
-// Calls `write(row, lower, upper, read(row))` for each of the lane's rows, its products scaled. What eight rows need is read before any
-// of them is written, so that their loads are on their way together.
+// Calls `write(row, lower, upper, read(row))` for each of the lane's rows, numbered within the piece, its products scaled. What some rows need
+// is read before any of them is written, so that their loads are on their way together.
 template <int ROWS, class Read, class Write>
-__device__ __forceinline__ void each_row(const RowScales& scales, const float (&d)[ROWS / 2], uint32_t first_row, uint32_t t, Read read, Write write) {
+__device__ __forceinline__ void each_row(const PieceRows& rows, const float (&d)[ROWS / 2], uint32_t t, Read read, Write write) {
     constexpr int TOGETHER = ROWS / 4 < 8 ? ROWS / 4 : 8;
 #pragma unroll
     for (int begin = 0; begin < ROWS / 4; begin += TOGETHER) {
-        if (first_row + begin * 4 >= scales.rows_end) return;
+        if (begin * 4 >= rows.count) return;
         float scale[TOGETHER];
         decltype(read(0u)) before[TOGETHER];
 #pragma unroll
         for (int i = 0; i < TOGETHER; i++) {
-            const uint32_t row = min(first_row + 8 * ((begin + i) / 2) + 2 * t + i % 2, scales.rows_end - 1);
-            scale[i] = __ldg(scales.of_row + row);
+            const uint32_t row = min(8 * ((begin + i) / 2) + 2 * t + i % 2, rows.count - 1);
+            scale[i] = rows.scale[row];
             before[i] = read(row);
         }
 #pragma unroll
         for (int i = 0; i < TOGETHER; i++) {
             const int n = (begin + i) / 2 * 4 + i % 2;
-            const uint32_t row = first_row + 8 * ((begin + i) / 2) + 2 * t + i % 2;
-            if (row < scales.rows_end) write(row, d[n] * (scale[i] * scales.of_all), d[n + 2] * (scale[i] * scales.of_all), before[i]);
+            const uint32_t row = 8 * ((begin + i) / 2) + 2 * t + i % 2;
+            if (row < rows.count) write(row, d[n] * (scale[i] * rows.of_all), d[n + 2] * (scale[i] * rows.of_all), before[i]);
         }
     }
 }
 
-// Outputs g and g + 8 of a tile, or parts of their sums. d[4j + c]: output g + 8·(c/2), row 8j + 2t + c%2.
+// x · sigmoid(x), as exact as the half that it becomes.
+__device__ __forceinline__ float fast_silu(float x) { return x * reciprocal(1.0f + __expf(-x)); }
+// 1 / x for a power of two.
+__device__ __forceinline__ float inverse_power(float x) { return __uint_as_float((254u << 23) - __float_as_uint(x)); }
+
+// Outputs g and g + 8 of a tile, or parts of their sums. d[4j + c]: output g + 8·(c/2), row 8j + 2t + c%2. `first_row` is a multiple of 64 where
+// there are more rows; `gates_scale`: powers of two of the rows' gated products.
 template <int ROWS>
-__device__ __forceinline__ void write_products(const GemmParams& p, const float (&d)[ROWS / 2], uint32_t first_row, uint32_t t, uint32_t tile, uint32_t g, uint32_t split) {
+__device__ __forceinline__ void write_products(const GemmParams& p, const float (&d)[ROWS / 2], const PieceRows& rows, const float* gates_scale,
+                                               uint32_t first_row, uint32_t t, uint32_t tile, uint32_t g, uint32_t split) {
     const Outputs& out = p.out;
-    const RowScales scales = {p.row_scale, p.scale, p.rows};
     auto nothing = [](uint32_t) { return make_float2(0.0f, 0.0f); };
     if (p.splits > 1) {
-        float* to = p.partial + uint64_t(split) * p.rows * p.tiles * 16 + tile * 16 + g;
-        each_row<ROWS>(scales, d, first_row, t, nothing, [&](uint32_t row, float lower, float upper, float2) {
-            to[uint64_t(row) * p.tiles * 16] = lower;
-            to[uint64_t(row) * p.tiles * 16 + 8] = upper;
+        const uint32_t width = p.tiles * 16;
+        float* to = p.partial + (uint64_t(split) * p.rows + first_row) * width + tile * 16 + g;
+        each_row<ROWS>(rows, d, t, nothing, [&](uint32_t row, float lower, float upper, float2) {
+            to[row * width] = lower;
+            to[row * width + 8] = upper;
         });
         return;
     }
@@ -113,20 +121,21 @@ __device__ __forceinline__ void write_products(const GemmParams& p, const float 
         if (!has_lower) return;
         auto gated = [&](auto act) {
             if (!out.panels) {
-                each_row<ROWS>(scales, d, first_row, t, nothing, [&](uint32_t row, float lower, float upper, float2) {
-                    out.y[uint64_t(row) * out.y_width + i] = act(lower + low_bias) * (upper + high_bias);
+                float* y = out.y + uint64_t(first_row) * out.y_width + i;
+                each_row<ROWS>(rows, d, t, nothing, [&](uint32_t row, float lower, float upper, float2) {
+                    y[row * out.y_width] = act(lower + low_bias) * (upper + high_bias);
                 });
                 return;
             }
             // Halves for the product behind, where eight outputs are one piece of a row's panel.
-            auto down = [&](uint32_t row) { return make_float2(1.0f / out.row_scale[row], 0.0f); };
-            each_row<ROWS>(scales, d, first_row, t, down, [&](uint32_t row, float lower, float upper, float2 scale) {
+            uint8_t* panel = out.panels + (uint64_t(first_row / 64) * out.subs + i / 64) * 8192 + first_row % 64 * 128 + i % 8 * 2;
+            auto down = [&](uint32_t row) { return make_float2(inverse_power(gates_scale[row]), 0.0f); };
+            each_row<ROWS>(rows, d, t, down, [&](uint32_t row, float lower, float upper, float2 scale) {
                 const float value = act(lower + low_bias) * (upper + high_bias) * scale.x;
-                uint8_t* piece = out.panels + (uint64_t(row / 64) * out.subs + i / 64) * 8192 + row % 64 * 128 + ((i % 64 / 8) ^ (row % 8)) * 16;
-                reinterpret_cast<__half*>(piece)[i % 8] = __float2half_rn(value);
+                *reinterpret_cast<__half*>(panel + row / 64 * (out.subs * 8192) + row % 64 * 128 + ((i % 64 / 8) ^ (row % 8)) * 16) = __float2half_rn(value);
             });
         };
-        if (out.function == UNARY_SILU) gated([](float x) { return x / (1.0f + __expf(-x)); });
+        if (out.function == UNARY_SILU) gated(fast_silu);
         else if (out.function == UNARY_GELU_TANH) gated([](float x) { return 0.5f * x * (1.0f + tanhf(0.7978846f * (x + 0.044715f * x * x * x))); });
         else gated([](float x) { return 0.5f * x * (1.0f + erff(x * 0.70710678f)); });
         return;
@@ -134,11 +143,12 @@ __device__ __forceinline__ void write_products(const GemmParams& p, const float 
     auto residual = [&](uint32_t row) {
         const Rows& r = out.residual;
         if (!r.data) return make_float2(0.0f, 0.0f);
+        row += first_row;
         const float* from = r.data + uint64_t(row / r.per) * r.stride + uint64_t(row % r.per) * r.width;
         return make_float2(has_lower ? from[n] : 0.0f, has_upper ? from[m] : 0.0f);
     };
-    each_row<ROWS>(scales, d, first_row, t, residual, [&](uint32_t row, float lower, float upper, float2 before) {
-        float* y = out.y + uint64_t(row) * out.y_width;
+    each_row<ROWS>(rows, d, t, residual, [&](uint32_t row, float lower, float upper, float2 before) {
+        float* y = out.y + uint64_t(first_row + row) * out.y_width;
         if (has_lower) y[n] = before.x + (lower + low_bias);
         if (has_upper) y[m] = before.y + (upper + high_bias);
     });
@@ -161,6 +171,8 @@ template <class Shape, int ROWS, int CLUSTER> struct DenseProduct {
     static constexpr bool AHEAD = true;
     // True where products may have tails. Kernels of few rows have none: their products would no longer run beside the decoding of weights.
     static constexpr bool TAILS = ROWS >= 128;
+    // Floats of what rows are scaled by: of their products, and of the halves that gated products become.
+    static constexpr uint32_t FACTS = 2 * ROWS;
     const GemmParams& p;
     uint32_t row_blocks, output_blocks, units, all;
 
@@ -195,8 +207,18 @@ template <class Shape, int ROWS, int CLUSTER> struct DenseProduct {
         }
     }
 
-    __device__ __forceinline__ void write(const float (&d)[1][ROWS / 2], const Piece& w, uint32_t t, uint32_t tile, uint32_t g) const {
-        write_products<ROWS>(p, d[0], w.first_row, t, tile, g, w.number);
+    // Queues copies of what rows are scaled by: at the end of a piece these loads would wait behind weights that are asked for ahead.
+    __device__ __forceinline__ void ask_facts(float (&facts)[FACTS], const Piece& w, uint32_t thread, uint32_t threads) const {
+        const float* gates_scale = p.splits == 1 && p.out.panels ? p.out.row_scale : nullptr;
+        for (uint32_t i = thread; i < min(uint32_t(ROWS), w.rows_end - w.first_row); i += threads) {
+            copy4(facts + i, p.row_scale + w.first_row + i);
+            if (gates_scale) copy4(facts + ROWS + i, gates_scale + w.first_row + i);
+        }
+    }
+
+    __device__ __forceinline__ void write(const float (&d)[1][ROWS / 2], const float (&facts)[FACTS], const Piece& w, uint32_t t, uint32_t tile, uint32_t g) const {
+        const PieceRows rows = {facts, p.scale, min(uint32_t(ROWS), w.rows_end - w.first_row)};
+        write_products<ROWS>(p, d[0], rows, facts + ROWS, w.first_row, t, tile, g, w.number);
     }
 };
 
@@ -207,6 +229,7 @@ template <uint32_t F, int ROWS, int GROUPS, int CLUSTER, class Product, class Pa
     constexpr uint32_t STAGES = T::STAGES;
     extern __shared__ __align__(1024) uint8_t gemm_shared[];
     __shared__ uint64_t full[STAGES], empty[STAGES];
+    __shared__ float facts[Product::FACTS];
     let_next_start();
     uint8_t* stages = gemm_shared + ((1024 - (shared_address(gemm_shared) & 1023)) & 1023);
     const uint32_t rank = CLUSTER > 1 ? cluster_rank() : 0;
@@ -316,6 +339,8 @@ template <uint32_t F, int ROWS, int GROUPS, int CLUSTER, class Product, class Pa
         };
         for (uint32_t at = blockIdx.x / CLUSTER; at < all; at += gridDim.x / CLUSTER) {
             const Piece w = product.piece(at);
+            named_barrier(1, 128 * GROUPS);  // the facts of the piece before are used no more
+            product.ask_facts(facts, w, threadIdx.x, 128 * GROUPS);
             const uint32_t first_tile = w.first_tile + rank * T::TILES, subs = w.subs;
             float all_d[Product::WEIGHTS][ROWS / 2];
             uint32_t a[2][4][4];
@@ -373,8 +398,10 @@ template <uint32_t F, int ROWS, int GROUPS, int CLUSTER, class Product, class Pa
                 wgmma_wait<0>();
                 release(last);
             }
+            copies_came();
+            named_barrier(1, 128 * GROUPS);
             const uint32_t my_tile = first_tile + group * 4 + warp;
-            if (my_tile < w.tiles_end) product.write(all_d, w, t, my_tile, g);
+            if (my_tile < w.tiles_end) product.write(all_d, facts, w, t, my_tile, g);
         }
     }
     __syncwarp();

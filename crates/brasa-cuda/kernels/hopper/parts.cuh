@@ -1,13 +1,18 @@
-// Attention of few rows over the paged cache (decoding, drafts) with mma.sync: the heads that share keys are the rows of a matrix.
+// attend_parts_<head width>: attention of few rows to a cache or memory of halves, on the tensor cores.
 //
-// A block attends with a row's heads of one KV head to 128 positions, half a page: four warps of 32, each of which fetches its keys and
-// values by bulk copies and never waits for another before sums are added. Those of steps before are asked for before the launch in front
-// has ended, which writes this step's. A block writes what attend_pages of ../plain/pages.cu writes, with parts in place of pages;
-// attend_merge adds them. The order of sums depends on positions alone.
-// Grid: x: tasks, a KV head of a row each; y: parts. At most sixteen heads share keys. Positions behind the last hold finite numbers.
+// A block attends with up to eight heads of a row that share a KV head to a part of the positions: four warps, of which each takes every fourth
+// step of 16 or 32 positions. A warp fetches its keys and values by bulk copies, through places of its own, and never waits for another before
+// sums are added. Those of steps before are asked for before the launch in front has ended, which writes this step's. Positions are the rows
+// of products (operand A), heads their columns: keys are read as they lie, values turned.
+//
+// Parts are as long as the host says: so that all blocks run at once, or all positions where rows are many. The block of a task's parts that
+// ends last adds them, in order of positions. Means go to y as floats, or as halves to the panels of the product behind: a weighted
+// mean of numbers that are multiples of 2^-24 and no larger than the largest half needs no scale of its own.
+// Grid: x: tasks, up to eight heads of a KV head of a row each; y: parts. Positions behind the last hold finite numbers.
 //
 // f16 operands, f32 scores and sums. Needs a head width that is a multiple of 16, up to 256.
 #pragma once
+#include "../plain/panels.cuh"
 #include "../plain/sight.cuh"
 #include "common.cuh"
 #include "layout.cuh"
@@ -15,161 +20,276 @@
 
 namespace brasa {
 
-constexpr uint32_t PART_SPAN = 32, PART_WARPS = 4, PART = PART_SPAN * PART_WARPS, MOST_SHARING = 16;
+constexpr uint32_t PART_WARPS = 4, PART_HEADS = 8, PART_PLACES = 3;
 
-template <int E> __device__ __forceinline__ void attend_part(const PagesParams& all) {
-    let_next_start();
-    constexpr uint32_t ROW = E * 2, LOADS = E / 16, SPAN_BYTES = PART_SPAN * ROW;
-    extern __shared__ __align__(1024) uint8_t parts_shared[];
-    __shared__ uint64_t arrived[PART_WARPS][2];
-    __shared__ float tops[PART_WARPS][MOST_SHARING], totals[PART_WARPS][MOST_SHARING];
-    const AttentionParams& p = all.attention;
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane >> 2, t = lane & 3;
-    const uint32_t group = p.heads / p.kv_heads, task = all.first_task + blockIdx.x, r = task / p.kv_heads, kv_head = task % p.kv_heads;
-    const uint32_t segment = p.step.row_segments[r], first = blockIdx.y * PART;
-    const SegmentRows& rows = p.step.segments[segment];
-    const Sight sight(p, rows, r - rows.first_row);
-    float* partial = all.partial + (uint64_t(blockIdx.x) * group * all.pages + blockIdx.y) * (E + 2);
-    const uint64_t next_head = uint64_t(all.pages) * (E + 2);
-    if (first >= sight.end || first + PART <= sight.first) {
-        wait_for_last();
-        if (threadIdx.x < group) {
-            partial[threadIdx.x * next_head + E] = 0.0f;
-            partial[threadIdx.x * next_head + E + 1] = -INFINITY;
-        }
+template <int E> struct PartShape {
+    static constexpr uint32_t STEP = E <= 64 ? 32 : 16, ROW = E * 2, PLACE = STEP * ROW, OF_WARP = PART_PLACES * PLACE;
+    static constexpr uint32_t HEAD = E + 4;  // floats of a head's sums: warps write them without conflicts of banks
+    static constexpr int RESIDENT = E <= 128 ? 4 : E <= 192 ? 3 : 2;
+};
+
+// The addresses of pages from one on, a lane each.
+struct PagesAhead {
+    const CachePages& cache;
+    uint32_t start, pages, first;
+    const uint8_t* mine;
+
+    __device__ __forceinline__ PagesAhead(const CachePages& cache, uint32_t segment, uint32_t page, uint32_t pages)
+        : cache(cache), start(cache.starts[segment]), pages(pages) { load(page); }
+    __device__ __forceinline__ void load(uint32_t page) {
+        first = page;
+        const uint32_t at = min(first + threadIdx.x % 32, pages - 1);
+        mine = reinterpret_cast<const uint8_t*>(cache.pages[start + at]) + cache.offset_bytes;
+    }
+    // Pages do not go down from call to call.
+    __device__ __forceinline__ const uint8_t* at(uint32_t page) {
+        if (page - first >= 32) load(page);
+        return reinterpret_cast<const uint8_t*>(__shfl_sync(~0u, reinterpret_cast<unsigned long long>(mine), page - first));
+    }
+};
+
+// Four means: to y, or to panels.
+__device__ __forceinline__ void write_means(const PartsParams& all, uint32_t row, uint32_t k, const float (&v)[4]) {
+    if (!all.panels) {
+        const AttentionParams& p = all.attention;
+        *reinterpret_cast<float4*>(p.y + uint64_t(row) * p.heads * p.head_dim + k) = make_float4(v[0], v[1], v[2], v[3]);
         return;
     }
-    const uint32_t begin = first + warp * PART_SPAN;
-    const bool works = begin < sight.end && begin + PART_SPAN > sight.first;
-    uint8_t* const of_warp = parts_shared + warp * 2 * SPAN_BYTES;
-    auto fetch = [&] {  // by one lane
-        const uint8_t* keys = cache_of(p.cache, segment, first) + uint64_t(kv_head) * p.cache.head_bytes + begin % PAGE_POSITIONS * ROW;
-        mbarrier_expect(&arrived[warp][0], SPAN_BYTES);
-        bulk_load(of_warp, keys, SPAN_BYTES, &arrived[warp][0]);
-        mbarrier_expect(&arrived[warp][1], SPAN_BYTES);
-        bulk_load(of_warp + SPAN_BYTES, keys + uint64_t(p.cache.kv_heads) * p.cache.head_bytes, SPAN_BYTES, &arrived[warp][1]);
-    };
-    const bool is_older = begin + PART_SPAN <= sight.own;
-    if (works && lane == 0) {
-        mbarrier_init(&arrived[warp][0], 1);
-        mbarrier_init(&arrived[warp][1], 1);
-        fence_proxy_async();
-        if (is_older) fetch();
+    // Weights were rounded before they were added, so a mean may be a little beyond the largest half.
+    const float most = 65504.0f;
+    float h[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) h[i] = fabsf(v[i]) < most + 64.0f ? fminf(fmaxf(v[i], -most), most) : v[i];
+    *reinterpret_cast<uint2*>(panel_piece(all.panels, all.subs, row, k) + k % 8 * 2) = make_uint2(pack_halves(h[0], h[1]), pack_halves(h[2], h[3]));
+}
+
+template <int E> __device__ __forceinline__ void attend_part(const PartsParams& all) {
+    let_next_start();
+    using T = PartShape<E>;
+    constexpr uint32_t STEP = T::STEP, ROW = T::ROW, TILES = STEP / 16, PIECES = E / 16;
+    extern __shared__ __align__(1024) uint8_t parts_shared[];
+    __shared__ uint64_t arrived[PART_WARPS][PART_PLACES];
+    __shared__ float tops[PART_WARPS][PART_HEADS], totals[PART_WARPS][PART_HEADS];
+    __shared__ uint32_t before;
+    const AttentionParams& p = all.attention;
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane >> 2, t = lane & 3;
+    const uint32_t group = p.heads / p.kv_heads, chunks = (group + PART_HEADS - 1) / PART_HEADS;
+    const uint32_t task = all.first_task + blockIdx.x, r = task / (p.kv_heads * chunks), kv_head = task / chunks % p.kv_heads;
+    const uint32_t of_chunk = task % chunks * PART_HEADS, first_head = kv_head * group + of_chunk, heads = min(PART_HEADS, group - of_chunk);
+    const uint32_t segment = p.step.row_segments[r];
+    const SegmentRows& rows = p.step.segments[segment];
+    const Sight sight(p, rows, r - rows.first_row);
+    // Parts that see something; one where none does.
+    const uint32_t first_part = sight.first / all.span, parts = sight.end > sight.first ? (sight.end - 1) / all.span + 1 - first_part : 1;
+    const uint32_t part = blockIdx.y - first_part;
+    if (part >= parts) {
+        wait_for_last();
+        return;
     }
-    wait_for_last();
-    if (works && lane == 0 && !is_older) fetch();
+    const uint32_t begin = max(blockIdx.y * all.span, sight.first / STEP * STEP), end = min((blockIdx.y + 1) * all.span, sight.end);
+    const uint32_t steps = end > begin ? (end - begin + STEP - 1) / STEP : 0;
+    const uint32_t mine = steps > warp ? (steps - warp + PART_WARPS - 1) / PART_WARPS : 0, copies = 2 * mine;
+    uint8_t* const of_warp = parts_shared + warp * T::OF_WARP;
+    auto position = [&](uint32_t i) { return begin + (i * PART_WARPS + warp) * STEP; };  // where the warp's step i begins
+    PagesAhead pages(p.cache, segment, begin / PAGE_POSITIONS, max((sight.end + PAGE_POSITIONS - 1) / PAGE_POSITIONS, 1));
+    // Copy 2i: keys of step i; copy 2i + 1: its values.
+    auto fetch = [&](uint32_t copy) {  // by the whole warp
+        const uint32_t at = position(copy / 2), place = copy % PART_PLACES;
+        const uint8_t* page = pages.at(at / PAGE_POSITIONS);
+        if (lane != 0) return;
+        const uint32_t of_head = (copy % 2 ? p.cache.kv_heads : 0) + kv_head;
+        mbarrier_expect(&arrived[warp][place], T::PLACE);
+        bulk_load(of_warp + place * T::PLACE, page + uint64_t(of_head) * p.cache.head_bytes + at % PAGE_POSITIONS * ROW, T::PLACE, &arrived[warp][place]);
+    };
+    if (lane == 0) {
+#pragma unroll
+        for (uint32_t i = 0; i < PART_PLACES; i++) mbarrier_init(&arrived[warp][i], 1);
+        fence_proxy_async();
+    }
     __syncwarp();
-    float m0 = -INFINITY, m1 = -INFINITY, l0 = 0.0f, l1 = 0.0f;
-    if (works) {
-        // Queries as A fragments, times the scale, and log2 e where nothing comes between.
+    uint32_t asked = 0;
+    while (asked < min(PART_PLACES, copies) && position(asked / 2) + STEP <= sight.own) fetch(asked++);
+    wait_for_last();
+    while (asked < min(PART_PLACES, copies)) fetch(asked++);
+    // Sums, turned: element 16·i + g (+ 8) of heads 2t and 2t + 1.
+    float o[PIECES][4], m0 = -INFINITY, m1 = -INFINITY, l0 = 0.0f, l1 = 0.0f;
+#pragma unroll
+    for (int e = 0; e < PIECES; e++) o[e][0] = o[e][1] = o[e][2] = o[e][3] = 0.0f;
+    if (mine > 0) {
+        // Queries as B fragments, times the scale, and log2 e where nothing comes between.
         const float scale = p.has_softcap ? p.scale : p.scale * 1.4426950408889634f;
-        uint32_t q[LOADS][4];
+        const float* of_query = p.q + uint64_t(r) * p.q_stride + uint64_t(first_head + min(g, heads - 1)) * E + 2 * t;
+        uint32_t q[PIECES][2];
 #pragma unroll
-        for (int e = 0; e < LOADS; e++) {
+        for (int e = 0; e < PIECES; e++) {
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const uint32_t h = i % 2 ? g + 8 : g;
-                float2 pair = make_float2(0.0f, 0.0f);
-                if (h < group) pair = *reinterpret_cast<const float2*>(p.q + uint64_t(r) * p.q_stride + (kv_head * group + h) * E + e * 16 + 2 * t + i / 2 * 8);
+            for (int i = 0; i < 2; i++) {
+                const float2 pair = *reinterpret_cast<const float2*>(of_query + e * 16 + i * 8);
                 q[e][i] = pack_halves(pair.x * scale, pair.y * scale);
             }
         }
-        float s[PART_SPAN / 8][4], o[E / 8][4];
+        const uint32_t shared = shared_address(of_warp);
+        uint32_t place = 0, parity = 0;
+        auto next = [&](uint32_t copy) {  // what lay in the place is used no more
+            __syncwarp();
+            if (copy + PART_PLACES < copies) fetch(copy + PART_PLACES);
+            if (++place == PART_PLACES) { place = 0; parity ^= 1; }
+        };
+        // Matrices of ldmatrix: positions 8·(i%2).., elements 8·(i/2)..; of values, which it turns, positions 8·(i/2).., elements 8·(i%2)...
+        const uint32_t key_row = lane % 16, key_piece = lane / 16, value_row = lane % 8 + lane / 16 * 8, value_piece = lane / 8 % 2;
+        for (uint32_t i = 0; i < mine; i++) {
+            float s[TILES][2][4];
+            mbarrier_wait(&arrived[warp][place], parity);
+            const uint32_t keys = shared + place * T::PLACE;
 #pragma unroll
-        for (int n = 0; n < PART_SPAN / 8; n++) s[n][0] = s[n][1] = s[n][2] = s[n][3] = 0.0f;
+            for (int n = 0; n < TILES; n++) {
 #pragma unroll
-        for (int e = 0; e < E / 8; e++) o[e][0] = o[e][1] = o[e][2] = o[e][3] = 0.0f;
-        const uint32_t keys = shared_address(of_warp), values = keys + SPAN_BYTES;
-        mbarrier_wait(&arrived[warp][0], 0);
-        // Matrices of ldmatrix: positions 8·(i/2).., elements 8·(i%2)..
-        const uint32_t position = lane % 8 + lane / 16 * 8, piece = lane / 8 % 2;
+                for (int c = 0; c < 4; c++) s[n][0][c] = s[n][1][c] = 0.0f;
 #pragma unroll
-        for (int e = 0; e < LOADS; e++) {
-#pragma unroll
-            for (int n = 0; n < PART_SPAN / 16; n++) {
-                uint32_t b[4];
-                load_matrix4(b, keys + (n * 16 + position) * ROW + kv_piece(E, position, 2 * e + piece) * 16);
-                mma(s[2 * n], q[e], b[0], b[1]);
-                mma(s[2 * n + 1], q[e], b[2], b[3]);
+                for (int e = 0; e < PIECES; e++) {
+                    uint32_t a[4];
+                    load_matrix4(a, keys + (n * 16 + key_row) * ROW + kv_piece(E, key_row, 2 * e + key_piece) * 16);
+                    mma(s[n][e % 2], a, q[e][0], q[e][1]);
+                }
             }
-        }
+            next(2 * i);
+            float top0 = m0, top1 = m1;
 #pragma unroll
-        for (int n = 0; n < PART_SPAN / 8; n++) {
+            for (int n = 0; n < TILES; n++) {
+                const uint32_t at = position(i) + n * 16 + g;
+                const bool sees[2] = {sight.sees(p, at), sight.sees(p, at + 8)};
 #pragma unroll
-            for (int c = 0; c < 4; c++) {
-                if (p.has_softcap) s[n][c] = p.softcap * tanhf(s[n][c] / p.softcap) * 1.4426950408889634f;
-                if (!sight.sees(p, begin + n * 8 + 2 * t + c % 2)) s[n][c] = -INFINITY;
+                for (int c = 0; c < 4; c++) {
+                    float x = s[n][0][c] + s[n][1][c];
+                    if (p.has_softcap) x = p.softcap * tanhf(x / p.softcap) * 1.4426950408889634f;
+                    s[n][0][c] = sees[c / 2] ? x : -INFINITY;
+                }
+                top0 = fmaxf(top0, fmaxf(s[n][0][0], s[n][0][2]));
+                top1 = fmaxf(top1, fmaxf(s[n][0][1], s[n][0][3]));
             }
-            m0 = fmaxf(m0, fmaxf(s[n][0], s[n][1]));
-            m1 = fmaxf(m1, fmaxf(s[n][2], s[n][3]));
-        }
-        m0 = fmaxf(m0, __shfl_xor_sync(~0u, m0, 1)); m0 = fmaxf(m0, __shfl_xor_sync(~0u, m0, 2));
-        m1 = fmaxf(m1, __shfl_xor_sync(~0u, m1, 1)); m1 = fmaxf(m1, __shfl_xor_sync(~0u, m1, 2));
-        // A warp all of whose positions a draft tree hides keeps a finite base.
-        const float b0 = m0 == -INFINITY ? 0.0f : m0, b1 = m1 == -INFINITY ? 0.0f : m1;
 #pragma unroll
-        for (int n = 0; n < PART_SPAN / 8; n++) {
-            s[n][0] = exp2f(s[n][0] - b0); s[n][1] = exp2f(s[n][1] - b0);
-            s[n][2] = exp2f(s[n][2] - b1); s[n][3] = exp2f(s[n][3] - b1);
-            l0 += s[n][0] + s[n][1];
-            l1 += s[n][2] + s[n][3];
-        }
-        l0 += __shfl_xor_sync(~0u, l0, 1); l0 += __shfl_xor_sync(~0u, l0, 2);
-        l1 += __shfl_xor_sync(~0u, l1, 1); l1 += __shfl_xor_sync(~0u, l1, 2);
-        mbarrier_wait(&arrived[warp][1], 0);
-        // Matrices of ldmatrix.trans: positions 8·(i%2).., elements 8·(i/2)..
-        const uint32_t row = lane % 16, side = lane / 16;
-#pragma unroll
-        for (int n = 0; n < PART_SPAN / 16; n++) {
-            const uint32_t a[4] = {pack_halves(s[2 * n][0], s[2 * n][1]), pack_halves(s[2 * n][2], s[2 * n][3]),
-                                   pack_halves(s[2 * n + 1][0], s[2 * n + 1][1]), pack_halves(s[2 * n + 1][2], s[2 * n + 1][3])};
-#pragma unroll
-            for (int e = 0; e < LOADS; e++) {
-                uint32_t b[4];
-                load_matrix4_transposed(b, values + (n * 16 + row) * ROW + kv_piece(E, row, 2 * e + side) * 16);
-                mma(o[2 * e], a, b[0], b[1]);
-                mma(o[2 * e + 1], a, b[2], b[3]);
+            for (int d = 4; d < 32; d *= 2) {
+                top0 = fmaxf(top0, __shfl_xor_sync(~0u, top0, d));
+                top1 = fmaxf(top1, __shfl_xor_sync(~0u, top1, d));
             }
+            // Where nothing has been seen yet, a finite base.
+            const float b0 = top0 == -INFINITY ? 0.0f : top0, b1 = top1 == -INFINITY ? 0.0f : top1;
+            if (__any_sync(~0u, top0 > m0 || top1 > m1)) {
+                const float f0 = raise_two(m0 - b0), f1 = raise_two(m1 - b1);
+                l0 *= f0;
+                l1 *= f1;
+#pragma unroll
+                for (int e = 0; e < PIECES; e++) { o[e][0] *= f0; o[e][1] *= f1; o[e][2] *= f0; o[e][3] *= f1; }
+                m0 = top0;
+                m1 = top1;
+            }
+            uint32_t weights[TILES][2];
+#pragma unroll
+            for (int n = 0; n < TILES; n++) {
+                float(&x)[4] = s[n][0];
+                x[0] = raise_two(x[0] - b0); x[1] = raise_two(x[1] - b1);
+                x[2] = raise_two(x[2] - b0); x[3] = raise_two(x[3] - b1);
+                l0 += x[0] + x[2];
+                l1 += x[1] + x[3];
+                weights[n][0] = transpose_matrix(pack_halves(x[0], x[1]));
+                weights[n][1] = transpose_matrix(pack_halves(x[2], x[3]));
+            }
+            mbarrier_wait(&arrived[warp][place], parity);
+            const uint32_t values = shared + place * T::PLACE;
+#pragma unroll
+            for (int n = 0; n < TILES; n++) {
+#pragma unroll
+                for (int e = 0; e < PIECES; e++) {
+                    uint32_t a[4];
+                    load_matrix4_transposed(a, values + (n * 16 + value_row) * ROW + kv_piece(E, value_row, 2 * e + value_piece) * 16);
+                    mma(o[e], a, weights[n][0], weights[n][1]);
+                }
+            }
+            next(2 * i + 1);
         }
-        // The warp's sums take the place of its keys.
+#pragma unroll
+        for (int d = 4; d < 32; d *= 2) {
+            l0 += __shfl_xor_sync(~0u, l0, d);
+            l1 += __shfl_xor_sync(~0u, l1, d);
+        }
+        // The warp's sums take the place of its keys and values.
         float* sums = reinterpret_cast<float*>(of_warp);
-        __syncwarp();
 #pragma unroll
-        for (int e = 0; e < E / 8; e++) {
-            if (g < group) *reinterpret_cast<float2*>(sums + g * E + e * 8 + 2 * t) = make_float2(o[e][0], o[e][1]);
-            if (g + 8 < group) *reinterpret_cast<float2*>(sums + (g + 8) * E + e * 8 + 2 * t) = make_float2(o[e][2], o[e][3]);
+        for (int e = 0; e < PIECES; e++) {
+            float* to = sums + 2 * t * T::HEAD + e * 16 + g;
+            to[0] = o[e][0];
+            to[T::HEAD] = o[e][1];
+            to[8] = o[e][2];
+            to[T::HEAD + 8] = o[e][3];
         }
     }
-    if (t == 0) {
-        tops[warp][g] = m0; tops[warp][g + 8] = m1;
-        totals[warp][g] = l0; totals[warp][g + 8] = l1;
+    if (lane < 4) {
+        tops[warp][2 * t] = m0; tops[warp][2 * t + 1] = m1;
+        totals[warp][2 * t] = l0; totals[warp][2 * t + 1] = l1;
     }
     __syncthreads();
-    for (uint32_t i = threadIdx.x; i < group * E; i += PART_WARPS * 32) {
+    const bool whole = parts == 1;
+    float* const of_task = all.partial + uint64_t(blockIdx.x) * gridDim.y * PART_HEADS * T::HEAD;
+    const uint32_t all_width = p.heads * E;
+    for (uint32_t i = threadIdx.x * 4; i < heads * E; i += PART_WARPS * 32 * 4) {
         const uint32_t h = i / E, e = i % E;
-        float top = -INFINITY, sum = 0.0f, total = 0.0f;
+        float top = -INFINITY, total = 0.0f, sum[4] = {};
 #pragma unroll
         for (int w = 0; w < PART_WARPS; w++) top = fmaxf(top, tops[w][h]);
 #pragma unroll
         for (int w = 0; w < PART_WARPS; w++) {
             if (tops[w][h] == -INFINITY) continue;
-            const float weight = exp2f(tops[w][h] - top);
-            sum = fmaf(weight, reinterpret_cast<const float*>(parts_shared + w * 2 * SPAN_BYTES)[i], sum);
+            const float weight = raise_two(tops[w][h] - top);
+            const float4 v = *reinterpret_cast<const float4*>(parts_shared + w * T::OF_WARP + (h * T::HEAD + e) * 4);
+            sum[0] = fmaf(weight, v.x, sum[0]); sum[1] = fmaf(weight, v.y, sum[1]);
+            sum[2] = fmaf(weight, v.z, sum[2]); sum[3] = fmaf(weight, v.w, sum[3]);
             total = fmaf(weight, totals[w][h], total);
         }
-        partial[h * next_head + e] = sum;
-        if (e == 0) {
-            partial[h * next_head + E] = total;
-            partial[h * next_head + E + 1] = top * 0.6931471805599453f;
+        if (whole) {
+            const float mean[4] = {sum[0] / total, sum[1] / total, sum[2] / total, sum[3] / total};
+            write_means(all, r, first_head * E + i, mean);
+        } else {
+            float* to = of_task + (part * PART_HEADS + h) * T::HEAD;
+            *reinterpret_cast<float4*>(to + e) = make_float4(sum[0], sum[1], sum[2], sum[3]);
+            if (e == 0) *reinterpret_cast<float2*>(to + E) = make_float2(total, top);
         }
+    }
+    if (!whole) {
+        __threadfence();
+        __syncthreads();
+        if (threadIdx.x == 0) before = atomicAdd(all.arrivals + blockIdx.x, 1);
+        __syncthreads();
+        if (before + 1 < parts) return;
+        __threadfence();
+        if (threadIdx.x == 0) all.arrivals[blockIdx.x] = 0;
+        for (uint32_t i = threadIdx.x * 4; i < heads * E; i += PART_WARPS * 32 * 4) {
+            const float* from = of_task + i / E * T::HEAD;
+            float top = -INFINITY, total = 0.0f, sum[4] = {};
+            for (uint32_t n = 0; n < parts; n++) {
+                const float2 facts = __ldcg(reinterpret_cast<const float2*>(from + n * (PART_HEADS * T::HEAD) + E));
+                if (facts.y == -INFINITY) continue;
+                const float4 v = __ldcg(reinterpret_cast<const float4*>(from + n * (PART_HEADS * T::HEAD) + i % E));
+                const float above = fmaxf(top, facts.y), old = raise_two(top - above), weight = raise_two(facts.y - above);
+                sum[0] = fmaf(weight, v.x, sum[0] * old); sum[1] = fmaf(weight, v.y, sum[1] * old);
+                sum[2] = fmaf(weight, v.z, sum[2] * old); sum[3] = fmaf(weight, v.w, sum[3] * old);
+                total = fmaf(weight, facts.x, total * old);
+                top = above;
+            }
+            const float mean[4] = {sum[0] / total, sum[1] / total, sum[2] / total, sum[3] / total};
+            write_means(all, r, first_head * E + i, mean);
+        }
+    }
+    if (all.panels) {
+        if (first_head == 0 && threadIdx.x == 0) all.row_scale[r] = 1.0f;
+        if (first_head + heads == p.heads) fill_panels(all.panels, all.subs, r, all_width);
     }
 }
 
 }  // namespace brasa
 
-#define BRASA_PARTS(E)                                                                                             \
-    extern "C" __global__ void __launch_bounds__(128, 1) attend_parts_##E(const __grid_constant__ PagesParams p) { \
-        brasa::attend_part<E>(p);                                                                                  \
+#define BRASA_PARTS(E)                                                                                                                            \
+    extern "C" __global__ void __launch_bounds__(128, brasa::PartShape<E>::RESIDENT) attend_parts_##E(const __grid_constant__ PartsParams p) { \
+        brasa::attend_part<E>(p);                                                                                                                  \
     }
 BRASA_PARTS(32)
 BRASA_PARTS(64)

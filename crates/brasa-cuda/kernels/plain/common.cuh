@@ -44,6 +44,29 @@ DEVICE void store8(float* to, const float (&v)[8]) {
     *(Floats4*)(to + 4) = {{v[4], v[5], v[6], v[7]}};
 }
 
+// Adds `parts` times eight floats, `stride` floats apart, in order. AT_ONCE of them are asked for together.
+template <u32 AT_ONCE>
+DEVICE void add_parts(const float* from, u64 stride, u32 parts, float (&v)[8]) {
+    for (u32 first = 0; first < parts; first += AT_ONCE) {
+        float more[AT_ONCE][8];
+#pragma unroll
+        for (u32 j = 0; j < AT_ONCE; ++j) {
+            if (first + j < parts) {
+                load8(from + (first + j) * stride, more[j]);
+            }
+        }
+#pragma unroll
+        for (u32 j = 0; j < AT_ONCE; ++j) {
+            if (first + j < parts) {
+#pragma unroll
+                for (u32 i = 0; i < 8; ++i) {
+                    v[i] += more[j][i];
+                }
+            }
+        }
+    }
+}
+
 // Four neighbouring elements of a row from `i` on, in one load where they are aligned; 0 behind the row's end.
 DEVICE Floats4 four(const float* row, u32 i, u32 width, bool aligned) {
     if (aligned) {

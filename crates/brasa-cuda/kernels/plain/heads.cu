@@ -38,15 +38,9 @@ DEVICE void heads(const HeadsParams& p) {
             load8(from + place, x);
         }
         // Sums of parts of K, added as gemm_sums adds them.
-        float more[HEAD_ELEMENTS];
-        for (u32 part = 0; part < p.parts; ++part) {
-            load8(from + (u64)part * p.part_stride + place, more);
-#pragma unroll
-            for (u32 i = 0; i < HEAD_ELEMENTS; ++i) {
-                x[i] += more[i];
-            }
-        }
+        add_parts<4>(from + place, p.part_stride, p.parts, x);
         if (bias != nullptr) {
+            float more[HEAD_ELEMENTS];
             load8(bias + place, more);
 #pragma unroll
             for (u32 i = 0; i < HEAD_ELEMENTS; ++i) {

@@ -4,13 +4,8 @@
 //
 // attend_merge: y[R, H, E] from the pages' sums, in order of pages. Grid: x: heads of tasks; a block of 128 threads.
 //
-// attend_merge_panels: the same numbers as halves, in the panels of the product behind. Only for values that are halves: a weighted mean of
-// numbers that are multiples of 2^-24 and no larger than the largest half needs no scale of its own. Grid: x: heads of tasks; two elements
-// a thread.
-//
 // A warp scores 32 positions, one after the other, for four heads that share keys; then it sums the values of its positions. The
 // order of sums depends on positions alone, so a row has the same bits whatever else is in its step.
-#include "panels.cuh"
 #include "sight.cuh"
 
 static const u32 PAGE_WARPS = 8, HEADS_AT_ONCE = 4, POSITIONS_AT_ONCE = 8;
@@ -216,26 +211,5 @@ KERNEL(attend_merge, PagesParams) {
     float* y = p.attention.y + ((u64)merging.row * p.attention.heads + merging.head) * merging.width;
     for (u32 e = threadIdx.x; e < merging.width; e += blockDim.x) {
         y[e] = merging.value(e);
-    }
-}
-
-// A mean of halves as a half. Weights were rounded before they were added, so the mean may be a little beyond the largest half.
-DEVICE u32 mean_as_half(float x) {
-    const float most = 65504.0f;
-    return float_to_half(fabsf(x) < most + 64.0f ? fminf(fmaxf(x, -most), most) : x);
-}
-
-KERNEL(attend_merge_panels, MergePanelsParams) {
-    const Merging merging(p.pages);
-    const u32 width = merging.width, heads = p.pages.attention.heads, e = threadIdx.x * 2, k = merging.head * width + e;
-    if (e < width) {
-        const u32 halves = mean_as_half(merging.value(e)) | mean_as_half(merging.value(e + 1)) << 16;
-        *(u32*)(panel_piece(p.panels, p.subs, merging.row, k) + k % 8 * 2) = halves;
-    }
-    if (merging.head == 0 && threadIdx.x == 0) {
-        p.row_scale[merging.row] = 1.0f;
-    }
-    if (merging.head == heads - 1) {
-        fill_panels(p.panels, p.subs, merging.row, heads * width);
     }
 }

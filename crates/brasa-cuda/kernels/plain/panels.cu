@@ -136,7 +136,7 @@ KERNEL(gemm_sums, GemmSumParams) {
     }
 }
 
-KERNEL(gemm_sums_panels, GemmSumsPanelsParams) {
+KERNEL_WITHIN(__launch_bounds__(1024), gemm_sums_panels, GemmSumsPanelsParams) {
     __shared__ float scratch[96];
     const u32 TURNS = 2;
     const GemmSumParams& sums = p.sums;
@@ -144,24 +144,21 @@ KERNEL(gemm_sums_panels, GemmSumsPanelsParams) {
     const u32 row = blockIdx.x, width = out.count, part_width = sums.tiles * 16, step = blockDim.x * 8, first = threadIdx.x * 8;
     const float* residual = out.residual.data == nullptr ? nullptr : row_of(out.residual, row);
     const float* w = p.norm.weight;
-    float v[TURNS][8] = {}, of_norm[TURNS][8];
+    float v[TURNS][8] = {};
     RowFacts facts;
 #pragma unroll
     for (u32 turn = 0; turn < TURNS; ++turn) {
         const u32 k = turn * step + first;
-#pragma unroll
-        for (u32 i = 0; i < 8; ++i) {
-            of_norm[turn][i] = 1.0f;
-        }
         if (k < width) {
-            float more[8];
-            for (u32 split = 0; split < sums.splits; ++split) {
-                load8(sums.partial + ((u64)split * sums.rows + row) * part_width + k, more);
-#pragma unroll
-                for (u32 i = 0; i < 8; ++i) {
-                    v[turn][i] += more[i];
-                }
+            // What does not wait for sums is asked for first.
+            float before[8], more[8], of_norm[8] = {1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f};
+            if (residual != nullptr) {
+                load8(residual + k, before);
             }
+            if (w != nullptr) {
+                load8(w + k, of_norm);
+            }
+            add_parts<2>(sums.partial + (u64)row * part_width + k, (u64)sums.rows * part_width, sums.splits, v[turn]);
             if (out.bias != nullptr) {
                 load8(out.bias + k, more);
 #pragma unroll
@@ -170,17 +167,13 @@ KERNEL(gemm_sums_panels, GemmSumsPanelsParams) {
                 }
             }
             if (residual != nullptr) {
-                load8(residual + k, more);
 #pragma unroll
                 for (u32 i = 0; i < 8; ++i) {
-                    v[turn][i] = more[i] + v[turn][i];
+                    v[turn][i] = before[i] + v[turn][i];
                 }
             }
             store8(out.y + (u64)row * out.y_width + k, v[turn]);
-            if (w != nullptr) {
-                load8(w + k, of_norm[turn]);
-            }
-            facts.add(v[turn], of_norm[turn]);
+            facts.add(v[turn], of_norm);
         }
     }
     facts.gather(scratch);
@@ -193,11 +186,15 @@ KERNEL(gemm_sums_panels, GemmSumsPanelsParams) {
 #pragma unroll
     for (u32 turn = 0; turn < TURNS; ++turn) {
         const u32 k = turn * step + first;
-#pragma unroll
-        for (u32 i = 0; i < 8; ++i) {
-            v[turn][i] = v[turn][i] * (scale * of_norm[turn][i]) * of_row.down;
-        }
         if (k < width) {
+            float of_norm[8] = {1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f};
+            if (w != nullptr) {
+                load8(w + k, of_norm);
+            }
+#pragma unroll
+            for (u32 i = 0; i < 8; ++i) {
+                v[turn][i] = v[turn][i] * (scale * of_norm[i]) * of_row.down;
+            }
             store_halves(panel_piece(p.panels, p.subs, row, k), v[turn]);
         }
     }

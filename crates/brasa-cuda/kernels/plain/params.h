@@ -1125,17 +1125,25 @@ static_assert(offsetof(PagesParams, partial) == 152, "");
 static_assert(offsetof(PagesParams, first_task) == 160, "");
 static_assert(offsetof(PagesParams, pages) == 164, "");
 
-struct MergePanelsParams {
-    PagesParams pages;
+struct PartsParams {
+    AttentionParams attention;
+    float *partial;
+    u32 *arrivals;
     u8 *panels;
     float *row_scale;
     u32 subs;
+    u32 first_task;
+    u32 span;
 };
-static_assert(sizeof(MergePanelsParams) == 192, "");
-static_assert(offsetof(MergePanelsParams, pages) == 0, "");
-static_assert(offsetof(MergePanelsParams, panels) == 168, "");
-static_assert(offsetof(MergePanelsParams, row_scale) == 176, "");
-static_assert(offsetof(MergePanelsParams, subs) == 184, "");
+static_assert(sizeof(PartsParams) == 200, "");
+static_assert(offsetof(PartsParams, attention) == 0, "");
+static_assert(offsetof(PartsParams, partial) == 152, "");
+static_assert(offsetof(PartsParams, arrivals) == 160, "");
+static_assert(offsetof(PartsParams, panels) == 168, "");
+static_assert(offsetof(PartsParams, row_scale) == 176, "");
+static_assert(offsetof(PartsParams, subs) == 184, "");
+static_assert(offsetof(PartsParams, first_task) == 188, "");
+static_assert(offsetof(PartsParams, span) == 192, "");
 
 struct FlashParams {
     float *q;

@@ -11,8 +11,8 @@ use brasa_graph::{Fused, Item, Node, NodeId, Op, Schedule, ValueId};
 
 use super::Lowering;
 use crate::ops::{
-    Ahead, AttentionAhead, FEWEST_ROWS, GatesBehind, Gemm, HEAD_ELEMENTS, LowRank, PANEL_ROWS, Panels,
-    PartsInFront, Rounding, TilesLaunch, WIDEST_JOINED, partial_floats,
+    Ahead, FEWEST_ROWS, GatesBehind, Gemm, HEAD_ELEMENTS, LowRank, PANEL_ROWS, Panels, PartsInFront,
+    Rounding, TilesLaunch, WIDEST_JOINED, partial_floats,
 };
 use crate::params::Ptr;
 use crate::run::Slot;
@@ -180,7 +180,7 @@ impl Lowering<'_> {
     }
 
     /// How attention rounds its result `y` for the product behind, if that is all that reads it.
-    pub(super) fn attention_ahead(&mut self, y: ValueId) -> Result<Option<AttentionAhead>, DeviceError> {
+    pub(super) fn attention_ahead(&mut self, y: ValueId) -> Result<Option<Rounding>, DeviceError> {
         let readers = self.readers(y);
         let Some(&(_, x)) = readers.first() else { return Ok(None) };
         let (view, width) = (self.graph.view(x), self.shape(x).width().unwrap_or(0));
@@ -199,8 +199,7 @@ impl Lowering<'_> {
             return Ok(None);
         }
         let Some(subs) = self.subs_of_readers(x) else { return Ok(None) };
-        let merge = self.kernel("attend_merge_panels")?;
-        Ok(Some(AttentionAhead { rounding: self.rounding(x, subs)?, merge }))
+        self.rounding(x, subs).map(Some)
     }
 
     /// True where heads add the sums of parts of K of the product that makes `y`.

@@ -8,10 +8,10 @@ use brasa_graph::{CacheId, DType, GroupId, Input, NodeId, Op, Shape, Symbol, Val
 use super::Lowering;
 use crate::ops::{
     ArgmaxOp, AttentionOp, BinaryOp, CacheWriteOp, CastOp, ChooseOp, CopyOp, CrossEntropyOp, EachElement,
-    EmbedOp, ExpertLinearOp, Flash, FlashPages, Floats, GatherOp, IndexAddOp, MATMUL_TILES, MOST_PAGE_SUMS,
-    MOST_PARTS, Matmul, MatmulOp, MeanPoolOp, NormOp, Pages, ReduceOp, RopeOp, RouterTopKOp, SelectRowsOp,
-    SoftmaxOp, Source, StepTiles, TransposeOp, UnaryOp, UnfoldOp, WIDEST_PAGED, cast_target, flash_kernels,
-    parts_kernel, step_tiles_bytes,
+    EmbedOp, ExpertLinearOp, FlashPages, Floats, GatherOp, IndexAddOp, MATMUL_TILES, MOST_PAGE_SUMS,
+    MOST_PARTS, Matmul, MatmulOp, MeanPoolOp, NormOp, Pages, Parts, ReduceOp, RopeOp, RouterTopKOp,
+    SelectRowsOp, SoftmaxOp, Source, StepTiles, TransposeOp, UnaryOp, UnfoldOp, WIDEST_PAGED, cast_target,
+    flash_kernels, parts_kernel, step_tiles_bytes,
 };
 use crate::params::{self, Ptr};
 
@@ -323,7 +323,7 @@ impl Lowering<'_> {
                     self.shape(inputs[0]).0[1].constant().map_or(usize::MAX, |heads| heads / kv_heads);
                 let parts = match parts_kernel(head_dim, sharing) {
                     Some((name, shared_bytes)) if !self.exact && self.gpu.has_tensor_kernels() => {
-                        Some(Flash { kernel: self.gpu.flash(&name, shared_bytes)?, shared_bytes })
+                        Some(Parts { kernel: self.gpu.flash(&name, shared_bytes)?, shared_bytes })
                     }
                     _ => None,
                 };

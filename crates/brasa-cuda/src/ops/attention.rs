@@ -1,16 +1,15 @@
 //! Rotations, cache writes, attention.
 
-use std::ops::Range;
-
 use brasa_graph::op::{Attention, Mask, Rope, RopeLayout};
 use brasa_graph::step::PAGE_POSITIONS;
 
 use crate::driver::{DriverError, Kernel};
-use crate::ops::gemm::{FEWEST_ROWS, Panels, Rounding};
+use crate::ops::gemm::{FEWEST_ROWS, Rounding};
+use crate::ops::parts::{Parts, RowsSeeing};
 use crate::ops::{AttentionRows, Launch};
 use crate::params::{
-    self, AttentionParams, CachePages, CacheWriteParams, FlashParams, MergePanelsParams, Norm, PagesParams,
-    Ptr, RopeParams, Rows,
+    self, AttentionParams, CachePages, CacheWriteParams, FlashParams, Norm, PagesParams, Ptr, RopeParams,
+    Rows,
 };
 use crate::run::{Run, Slot, THREADS};
 use crate::step_state::SegmentSizes;
@@ -69,16 +68,8 @@ pub(crate) struct AttentionOp {
     pub kv_heads: usize,
     pub q: Slot,
     /// Rounding of the result for the product behind.
-    pub ahead: Option<AttentionAhead>,
+    pub ahead: Option<Rounding>,
     pub out: Slot,
-}
-
-/// Rounding of attention's result for the product behind, where there is one that multiplies panels.
-#[derive(Debug)]
-pub(crate) struct AttentionAhead {
-    pub rounding: Rounding,
-    /// `attend_merge_panels`, which rounds as it merges.
-    pub merge: Kernel,
 }
 
 /// A kernel of attention to the rows of the step, or of its gradient, that takes tiles of rows.
@@ -159,29 +150,18 @@ fn flash_groups(width: usize) -> u32 {
     if width <= WIDEST_IN_REGISTERS { 1 } else { 2 }
 }
 
-/// The kernel of attention of few rows for `sharing` heads of `width` that share keys, and the shared memory that it needs; `None` where
-/// there is none.
-pub(crate) fn parts_kernel(width: usize, sharing: usize) -> Option<(String, u32)> {
-    let has_kernel = FLASH_WIDTHS.contains(&width) && sharing <= MOST_SHARING;
-    has_kernel.then(|| (format!("attend_parts_{width}"), (PART_POSITIONS * width * 4) as u32))
-}
-
 /// Kernels that attend page by page, and merge.
 #[derive(Debug)]
 pub(crate) struct Pages {
     /// For pools of f32, f16, bf16 and q8.
     pub kernels: [Kernel; 4],
-    /// For pools of f16, part of a page by part, where there is one for such heads and sums need not be exact.
-    pub parts: Option<Flash>,
+    /// For pools of f16, where there is one for such heads and sums need not be exact.
+    pub parts: Option<Parts>,
     pub merge: Kernel,
-    /// The buffer of the pages' sums, and how many floats it holds.
+    /// The buffer of the sums of pages or parts, and how many floats it holds.
     pub partial: (usize, usize),
 }
 
-/// Positions of a part, threads of a block that attends to one, and most heads that share keys.
-const PART_POSITIONS: usize = 128;
-const PART_THREADS: u32 = 128;
-const MOST_SHARING: usize = 16;
 /// The widest head that kernels attend to page by page.
 pub(crate) const WIDEST_PAGED: usize = 256;
 /// Most floats of pages' sums.
@@ -326,7 +306,7 @@ impl Launch for AttentionOp {
             false
         };
         match ahead {
-            Some(AttentionAhead { rounding, .. }) if !has_rounded => {
+            Some(rounding) if !has_rounded => {
                 let width = heads * head_dim;
                 let y = Rows { data: params.y, per: 1, stride: width, width };
                 rounding.launch(run, y, Norm::NONE, rows, width)
@@ -388,27 +368,31 @@ impl FlashPages {
 
 impl Pages {
     /// Queues attention of the rows that flash attention leaves. A row that sees more pages than there is room for falls to
-    /// `whole`. Returns true where all rows were rounded for the product `ahead`.
+    /// `whole`. Returns true where all rows were rounded for the product behind.
     fn launch(
         &self,
         run: &Run<'_>,
         params: &AttentionParams,
         is_flash: bool,
         whole: &Kernel,
-        ahead: Option<&AttentionAhead>,
+        rounding: Option<&Rounding>,
     ) -> Result<bool, DriverError> {
         let (heads, kv_heads, width) = (params.heads, params.kv_heads, params.head_dim);
-        let on_tensor_cores = self.parts.as_ref().filter(|_| run.pool.type_number() == F16);
-        let (kernel, positions, threads, shared) = if let Some(parts) = on_tensor_cores {
-            (&parts.kernel, PART_POSITIONS, PART_THREADS, parts.shared_bytes)
-        } else {
-            let shared = 4 * (9 * width + PAGE_POSITIONS as u32) * 4;
-            (&self.kernels[run.pool.type_number()], PAGE_POSITIONS, THREADS, shared)
-        };
-        // Rounding needs no scale where values are halves.
-        let rounds = ahead.filter(|_| on_tensor_cores.is_some() && !is_flash);
+        let left = rows_left(run, params, is_flash);
+        if let Some(parts) = self.parts.as_ref().filter(|_| run.pool.type_number() == F16) {
+            // Rounding needs no scale where values are halves.
+            let rounding = rounding.filter(|_| !is_flash);
+            for (first_row, rows) in left {
+                parts.launch(run, *params, first_row, &rows, self.partial, rounding)?;
+            }
+            return Ok(rounding.is_some());
+        }
+        let kernel = &self.kernels[run.pool.type_number()];
+        let shared = 4 * (9 * width + PAGE_POSITIONS as u32) * 4;
         let sharing = heads / kv_heads;
-        for (rows, pages) in rows_left(run, params, is_flash, positions) {
+        for (first_row, rows) in left {
+            let positions = rows.iter().map(|some| some.positions).max().unwrap_or(0);
+            let pages = positions.div_ceil(PAGE_POSITIONS).max(1) as u32;
             let of_task = sharing as usize * pages as usize * (width as usize + 2);
             let once = (self.partial.1 / of_task.max(1)) as u32;
             if once == 0 {
@@ -416,58 +400,40 @@ impl Pages {
                 run.launch(whole, rows, heads as usize, THREADS, shared_bytes(width), params)?;
                 return Ok(false);
             }
-            let tasks = rows.start * kv_heads..rows.end * kv_heads;
-            for first_task in tasks.clone().step_by(once as usize) {
-                let count = once.min(tasks.end - first_task);
+            let first = first_row * kv_heads;
+            let end = first + rows.iter().map(|some| some.rows).sum::<u32>() * kv_heads;
+            for first_task in (first..end).step_by(once as usize) {
+                let count = once.min(end - first_task);
                 let partial = Ptr::new(run.buffer(self.partial.0));
                 let params = PagesParams { attention: *params, partial, first_task, pages };
-                run.launch(kernel, count, pages as usize, threads, shared, &params)?;
-                let Some(AttentionAhead { rounding, merge }) = rounds else {
-                    run.launch(&self.merge, count * sharing, 1, MERGE_THREADS, 0, &params)?;
-                    continue;
-                };
-                let Panels { data, row_scale, subs } = rounding.panels;
-                let params = MergePanelsParams {
-                    pages: params,
-                    panels: Ptr::new(run.buffer(data)),
-                    row_scale: Ptr::new(run.buffer(row_scale)),
-                    subs: subs as u32,
-                };
-                let threads = (width / 2).next_multiple_of(32);
-                run.launch(merge, count * sharing, 1, threads, 0, &params)?;
+                run.launch(kernel, count, pages as usize, THREADS, shared, &params)?;
+                run.launch(&self.merge, count * sharing, 1, MERGE_THREADS, 0, &params)?;
             }
         }
-        Ok(rounds.is_some())
+        Ok(false)
     }
 }
 
-/// Neighbouring rows that are left, and the pages, of so many positions each, that one of them may see.
-fn rows_left(
-    run: &Run<'_>,
-    params: &AttentionParams,
-    is_flash: bool,
-    positions: usize,
-) -> Vec<(Range<u32>, u32)> {
-    let mut ranges: Vec<(Range<u32>, u32)> = Vec::new();
-    let mut first_row = 0;
+/// Neighbouring rows that are left: the first's number, and how many positions those of each segment see.
+fn rows_left(run: &Run<'_>, params: &AttentionParams, is_flash: bool) -> Vec<(u32, Vec<RowsSeeing>)> {
+    let mut ranges: Vec<(u32, Vec<RowsSeeing>)> = Vec::new();
+    let (mut next_row, mut end) = (0, 0);
     for segment in &run.step.segments {
-        let rows = first_row..first_row + segment.rows as u32;
-        first_row = rows.end;
-        if rows.is_empty() || (is_flash && segment.is_long(FEWEST_FLASH_ROWS)) {
+        let (first_row, rows) = (next_row, segment.rows as u32);
+        next_row += rows;
+        if rows == 0 || (is_flash && segment.is_long(FEWEST_FLASH_ROWS)) {
             continue;
         }
-        let end = match params.source {
+        let positions = match params.source {
             params::SOURCE_MEMORY => segment.memory_rows,
             _ => segment.first_index + segment.rows,
         };
-        let pages = end.div_ceil(positions).max(1) as u32;
+        let seeing = RowsSeeing { rows, positions };
         match ranges.last_mut() {
-            Some((last, most)) if last.end == rows.start => {
-                last.end = rows.end;
-                *most = pages.max(*most);
-            }
-            _ => ranges.push((rows, pages)),
+            Some((_, last)) if end == first_row => last.push(seeing),
+            _ => ranges.push((first_row, vec![seeing])),
         }
+        end = next_row;
     }
     ranges
 }

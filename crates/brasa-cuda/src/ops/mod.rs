@@ -15,6 +15,7 @@ mod linear;
 mod lookup;
 mod matmul;
 mod mixture;
+mod parts;
 mod reduce;
 mod sequence;
 mod tails;
@@ -24,8 +25,8 @@ use std::fmt::Debug;
 
 pub(crate) use arrange::{CopyOp, NarrowOp, TransposeOp};
 pub(crate) use attention::{
-    AttentionAhead, AttentionOp, CacheWriteOp, Flash, FlashPages, MOST_PAGE_SUMS, Pages, RopeOp, Source,
-    StepTiles, WIDEST_PAGED, flash_kernels, parts_kernel, step_tiles_bytes,
+    AttentionOp, CacheWriteOp, Flash, FlashPages, MOST_PAGE_SUMS, Pages, RopeOp, Source, StepTiles,
+    WIDEST_PAGED, flash_kernels, step_tiles_bytes,
 };
 pub(crate) use attention_rows::{AttentionGradientRows, AttentionRows, Named, Room, rows_kernels};
 pub(crate) use cross_entropy::{
@@ -51,6 +52,7 @@ pub(crate) use mixture::{
     ExpertTiles, FewSlots, MOST_UNSORTED, MixtureOp, SIZES as EXPERT_SIZES, Sorted,
     kernels as expert_kernels, most_blocks, most_positions,
 };
+pub(crate) use parts::{Parts, parts_kernel};
 pub(crate) use reduce::{ArgmaxOp, CrossEntropyOp, NormOp, ReduceOp, SoftmaxOp};
 pub(crate) use sequence::{IndexAddOp, MeanPoolOp, UnfoldOp};
 pub(crate) use tails::{LowRank, LowRankOp, MOST_TAIL, Tail};

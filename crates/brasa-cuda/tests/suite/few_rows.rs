@@ -13,7 +13,7 @@ use brasa_graph::reference::ReferenceBackend;
 use brasa_graph::testing::{Decoder, Running, Tolerance, assert_same_bits, compare, weight};
 use brasa_graph::{Builder, Graph, Input, Weight, WeightPart};
 
-use crate::device::{device, full_or_few, in_full, is_emulated, separate};
+use crate::device::{deterministic, device, full_or_few, in_full, is_emulated, separate};
 
 /// Values rounded by a power of two of the row or by none differ where halves are subnormal.
 const NEAR: Tolerance = Tolerance(1e-4);
@@ -162,6 +162,41 @@ fn decoders_whose_products_are_cut_agree_with_the_reference() {
             println!("{format}, hidden {}: {comparison}", decoder.hidden);
             assert!(comparison.within(Tolerance(5e-3)), "{format}, hidden {}: {comparison}", decoder.hidden);
         }
+    }
+}
+
+/// Parts of the positions of one text or of all, one part or several, heads that share keys in one block or in two.
+#[test]
+fn texts_of_any_length_attend_in_parts() {
+    let (Some(device), Some(exact)) = (device(), deterministic()) else { return };
+    let lengths = full_or_few(device, &[650, 600, 555, 300, 64, 20, 5, 1][..], &[130, 40, 3][..]);
+    let small = Decoder::small(StorageFormat::F16);
+    let wide = Decoder { heads: 16, kv_heads: 8, head_dim: 128, softcap: Some(20.0), ..small.clone() };
+    let shared = Decoder { heads: 24, kv_heads: 2, head_dim: 64, ..small.clone() };
+    for decoder in full_or_few(device, &[small.clone(), wide, shared.clone()][..], &[small, shared][..]) {
+        let graph = Arc::new(decoder.graph(29));
+        let run = |device: &CudaBackend| {
+            let mut running = Running::new(device, &graph, Precision::Fast, KvType::F16);
+            let token = |i: u64| (i * 7 % 61 + 3) as u32;
+            for (id, &length) in (0..).zip(lengths) {
+                let prompt: Vec<u32> = (0..length).map(|i| token(i + id)).collect();
+                running.step(&[(id, &prompt[..])]);
+            }
+            // Rows enough for all positions to be one part, then few.
+            let mut found = Vec::new();
+            for rows in [15, 1, 2] {
+                let texts = if rows == 2 { 2 } else { lengths.len() as u64 };
+                let tokens: Vec<Vec<u32>> =
+                    (0..texts).map(|id| (0..rows).map(|i| token(id + 5 * i)).collect()).collect();
+                let parts: Vec<(u64, &[u32])> = (0..).zip(&tokens).map(|(id, row)| (id, &row[..])).collect();
+                found.extend(running.step(&parts));
+            }
+            found
+        };
+        let comparison = compare(&run(device), &run(exact));
+        let Decoder { heads, kv_heads, .. } = decoder;
+        println!("{heads} heads, {kv_heads} of keys: {comparison}");
+        assert!(comparison.within(Tolerance(5e-3)), "{heads} heads, {kv_heads} of keys: {comparison}");
     }
 }
 
