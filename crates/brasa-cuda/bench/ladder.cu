@@ -92,7 +92,7 @@ struct Built {
         act = device<uint64_t>(m.ffn);
         partials = device<uint64_t>(uint64_t(m.heads) * max_pages * (m.head_dim + 2));
         logits = device<float>(m.vocab);
-        candidates = device<uint64_t>(2 * sms + 2);
+        candidates = device<uint64_t>(4 * sms + 4);
         tokens = device<uint64_t>(4096);
         barrier = device<uint32_t>(64);
         rows = device<Row>(16);

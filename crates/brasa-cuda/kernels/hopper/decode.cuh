@@ -25,10 +25,12 @@ __device__ __forceinline__ void grid_barrier(uint32_t& arrivals) {
 __device__ __noinline__ uint32_t winner(uint32_t tag) {
     float best = -INFINITY;
     uint32_t id = ~0u;
-    const uint64_t base = reinterpret_cast<uint64_t>(the_launch().candidates);
+    const uint64_t base = reinterpret_cast<uint64_t>(candidates_of(tag));
     for (uint32_t i = threadIdx.x; i <= gridDim.x; i += CONSUMERS) {
-        const float v = load_value<Singles<Sync::Tagged>>(base, 2 * i, tag);
-        const uint32_t n = __float_as_uint(load_value<Singles<Sync::Tagged>>(base, 2 * i + 1, tag));
+        using V = Singles<Sync::Tagged>;
+        const V::Raw logit = V::start(base, 2 * i), number = V::start(base, 2 * i + 1);
+        const float v = V::finish(logit, base, 2 * i, tag);
+        const uint32_t n = __float_as_uint(V::finish(number, base, 2 * i + 1, tag));
         if (v > best || (v == best && n < id)) { best = v; id = n; }
     }
     const uint2 found = block_best(best, id);
@@ -65,7 +67,10 @@ template <Sync S> __device__ __noinline__ bool embed(uint32_t step, uint32_t seq
     const Instr& in = instruction(sequence);
     const Launch& launch = the_launch();
     uint32_t token = the_row(0).token;
+    // What this multiprocessor wrote to the cache can be read by those that see it come here.
+    if (S == Sync::Tagged && threadIdx.x == 0) add_release(launch.barrier, 1);
     if (step > 0) {
+        rotate(step);
         token = winner(sequence - 1);
         show(step - 1, token);
         if (ends_chain(token)) return false;
@@ -80,7 +85,6 @@ template <Sync S> __device__ __noinline__ bool embed(uint32_t step, uint32_t seq
         if (there && k < in.outputs) v = weight_at(in.format, reinterpret_cast<const uint8_t*>(in.weights), in.subs, token, k) * in.scale;
         Values<S>::store(in.y, k, v, sequence, there);
     }
-    rotate(step);
     return true;
 }
 
@@ -128,7 +132,7 @@ template <Sync S, bool MIXED> __device__ __forceinline__ After execute(uint2 kin
         case COMBINE:
             if (nothing_to_combine(in, step)) return After::Next;
             return combine<S>(step, sequence) ? EACH : After::Next;
-        default: return embed<S>(step, sequence) ? After::Barrier : After::End;
+        default: return embed<S>(step, sequence) ? EACH : After::End;
     }
 }
 
@@ -201,8 +205,7 @@ template <Sync S, bool MIXED> __device__ __forceinline__ void interpret(const La
     }
     __syncthreads();
     if (threadIdx.x >= CONSUMERS) {
-        // Tagged: what a step wrote to the cache is visible behind the barrier in the next step's EMBED.
-        if (threadIdx.x == CONSUMERS) Producer{launch}.run<MIXED>(S == Sync::Tagged ? 1 : 0);
+        if (threadIdx.x == CONSUMERS) Producer{launch}.run<MIXED>(S == Sync::Tagged);
     } else {
         asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
         asm volatile("griddepcontrol.wait;" ::: "memory");

@@ -230,14 +230,21 @@ __device__ __noinline__ uint2 block_best(float best, uint32_t id) {
     return make_uint2(__float_as_uint(best), id);
 }
 
+// Where the candidates of a step lie, by the number of its last instruction. Two steps' in turn: who leaves one has seen all to have read those of the step before the last.
+__device__ __forceinline__ uint64_t* candidates_of(uint32_t tag) {
+    const Launch& launch = the_launch();
+    return launch.candidates + (quotient(tag - launch.sequence - 1, launch.count) & 1) * 2 * (gridDim.x + 1);
+}
+
 // The block's best, and of the first block the host's.
 __device__ __forceinline__ void leave_candidate(float best, uint32_t id, uint32_t sequence) {
     const Launch& launch = the_launch();
     const uint32_t thread = threadIdx.x;
-    if (thread < 2) store_tagged(launch.candidates + 2 * blockIdx.x + thread, thread ? __uint_as_float(id) : best, sequence);
+    uint64_t* candidates = candidates_of(sequence);
+    if (thread < 2) store_tagged(candidates + 2 * blockIdx.x + thread, thread ? __uint_as_float(id) : best, sequence);
     if (blockIdx.x == 0 && thread / 2 == 1) {
         const float host = launch.cancel && load_host(launch.cancel) != 0 ? INFINITY : -INFINITY;
-        store_tagged(launch.candidates + 2 * gridDim.x + thread % 2, thread % 2 ? __uint_as_float(NO_TOKEN) : host, sequence);
+        store_tagged(candidates + 2 * gridDim.x + thread % 2, thread % 2 ? __uint_as_float(NO_TOKEN) : host, sequence);
     }
 }
 

@@ -10,7 +10,8 @@ namespace brasa {
 
 enum OpCode : uint32_t {
     // h = embedding row of the token: the row's given token in the first step, then the winner of the candidates that the
-    // last step's Linear with DRAW left. Ends with a grid barrier: KV written in earlier steps is visible from here on.
+    // last step's Linear with DRAW left. Begins with an arrival: KV written in earlier steps can be read by who has seen all arrive (the rungs with
+    // barriers end it with one instead).
     // A winner that ends the chain (a stop id, a logit that is not finite, a cancelled chain) ends the launch instead.
     EMBED = 0,
     // y = act(norm(x) · Wᵀ + bias) + residual.
@@ -79,10 +80,10 @@ struct Launch {
     uint32_t rotary;                              // elements of a head that turn: entries of `frequencies` times two
     uint32_t draws;                               // 1: the last instruction draws, the token and the rows' states are written
     const float* frequencies;                     // [rotary / 2]
-    uint32_t* barrier;                            // counts arrivals; zero at the launch
+    uint32_t* barrier;                            // counts arrivals, of EMBED in each step where values are tagged; zero at the launch
     Row* states;
     const uint64_t* tables;                       // addresses of pages
-    uint64_t* candidates;                         // [sms + 1][2] tagged: logit, id; the last is the host's, +inf in a cancelled chain
+    uint64_t* candidates;                         // of two steps in turn, [sms + 1][2] tagged: logit, id; the last is the host's, +inf in a cancelled chain
     uint64_t* tokens;                             // [steps] drawn tokens, in memory that the host reads meanwhile
     const uint32_t* cancel;                       // not 0: the host wants no more tokens; null for none
     uint64_t partials;                            // [rows][heads][max_pages][head_dim + 2]: o, m, l of each share of the pages (tagged where Sync is)

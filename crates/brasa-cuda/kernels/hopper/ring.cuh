@@ -164,6 +164,7 @@ struct Producer {
     Row first_row;            // as the launch begins
     uint32_t choices = 0;     // those that were waited for
     bool knows = false;       // the experts of the mixture that is streamed
+    uint32_t seen = 0;        // the step whose cache can be read
     uint32_t patched = 0;     // a bit for each slot that consumers write to: those of a new position
 
     // Behind every wait: false where the consumers have left, who wait for nothing any more.
@@ -175,6 +176,23 @@ struct Producer {
             dog.turn();
         }
         __threadfence_block();
+        return true;
+    }
+    // What steps before `step` wrote to the cache can be read: all multiprocessors have come to its first instruction (or to `least` instructions).
+    __device__ __forceinline__ bool await_entries(uint32_t step, uint32_t least, bool by_arrivals) {
+        if (seen >= step) return true;
+        seen = step;
+        if (by_arrivals) {
+            const uint32_t all = (step + 1) * gridDim.x;
+            Watchdog dog;
+            while (int32_t(load_acquire(launch.barrier) - all) < 0) {
+                if (ended()) return false;
+                dog.turn();
+            }
+        } else if (!await(least)) {
+            return false;
+        }
+        fence_proxy_async();
         return true;
     }
     __device__ __forceinline__ void settle() {
@@ -265,7 +283,7 @@ struct Producer {
         }
         return true;
     }
-    __device__ __forceinline__ bool pages(const Instr& in, uint32_t step) {
+    __device__ __forceinline__ bool pages(const Instr& in, uint32_t step, uint32_t count, bool by_arrivals) {
         // kv_heads and head_dim; window and table: most multiprocessors need no more.
         const uint4 shape = __ldg(reinterpret_cast<const uint4*>(&in.residual_back)), more = __ldg(reinterpret_cast<const uint4*>(&in.rotary_dim));
         const uint32_t kv_heads = shape.z, E = shape.w, window = more.y, table = more.z, span = slot_positions(E), row_bytes = E * 2;
@@ -273,6 +291,8 @@ struct Producer {
         for (uint32_t r = 0; r < launch.rows; r++) {
             const Row row = r == 0 ? first_row : launch.states[r];
             const Sight see = sight(row.index + step, window);
+            // Multiprocessors without a page go on to weights.
+            if (share.first < see.pages && !await_entries(step, step * count, by_arrivals)) return false;
             for (uint32_t place = share.first; place < see.pages; place += share.each) {
                 const uint32_t page = see.first + place;
                 const uint32_t begin = page * PAGE_POSITIONS, end = min(see.end - begin, PAGE_POSITIONS);
@@ -295,8 +315,8 @@ struct Producer {
         }
         return true;
     }
-    // MIXED: some layers are mixtures of experts. `visible`: instructions of a step behind which the cache entries of the step before can be read.
-    template <bool MIXED> __device__ void run(uint32_t visible) {
+    // MIXED: some layers are mixtures of experts. `by_arrivals`: EMBED counts arrivals and waits for none.
+    template <bool MIXED> __device__ void run(bool by_arrivals) {
         policy = evict_first_policy();
         first_row = launch.states[0];
         const uint32_t count = launch.count;
@@ -313,10 +333,7 @@ struct Producer {
                 if (!launch.prefetch) on = await(step * count + i);
                 if (n.x == LINEAR) on = on && tiles(m.x, m.y, n.w, m.z, m.w, uint64_t(w.x) | uint64_t(w.y) << 32, n.z & YIELDS);
                 else if (MIXED && n.x == EXPERTS) on = on && chosen_tiles(launch.program[launch.first + i]);
-                else if (n.x == ATTENTION) {
-                    if (step > 0) { on = on && await(step * count + visible); fence_proxy_async(); }
-                    on = on && pages(launch.program[launch.first + i], step);
-                }
+                else if (n.x == ATTENTION) on = on && pages(launch.program[launch.first + i], step, count, by_arrivals);
             }
         }
         // Copies that nobody takes must have landed before the block gives its shared memory back.

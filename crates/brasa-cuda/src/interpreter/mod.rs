@@ -123,7 +123,8 @@ impl Values {
             start
         };
         let offsets = plan.widths.map(|width| part(width.div_ceil(4) * QUAD_BYTES));
-        let candidates = part(2 * (blocks as usize + 1) * SINGLE_BYTES);
+        // Of two steps in turn.
+        let candidates = part(2 * 2 * (blocks as usize + 1) * SINGLE_BYTES);
         Ok(Self { memory: gpu.allocate_zeros(bytes, "values of one row")?, offsets, candidates })
     }
 }
