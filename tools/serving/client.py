@@ -17,6 +17,7 @@ class Answer:
     error: str = ""
     last: dict = dataclasses.field(default_factory=dict)
     times: list = dataclasses.field(default_factory=list)
+    counts: list = dataclasses.field(default_factory=list)
     end: float = 0.0
 
     @property
@@ -31,8 +32,12 @@ class Answer:
 
     @property
     def gaps(self):
-        """Seconds between parts."""
-        return [later - earlier for earlier, later in zip(self.times, self.times[1:])]
+        """Seconds between tokens. A part that came with several, since those before it ended within a character, has as many equal gaps."""
+        gaps = []
+        for place in range(1, len(self.times)):
+            tokens = max(1, self.counts[place] - self.counts[place - 1])
+            gaps += [(self.times[place] - self.times[place - 1]) / tokens] * tokens
+        return gaps
 
 
 class Server:
@@ -100,6 +105,7 @@ class Server:
                 answer.last = event
                 if event.get("content"):
                     answer.times.append(time.perf_counter() - started)
+                    answer.counts.append(event.get("tokens_predicted", len(answer.times)))
                     answer.text += event["content"]
                     if leave_after is not None and len(answer.times) >= leave_after:
                         return

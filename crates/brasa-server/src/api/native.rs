@@ -198,6 +198,9 @@ async fn stream_texts(
                 head.take(text, fragment, &mut running, index);
                 if !text.content.is_empty() {
                     let mut part = head.part(index, text);
+                    let cost = running.cost(index);
+                    part["tokens_predicted"] = cost.generated_tokens.into();
+                    part["tokens_evaluated"] = cost.prompt_tokens.into();
                     head.telling.add_timings(&mut part, running.cost(index));
                     events.send(&part).await?;
                 }

@@ -86,6 +86,9 @@ fn llama_cpps_form_tells_how_an_answer_ended() {
     assert_eq!((&last["stop_type"], &last["stopping_word"]), (&json!("word"), &json!(word)));
     let content: String = parts.iter().map(|part| part["content"].as_str().unwrap()).collect();
     assert_eq!(content, text.split(word).next().unwrap());
+    let counts: Vec<u64> = parts.iter().map(|part| part["tokens_predicted"].as_u64().unwrap()).collect();
+    assert!(counts[0] >= 1 && counts.is_sorted() && counts.len() > 2, "{counts:?}");
+    assert!(parts.iter().all(|part| part["tokens_evaluated"] == answer["tokens_evaluated"]));
 }
 
 #[test]
