@@ -1,0 +1,275 @@
+//! A model made ready to answer.
+
+mod conversation;
+mod load;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::Duration;
+
+use brasa_engine::{Engine, Request, SessionId, Speculation, TextDecoder};
+use brasa_grammar::Grammars;
+use brasa_graph::device::DeviceInfo;
+use brasa_models::{ModelInfo, RecommendedSampling, SentenceConfig};
+use brasa_tokenizer::{
+    AddSpecial, ChatTemplate, DecodeStream, Message, ParseSpecial, ThoughtMarks, Tokenizer, ToolFormat,
+};
+
+pub(crate) use self::load::{DEFAULT_CONTEXT, MOST_POSITIONS, cache_room, context_of};
+use crate::bank::Bank;
+use crate::draft_model::DraftModelInfo;
+use crate::inside::Inside;
+use crate::session_file::{Identity, tokenizer_fingerprint};
+use crate::{Error, GenerateOptions, LoadTimes, Metrics, Session, TokenStream};
+
+/// A model made ready: tokenizer, chat template, compiled program, engine.
+///
+/// A handle: clones are cheap, name one loaded model, and may be used from any thread, any number of streams at once.
+/// [Sessions](Session) hold a clone. Dropping the last handle cancels the streams that still run and frees the model.
+#[derive(Clone)]
+pub struct Model(Arc<Parts>);
+
+/// A handle that does not keep its model loaded.
+pub(crate) struct WeakModel(Weak<Parts>);
+
+impl WeakModel {
+    /// The model, if it is still loaded.
+    pub(crate) fn upgrade(&self) -> Option<Model> {
+        self.0.upgrade().map(Model)
+    }
+}
+
+struct Parts {
+    engine: Engine,
+    /// True if requests without a session share the beginnings of their prompts.
+    shares_prompts: bool,
+    speculation: Speculation,
+    tokenizer: Arc<Tokenizer>,
+    grammars: Grammars,
+    template: Option<ChatTemplate>,
+    thought_marks: Option<&'static ThoughtMarks>,
+    tool_format: ToolFormat,
+    /// Tokens of the marks, which are part of an answer's text even if they are control tokens.
+    shown: Arc<[u32]>,
+    info: ModelInfo,
+    device: DeviceInfo,
+    warnings: Vec<String>,
+    load_times: LoadTimes,
+    recommended_sampling: RecommendedSampling,
+    sentence: SentenceConfig,
+    inside: Inside,
+    weight_bytes: u64,
+    draft_model: Option<DraftModelInfo>,
+    bank: Bank,
+    /// The identity that sessions' files have, without the tokenizer.
+    identity: Identity,
+    tokenizer_fingerprint: OnceLock<String>,
+    /// The cost of the latest request by way of [`TextModel`](crate::TextModel).
+    latest: Arc<Mutex<Metrics>>,
+    _last: TidyHeap,
+}
+
+/// What stands last in a model and goes last: the memory of all else is free by then.
+struct TidyHeap;
+
+impl Drop for TidyHeap {
+    fn drop(&mut self) {
+        brasa_cpu::heap::give_back_free_memory();
+    }
+}
+
+impl Model {
+    /// Architecture, sizes and storage of the model.
+    pub fn info(&self) -> &ModelInfo {
+        &self.0.info
+    }
+
+    /// The device that the model runs on.
+    pub fn device(&self) -> &DeviceInfo {
+        &self.0.device
+    }
+
+    /// The tokenizer of the model.
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.0.tokenizer
+    }
+
+    /// The chat template; `None` if the checkpoint has none that works and none of the built-in forms fits.
+    pub fn chat_template(&self) -> Option<&ChatTemplate> {
+        self.0.template.as_ref()
+    }
+
+    /// Oddities of the checkpoint that do not keep it from running.
+    pub fn warnings(&self) -> &[String] {
+        &self.0.warnings
+    }
+
+    /// Positions that a text may have.
+    pub fn context(&self) -> usize {
+        self.0.engine.config().context
+    }
+
+    /// Token ids of the model: the width of its logits.
+    pub fn vocab_size(&self) -> usize {
+        self.0.engine.config().vocab_size
+    }
+
+    /// How long loading took.
+    pub fn load_time(&self) -> Duration {
+        self.0.load_times.total
+    }
+
+    /// Times of the parts of loading.
+    pub fn load_times(&self) -> LoadTimes {
+        self.0.load_times
+    }
+
+    /// The sampling that the checkpoint recommends, from `generation_config.json` or GGUF's `general.sampling.…`.
+    ///
+    /// The library never applies it by itself: [`GenerateOptions::default`] takes the most probable token, for every model.
+    /// [`RecommendedSampling::apply`] puts it into [`SamplingParams`](crate::SamplingParams).
+    pub fn recommended_sampling(&self) -> &RecommendedSampling {
+        &self.0.recommended_sampling
+    }
+
+    /// Bytes of the weights on the device, without the draft model's.
+    pub fn weight_bytes(&self) -> u64 {
+        self.0.weight_bytes
+    }
+
+    /// The draft model beside the model; `None` if it was loaded without one.
+    pub fn draft_model(&self) -> Option<&DraftModelInfo> {
+        self.0.draft_model.as_ref()
+    }
+
+    /// The adapters that requests choose among.
+    pub(crate) fn bank(&self) -> &Bank {
+        &self.0.bank
+    }
+
+    /// A handle that does not keep the model loaded.
+    pub(crate) fn downgrade(&self) -> WeakModel {
+        WeakModel(Arc::downgrade(&self.0))
+    }
+
+    /// What a look inside needs.
+    pub(crate) fn inside(&self) -> &Inside {
+        &self.0.inside
+    }
+
+    /// How the checkpoint makes embeddings, as the files beside it say.
+    pub(crate) fn sentence(&self) -> &SentenceConfig {
+        &self.0.sentence
+    }
+
+    /// Continues a raw text, with the special tokens that the model puts in front; the text itself is not searched
+    /// for special tokens.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Tokenizer`], [`Error::Engine`]; later errors come through the stream.
+    pub fn generate(&self, prompt: &str, options: &GenerateOptions) -> Result<TokenStream, Error> {
+        let ids = self.0.tokenizer.encode(prompt, AddSpecial::AsModel, ParseSpecial::No)?;
+        self.generate_ids(ids, options)
+    }
+
+    /// Continues a text given as token ids, used as they are.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Engine`]; later errors come through the stream.
+    pub fn generate_ids(&self, prompt: Vec<u32>, options: &GenerateOptions) -> Result<TokenStream, Error> {
+        self.start(prompt, options, None)
+    }
+
+    /// Answers a conversation.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Tokenizer`] if the model has no chat template, or the template refuses the messages; [`Error::Engine`]. Later
+    /// errors come through the stream.
+    pub fn chat(&self, messages: &[Message], options: &GenerateOptions) -> Result<TokenStream, Error> {
+        self.start_chat(self.chat_prompt(messages)?, options, None)
+    }
+
+    /// A session: keys and values stay cached between its requests.
+    pub fn session(&self) -> Session {
+        Session::new(self.clone())
+    }
+
+    /// Cancels the streams that still run, waits for the engine, and frees the model's weights, keys and values, for all handles.
+    /// Those streams, and every later request, give [`EngineError::Closed`](brasa_engine::EngineError::Closed). Closing a closed
+    /// model does nothing.
+    ///
+    /// Dropping the last handle does the same. The tokenizer and [`info`](Self::info) stay usable until then.
+    pub fn close(&self) {
+        self.0.engine.close();
+    }
+
+    /// The cost of the latest request by way of [`TextModel`](crate::TextModel).
+    pub(crate) fn latest(&self) -> &Arc<Mutex<Metrics>> {
+        &self.0.latest
+    }
+
+    /// The engine below, for benchmarks and tools.
+    pub fn engine(&self) -> &Engine {
+        &self.0.engine
+    }
+
+    /// The identity that the files of this model's sessions have.
+    pub(crate) fn identity(&self) -> Identity {
+        let fingerprint =
+            self.0.tokenizer_fingerprint.get_or_init(|| tokenizer_fingerprint(&self.0.tokenizer));
+        self.0.identity.with_tokenizer(fingerprint)
+    }
+
+    /// Starts the answer to a chat's prompt.
+    pub(crate) fn start_chat(
+        &self,
+        prompt: Vec<u32>,
+        options: &GenerateOptions,
+        session: Option<SessionId>,
+    ) -> Result<TokenStream, Error> {
+        let Some(mask) = &options.mask else { return self.start(prompt, options, session) };
+        let mask = self.after_thoughts(&prompt, Arc::clone(mask));
+        self.start(prompt, &GenerateOptions { mask: Some(mask), ..options.clone() }, session)
+    }
+
+    pub(crate) fn start(
+        &self,
+        prompt: Vec<u32>,
+        options: &GenerateOptions,
+        session: Option<SessionId>,
+    ) -> Result<TokenStream, Error> {
+        let mut options = options.clone();
+        options.stop_ids.extend(&self.0.tokenizer.special_tokens().end_of_generation);
+        options.speculation.get_or_insert(self.0.speculation);
+        options.cache_prompt.get_or_insert(session.is_some() || self.0.shares_prompts);
+        let decoder =
+            Box::new(Decoder(self.0.tokenizer.decode_stream(true).showing(Arc::clone(&self.0.shown))));
+        Ok(self.0.engine.generate(Request { prompt, options, decoder, session })?)
+    }
+}
+
+impl fmt::Debug for Model {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Model")
+            .field("info", &self.0.info)
+            .field("device", &self.0.device)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The tokenizer's decoder in the engine's terms.
+struct Decoder(DecodeStream);
+
+impl TextDecoder for Decoder {
+    fn push(&mut self, token: u32) -> String {
+        // An id beyond the tokenizer's table (a padded vocabulary) has no text.
+        self.0.push(token).unwrap_or_default()
+    }
+
+    fn finish(&mut self) -> String {
+        self.0.finish()
+    }
+}
