@@ -19,6 +19,7 @@ start() {
     "$brasa" serve "$@" --quiet -c 2048 >/dev/null &
     pids="$pids $!"
     for _ in $(seq 100); do
+        kill -0 $! || break # its port may be another program's
         curl -skf "$url/health" >/dev/null && return
         sleep 0.2
     done
