@@ -41,6 +41,10 @@ pub struct TrainArguments {
     /// Load each new best adapter into the server while the run goes on
     #[arg(long, requires = "server", hide_short_help = true)]
     pub serve_best: bool,
+    /// Longest time in which the server loads an adapter; it stays in its folder
+    #[arg(long, value_name = "SECONDS", requires = "server", default_value_t = 60, hide_short_help = true,
+        value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub serve_within: u64,
     /// Compare the runs in these folders, in place of training
     #[arg(long, value_name = "RUN", num_args = 1.., conflicts_with = "data", value_hint = clap::ValueHint::DirPath)]
     pub plot: Vec<PathBuf>,

@@ -70,7 +70,7 @@ pub fn answer(
     body.insert("stream_options".into(), json!({"include_usage": true}));
     let url = root(remote.server.as_deref().unwrap_or_default());
     let url = format!("{url}{path}");
-    let body = send(&url, Some(&Value::Object(body).to_string()))?;
+    let body = send(&url, Some(&Value::Object(body).to_string()), None)?;
     let mut events = Events { url, lines: BufReader::new(Box::new(body.into_reader())) };
     let mut shown = (!as_json).then(|| PaintedAnswer::new(Paint::of_output(), Thoughts::new(None, "")));
     let mut heard = Heard::default();
@@ -156,14 +156,15 @@ fn fields(sampling: &SamplingArguments) -> Result<Map<String, Value>, Failure> {
     Ok(body)
 }
 
-/// Asks the server for what is at `path`, or sends it `body` there; returns its answer in JSON.
+/// Asks the server for what is at `path`, or sends it `body` there; returns its answer in JSON, which is to be whole after the time `within`.
 ///
 /// # Errors
 ///
-/// [`Failure::Usage`] for a URL that is none; [`Failure::Failed`] with the server's own message, or if the server cannot be reached.
-pub fn ask(server: &str, path: &str, body: Option<&Value>) -> Result<Value, Failure> {
+/// [`Failure::Usage`] for a URL that is none; [`Failure::Failed`] with the server's own message, or if the server cannot be reached or
+/// takes longer.
+pub fn ask(server: &str, path: &str, body: Option<&Value>, within: Duration) -> Result<Value, Failure> {
     let url = format!("{}{path}", root(server));
-    let answer = send(&url, body.map(Value::to_string).as_deref())?;
+    let answer = send(&url, body.map(Value::to_string).as_deref(), Some(within))?;
     let mut text = String::new();
     let broken = |error: &dyn std::fmt::Display| Failure::Failed(format!("{url}: {error}"));
     let read = answer.into_reader().take(LARGEST_EVENT_BYTES).read_to_string(&mut text);
@@ -177,12 +178,13 @@ fn root(server: &str) -> &str {
     url.strip_suffix("/v1").unwrap_or(url)
 }
 
-/// Sends a request, a GET without a body, whose answer is 200.
-fn send(url: &str, body: Option<&str>) -> Result<ureq::Body, Failure> {
+/// Sends a request, a GET without a body, whose answer is 200 and, if `within` says so, is whole after that time.
+fn send(url: &str, body: Option<&str>, within: Option<Duration>) -> Result<ureq::Body, Failure> {
     let mut config = Agent::config_builder()
         .http_status_as_error(false)
         .max_redirects(0)
         .user_agent(concat!("brasa/", env!("CARGO_PKG_VERSION")))
+        .timeout_global(within)
         .timeout_connect(Some(CONNECT))
         .timeout_recv_response(Some(SILENCE))
         .timeout_per_read(Some(SILENCE));

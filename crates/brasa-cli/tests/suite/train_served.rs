@@ -2,6 +2,8 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use super::command::{brasa, fails, scratch, stderr, stdout};
 use super::serve::Served;
@@ -74,6 +76,7 @@ fn the_best_adapter_so_far_is_served() {
     let output = brasa(&[&run[..], &["--server", &served.url, "--serve-best"]].concat());
     let said = stderr(&output);
     assert!(output.status.success(), "{said}");
+    // Never more than there were; that each one which is loaded is told is shown beside a stand-in.
     assert!(said.matches(": serves it as ").count() < best, "{said}");
     assert!(!said.contains("warning"), "{said}");
     let written = |folder: &str| {
@@ -88,18 +91,26 @@ fn the_best_adapter_so_far_is_served() {
     assert!(said.contains("--serve-best: there is no valid.jsonl"), "{said}");
 }
 
-/// A server that answers the first adapter only when the run has made its last update, and refuses all: the run does not wait, what waits gives way to what is
-/// newer, the finished adapter comes last, and the refusal is told once.
-#[test]
-fn a_slow_server_holds_no_update() {
-    let folder = scratch("train-serve-slow");
-    let data = examples(&folder);
-    let out = folder.join("slow");
+/// What a stand-in for a server does with adapters.
+#[derive(Clone, Copy, PartialEq)]
+enum Server {
+    /// Answers the first one when the run has made its last update, and loads all.
+    Loads,
+    /// The same, and refuses all.
+    Refuses,
+    /// Never answers.
+    Hangs,
+}
+
+/// An adapter of twelve updates, each with an evaluation, is learned beside such a server. Returns what the command said and its status,
+/// the paths that the server was asked to load, and whether the last update was made before the first answer.
+fn learned_beside(server: Server, out: &Path, more: &[&str]) -> (String, Option<i32>, Vec<String>, bool) {
+    let data = examples(out.parent().unwrap());
     let metrics = out.join("metrics.jsonl");
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let server = std::thread::spawn(move || {
-        let (mut loaded, mut is_last_seen) = (Vec::new(), false);
+    let thread = std::thread::spawn(move || {
+        let (mut loaded, mut is_last_seen, mut open) = (Vec::new(), false, Vec::new());
         loop {
             let (mut stream, _) = listener.accept().unwrap();
             let request = read_request(&mut stream);
@@ -112,6 +123,10 @@ fn a_slow_server_holds_no_update() {
             } else {
                 let body: serde_json::Value = serde_json::from_str(body).unwrap();
                 loaded.push(body["lora_path"].as_str().unwrap().to_owned());
+                if server == Server::Hangs {
+                    open.push(stream);
+                    continue;
+                }
                 // Long before this is over, updates that waited would have failed.
                 for _ in 0..3000 {
                     let text = std::fs::read_to_string(&metrics).unwrap_or_default();
@@ -119,9 +134,12 @@ fn a_slow_server_holds_no_update() {
                     if is_last_seen {
                         break;
                     }
-                    std::thread::sleep(std::time::Duration::from_millis(20));
+                    std::thread::sleep(Duration::from_millis(20));
                 }
-                ("500 Internal Server Error", "{\"error\": {\"message\": \"not today\"}}")
+                match server {
+                    Server::Loads => ("200 OK", "{\"model\": \"base:own\"}"),
+                    _ => ("500 Internal Server Error", "{\"error\": {\"message\": \"not today\"}}"),
+                }
             };
             let length = answer.len();
             let head =
@@ -132,19 +150,53 @@ fn a_slow_server_holds_no_update() {
     let mut run = small(&data, out.to_str().unwrap());
     let every = run.iter().position(|word| *word == "--evaluate-every").unwrap();
     run[every + 1] = "1";
-    let output = brasa(&[&run[..], &["--server", &url, "--serve-best"]].concat());
-    let said = stderr(&output);
+    let output = brasa(&[&run[..], &["--server", &url, "--serve-best"], more].concat());
     let address = url.strip_prefix("http://").unwrap();
     TcpStream::connect(address).unwrap().write_all(b"GET /done HTTP/1.1\r\n\r\n").unwrap();
-    let (loaded, is_last_seen) = server.join().unwrap();
-    assert!(is_last_seen, "the first adapter was answered before the last update: {said}");
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    let best = said.matches(", the best so far").count();
-    // The first one, the newest one behind it, perhaps that of the last update, and the finished one.
-    assert!(best >= 6 && (2..=4).contains(&loaded.len()), "{loaded:?}, {said}");
-    assert!(loaded[0].ends_with("slow/best") && loaded[loaded.len() - 1].ends_with("/slow"), "{loaded:?}");
-    assert_eq!(said.matches("warning: --serve-best: ").count(), 1, "{said}");
-    assert!(said.contains("not today"), "{said}");
+    let (loaded, is_last_seen) = thread.join().unwrap();
+    (stderr(&output), output.status.code(), loaded, is_last_seen)
+}
+
+/// The run does not wait for a slow server, what waits gives way to what is newer, and the finished adapter comes last. Each one that is loaded is told; a refusal is told once.
+#[test]
+fn a_slow_server_holds_no_update() {
+    let folder = scratch("train-serve-slow");
+    for (server, name) in [(Server::Refuses, "refused"), (Server::Loads, "loaded")] {
+        let (said, status, loaded, is_last_seen) = learned_beside(server, &folder.join(name), &[]);
+        assert!(is_last_seen, "the first adapter was answered before the last update: {said}");
+        let best = said.matches(", the best so far").count();
+        // The first one, the newest one behind it, perhaps that of the last update, and the finished one.
+        assert!(best >= 6 && (2..=4).contains(&loaded.len()), "{loaded:?}, {said}");
+        let (last, others) = loaded.split_last().unwrap();
+        assert!(last.ends_with(name), "{loaded:?}");
+        assert!(others.iter().all(|path| path.ends_with(&format!("{name}/best"))), "{loaded:?}");
+        let told = ["warning: --serve-best: ", "not today", ": serves it as base:own"];
+        let told = told.map(|part| said.matches(part).count());
+        // The finished one is told with the error of the end, or on standard output.
+        match server {
+            Server::Loads => assert_eq!((status, told), (Some(0), [0, 0, others.len()]), "{said}"),
+            _ => assert_eq!((status, told), (Some(1), [1, 2, 0]), "{said}"),
+        }
+    }
+}
+
+/// A server that hangs holds the end of a run no longer than was allowed; both adapters stay.
+#[test]
+fn a_server_that_hangs_does_not_hold_the_end() {
+    let out = scratch("train-serve-hangs").join("hangs");
+    let start = Instant::now();
+    let (said, status, loaded, _) = learned_beside(Server::Hangs, &out, &["--serve-within", "1"]);
+    // Ten minutes an adapter was the time of all other answers of servers.
+    assert!(start.elapsed() < Duration::from_mins(5), "{said}");
+    assert_eq!(status, Some(1), "{said}");
+    assert!(loaded.len() >= 2 && loaded[loaded.len() - 1].ends_with("/hangs"), "{loaded:?}");
+    let late = "has not loaded the adapter in 1 s, the limit of --serve-within";
+    assert_eq!([late, "warning: --serve-best: "].map(|part| said.matches(part).count()), [2, 1], "{said}");
+    for folder in ["", "best"] {
+        let folder = out.join(folder);
+        assert!(said.contains(&format!("the adapter is written in {}", folder.display())), "{said}");
+        assert!(folder.join("adapter_model.safetensors").exists());
+    }
 }
 
 /// A request with its body.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use brasa::FineTuner;
 use brasa::train::lora::Lora;
@@ -23,7 +24,7 @@ use crate::output;
 /// [`Failure::Usage`] for a URL that is none; [`Failure::Failed`] if the server cannot be reached or refuses the key.
 pub fn check(arguments: &TrainArguments) -> Result<(), Failure> {
     match &arguments.server {
-        Some(server) => remote::ask(server, "/lora-adapters", None).map(drop),
+        Some(server) => remote::ask(server, "/lora-adapters", None, within(arguments)).map(drop),
         None => Ok(()),
     }
 }
@@ -95,7 +96,7 @@ impl Best {
         answers.into_iter().filter_map(|answer| self.told(answer)).collect()
     }
 
-    /// Waits for what is under way. What has not begun is left out if `is_followed`, by the finished adapter.
+    /// Waits for what is under way, as long as a server may take to load an adapter. What has not begun is left out if `is_followed`, by the finished adapter.
     pub fn finish(mut self, is_followed: bool) -> Vec<String> {
         self.ends.store(is_followed, Ordering::Relaxed);
         self.paths = None;
@@ -131,11 +132,21 @@ fn post(arguments: &TrainArguments, server: &str, path: &Path) -> Result<String,
         || folder.file_name().map_or_else(|| "adapter".into(), |name| name.to_string_lossy().into_owned());
     let name = arguments.serve_as.clone().unwrap_or_else(own);
     let body = json!({"lora_name": name, "lora_path": absolute.to_string_lossy()});
-    let answer =
-        remote::ask(server, "/v1/load_lora_adapter", Some(&body)).map_err(|failure| match failure {
-            Failure::Failed(text) => kept(text),
-            other => other,
-        })?;
+    let asked = Instant::now();
+    let answer = remote::ask(server, "/v1/load_lora_adapter", Some(&body), within(arguments));
+    let answer = answer.map_err(|failure| match failure {
+        Failure::Failed(_) if asked.elapsed() >= within(arguments) => kept(format!(
+            "{server}: has not loaded the adapter in {} s, the limit of --serve-within",
+            arguments.serve_within
+        )),
+        Failure::Failed(text) => kept(text),
+        other => other,
+    })?;
     let model = answer["model"].as_str().unwrap_or(&name);
     Ok(format!("{}: serves it as {model}", server.trim_end_matches('/')))
+}
+
+/// Longest time for an answer of the server, so that one that hangs holds neither newer adapters nor the end of a run for longer.
+fn within(arguments: &TrainArguments) -> Duration {
+    Duration::from_secs(arguments.serve_within)
 }
