@@ -92,7 +92,8 @@ def figures(answers, wall):
         report["server_decode_tokens_per_s"] = share([answer.last["timings"]["predicted_per_second"] for answer in timed], 0.5)
         # A first part of two tokens, of which the first ended within a character, comes a step late.
         whole = [answer for answer in timed if answer.counts[:1] == [1]]
-        report["added_ms"] = 1e3 * share([answer.first - answer.last["timings"]["prompt_ms"] / 1e3 for answer in whole], 0.5)
+        if whole:
+            report["added_ms"] = 1e3 * share([answer.first - answer.last["timings"]["prompt_ms"] / 1e3 for answer in whole], 0.5)
     return report
 
 

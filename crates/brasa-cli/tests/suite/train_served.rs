@@ -91,18 +91,18 @@ fn the_best_adapter_so_far_is_served() {
     assert!(said.contains("--serve-best: there is no valid.jsonl"), "{said}");
 }
 
-/// What a stand-in for a server does with adapters.
+/// How a stand-in for a server answers when it is asked to load an adapter.
 #[derive(Clone, Copy, PartialEq)]
 enum Server {
-    /// Answers the first one when the run has made its last update, and loads all.
+    /// Answers the first request when the run has made its last update, and loads every adapter.
     Loads,
-    /// The same, and refuses all.
+    /// Answers the first request when the run has made its last update, and refuses every adapter.
     Refuses,
     /// Never answers.
     Hangs,
 }
 
-/// An adapter of twelve updates, each with an evaluation, is learned beside such a server. Returns what the command said and its status,
+/// An adapter of twelve updates, each with an evaluation, is learned beside a stand-in for a server. Returns what the command said and its status,
 /// the paths that the server was asked to load, and whether the last update was made before the first answer.
 fn learned_beside(server: Server, out: &Path, more: &[&str]) -> (String, Option<i32>, Vec<String>, bool) {
     let data = examples(out.parent().unwrap());

@@ -69,7 +69,7 @@ struct Parts {
     _last: TidyHeap,
 }
 
-/// What stands last in a model and goes last: the memory of all else is free by then.
+/// Gives free memory back to the system when it is dropped. It is the last field of a model, so that the memory of all others is free by then.
 struct TidyHeap;
 
 impl Drop for TidyHeap {
@@ -152,7 +152,7 @@ impl Model {
         WeakModel(Arc::downgrade(&self.0))
     }
 
-    /// What a look inside needs.
+    /// Device, graph and states, from which attention weights and hidden states are read.
     pub(crate) fn inside(&self) -> &Inside {
         &self.0.inside
     }
