@@ -1,24 +1,93 @@
 """A small HTTP client over asyncio for measuring servers of `/completion`: Brasa's and llama.cpp's. Python alone is needed."""
 
 import asyncio
-import dataclasses
 import json
 import random
 import time
 import urllib.parse
 
 
-@dataclasses.dataclass
 class Answer:
-    """What came back for a request, and when. Times are seconds after the request was sent."""
+    """What came back for a request, and when. Times are seconds after the request was sent.
 
-    status: int = 0
-    text: str = ""
-    error: str = ""
-    last: dict = dataclasses.field(default_factory=dict)
-    times: list = dataclasses.field(default_factory=list)
-    counts: list = dataclasses.field(default_factory=list)
-    end: float = 0.0
+    It is kept as it came and read when it is first looked at, so that a client that shares the server's cores takes little of them while it measures.
+    """
+
+    FIELDS = ("status", "text", "last", "times", "counts", "error")
+
+    def __init__(self, failure=""):
+        self.pieces, self.failure, self.end = [], failure, 0.0  # (seconds, bytes) as they came
+
+    def __getattr__(self, name):
+        """`status`, `text`, the last event, the times of parts, the tokens until then, and what went wrong."""
+        if name not in self.FIELDS:
+            raise AttributeError(name)
+        self.read()
+        return self.__dict__[name]
+
+    def read(self):
+        """Reads what has come so far."""
+        self.status, self.text, self.last, self.times, self.counts, self.error = 0, "", {}, [], [], self.failure
+        try:
+            self._read()
+        except ValueError as error:
+            self.error = self.error or f"{type(error).__name__}: {error}"
+
+    def _read(self):
+        come = b"".join(piece for _, piece in self.pieces)
+        head, found, body = come.partition(b"\r\n\r\n")
+        if not found:
+            self.error = self.error or "no head came"
+            return
+        head = head.decode().lower()
+        self.status = int(head.split(" ")[1])
+        body = self._chunks(body) if "transfer-encoding: chunked" in head else body
+        if self.status != 200 or "text/event-stream" not in head:
+            self.last = json.loads(body) if body.startswith((b"{", b"[")) else {}
+            self.text = self.last.get("content", "") if isinstance(self.last, dict) else ""
+            return
+        ends = self._event_ends()
+        for line in body.split(b"\n")[:-1]:
+            if not line.startswith(b"data: "):
+                continue
+            time_of_event = next(ends, self.end)
+            if line == b"data: [DONE]":
+                continue
+            event = json.loads(line[6:])
+            if "error" in event:
+                self.error = str(event["error"])
+                continue
+            self.last = event
+            if event.get("content"):
+                self.times.append(time_of_event)
+                self.counts.append(event.get("tokens_predicted", len(self.times)))
+                self.text += event["content"]
+
+    def _chunks(self, body):
+        """The bytes of a chunked body; that it ends early is an error."""
+        parts, at = [], 0
+        while True:
+            size, found, _ = body[at : at + 20].partition(b"\r\n")
+            if not found:
+                self.error = self.error or "the answer ends early"
+                break
+            length = int(size, 16)
+            if length == 0:
+                break
+            at += len(size) + 2
+            parts.append(body[at : at + length])
+            at += length + 2
+        return b"".join(parts)
+
+    def _event_ends(self):
+        """When each event had come whole, as far as pieces tell: with the piece in which its line ends."""
+        tail = b""
+        for when, piece in self.pieces:
+            tail += piece
+            *lines, tail = tail.split(b"\n")
+            for line in lines:
+                if line.startswith(b"data: "):
+                    yield when
 
     @property
     def tokens(self):
@@ -64,57 +133,24 @@ class Server:
         try:
             reader, writer = await self.connect()
         except OSError as error:
-            answer.error = f"no connection: {error}"
-            return answer
+            return Answer(f"no connection: {error}")
         try:
             data = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
             writer.write(self.head("GET" if body is None else "POST", path, len(data)) + data)
             await writer.drain()
-            await self._read(reader, answer, started, leave_after)
-        except (OSError, ValueError, asyncio.IncompleteReadError) as error:
-            answer.error = f"{type(error).__name__}: {error}"
+            # The connection is closed behind the answer, as its head asks.
+            while piece := await reader.read(1 << 16):
+                answer.pieces.append((time.perf_counter() - started, piece))
+                if leave_after is not None:
+                    answer.read()
+                    if len(answer.times) >= leave_after:
+                        break
+        except OSError as error:
+            answer.failure = f"{type(error).__name__}: {error}"
         finally:
             answer.end = time.perf_counter() - started
             writer.close()
         return answer
-
-    async def _read(self, reader, answer, started, leave_after):
-        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-        answer.status = int(head.split(" ")[1])
-        is_chunked, is_stream = "transfer-encoding: chunked" in head, "text/event-stream" in head
-        rest = b""
-        while True:
-            if is_chunked:
-                size = int(await reader.readline(), 16)
-                part = (await reader.readexactly(size + 2))[:-2]
-            else:
-                part = await reader.read(1 << 16)
-            if not part:
-                break
-            rest += part
-            if not is_stream or answer.status != 200:
-                continue
-            *lines, rest = rest.split(b"\n")
-            for line in lines:
-                if not line.startswith(b"data: ") or line == b"data: [DONE]":
-                    continue
-                event = json.loads(line[6:])
-                if "error" in event:
-                    answer.error = str(event["error"])
-                    continue
-                answer.last = event
-                if event.get("content"):
-                    answer.times.append(time.perf_counter() - started)
-                    answer.counts.append(event.get("tokens_predicted", len(answer.times)))
-                    answer.text += event["content"]
-                    if leave_after is not None and len(answer.times) >= leave_after:
-                        return
-        if not is_stream or answer.status != 200:
-            try:
-                answer.last = json.loads(rest)
-            except ValueError:
-                answer.last = {}
-            answer.text = answer.last.get("content", "") if isinstance(answer.last, dict) else ""
 
 
 WORDS = (
