@@ -101,12 +101,9 @@ class Answer:
 
     @property
     def gaps(self):
-        """Seconds between tokens. A part that came with several, since those before it ended within a character, has as many equal gaps."""
-        gaps = []
-        for place in range(1, len(self.times)):
-            tokens = max(1, self.counts[place] - self.counts[place - 1])
-            gaps += [(self.times[place] - self.times[place - 1]) / tokens] * tokens
-        return gaps
+        """Seconds between arrivals of text: parts that come together are one."""
+        arrivals = sorted(set(self.times))
+        return [after - before for before, after in zip(arrivals, arrivals[1:])]
 
 
 class Server:

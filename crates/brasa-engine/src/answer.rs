@@ -232,6 +232,7 @@ impl Answer {
         if sent.saturating_sub(self.reader.taken().count()) >= run_ahead {
             self.until_taken = sent - run_ahead / 2;
             self.reader.taken().want(self.until_taken);
+            self.voice.hurry();
         }
         if self.unheard() >= MOST_UNHEARD {
             self.wait_for_text(self.drawn - MOST_UNHEARD / 2);

@@ -87,7 +87,17 @@ impl Shared {
 pub(crate) struct Delivery(Arc<Shared>);
 
 impl Delivery {
-    /// Puts an event into the queue.
+    /// Puts an event into the queue. A reader who waits is not woken.
+    pub(crate) fn put(&self, event: Event) {
+        self.0.lock().events.push_back(event);
+    }
+
+    /// Wakes a reader who waits.
+    pub(crate) fn notify(&self) {
+        self.0.notify(self.0.lock());
+    }
+
+    /// Puts an event into the queue, and wakes a reader who waits.
     pub(crate) fn send(&self, event: Event) {
         let mut queue = self.0.lock();
         queue.events.push_back(event);

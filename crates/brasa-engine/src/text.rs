@@ -3,17 +3,25 @@
 //! The engine's thread hands each token over and goes on. It decides by itself about every end that shows in numbers: stop
 //! ids, lengths, the context. A stop string shows in text alone, so the engine hears of it late, through
 //! [`Heard`]: what was drawn behind it is thrown away, and the reader never sees it.
+//!
+//! Each token that is passed on at once wakes this thread, the reader's, and whoever the reader sends it to, on processors that compute the
+//! next token. A token therefore waits for those that come within [`PACE`] after the last ones were passed on. First tokens, ends and
+//! texts with stop strings wait for nothing.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::JoinHandle;
+use std::thread::{JoinHandle, Thread};
+use std::time::Duration;
 
 use crate::delivery::{Delivery, Event};
 use crate::gate::{Gate, Wake};
 use crate::stop::StopMatcher;
 use crate::{EngineError, FinishReason, Fragment, Metrics, TextDecoder, Token};
+
+/// How long a token may wait for others. Nobody sees that on a screen, and a model that takes longer for a token has none that waits.
+const PACE: Duration = Duration::from_millis(2);
 
 /// The end of a generation.
 pub(crate) type End = Result<FinishReason, EngineError>;
@@ -57,6 +65,7 @@ impl Heard {
 /// Starts generations' texts. The text's thread ends when this and all [voices](Voice) are gone.
 pub(crate) struct Texts {
     messages: Sender<Message>,
+    thread: Thread,
     begun: u64,
     wake: Wake,
 }
@@ -65,6 +74,9 @@ pub(crate) struct Texts {
 pub(crate) struct Voice {
     number: u64,
     messages: Sender<Message>,
+    thread: Thread,
+    /// True if the engine draws only a few tokens ahead of the text.
+    may_stop: bool,
     heard: Arc<Heard>,
 }
 
@@ -76,8 +88,8 @@ impl Texts {
     /// The system's reason why there is no thread.
     pub(crate) fn start(wake: Wake) -> std::io::Result<(Self, JoinHandle<()>)> {
         let (messages, receiver) = channel();
-        let thread = std::thread::Builder::new().name("brasa-text".into()).spawn(move || run(receiver))?;
-        Ok((Self { messages, begun: 0, wake }, thread))
+        let thread = std::thread::Builder::new().name("brasa-text".into()).spawn(move || run(&receiver))?;
+        Ok((Self { messages, thread: thread.thread().clone(), begun: 0, wake }, thread))
     }
 
     /// Begins the text of a generation.
@@ -90,9 +102,11 @@ impl Texts {
         self.begun += 1;
         let tokens = Gate::new(Arc::clone(&self.wake));
         let heard = Arc::new(Heard { tokens, stop: AtomicUsize::new(usize::MAX) });
+        let may_stop = !stop_strings.is_empty();
         let stops = StopMatcher::new(stop_strings);
         let speech = Speech { decoder, stops, delivery, heard: Arc::clone(&heard), tokens: 0 };
-        let voice = Voice { number: self.begun, messages: self.messages.clone(), heard };
+        let (messages, thread) = (self.messages.clone(), self.thread.clone());
+        let voice = Voice { number: self.begun, messages, thread, may_stop, heard };
         voice.send(Message::Begin(self.begun, Box::new(speech)));
         voice
     }
@@ -101,7 +115,16 @@ impl Texts {
 impl Voice {
     /// Hands over a token or an end.
     pub(crate) fn say(&self, said: Said) {
-        self.send(Message::Said(self.number, said));
+        let may_wait = !self.may_stop && said.end.is_none() && said.metrics.generated_tokens > 1;
+        self.hand_over(Message::Said(self.number, said));
+        if !may_wait {
+            self.hurry();
+        }
+    }
+
+    /// Has everything passed on that waits for more.
+    pub(crate) fn hurry(&self) {
+        self.thread.unpark();
     }
 
     /// Hands over the figures of a prompt on its way.
@@ -120,37 +143,81 @@ impl Voice {
     }
 
     fn send(&self, message: Message) {
+        self.hand_over(message);
+        self.hurry();
+    }
+
+    fn hand_over(&self, message: Message) {
         // A message that comes back takes its speech along, and a thread that is gone has dropped all of them: every
         // reader sees a closed engine, and nobody waits for text.
         let _ = self.messages.send(message);
     }
 }
 
-fn run(messages: Receiver<Message>) {
-    let mut speeches: HashMap<u64, Speech> = HashMap::new();
-    for message in messages {
-        match message {
+/// Takes messages until all senders are gone.
+fn run(messages: &Receiver<Message>) {
+    let mut speeches = Speeches::default();
+    // Asleep until a message comes.
+    while let Ok(first) = messages.recv() {
+        let mut come = Some(first);
+        while let Some(message) = come {
+            speeches.take(message);
+            messages.try_iter().for_each(|message| speeches.take(message));
+            speeches.notify();
+            // What may wait does so, until something else wakes the thread.
+            std::thread::park_timeout(PACE);
+            come = messages.try_recv().ok();
+        }
+    }
+}
+
+/// The texts that have begun and not ended, by the numbers of their generations.
+#[derive(Default)]
+struct Speeches {
+    speeches: HashMap<u64, Speech>,
+    /// Those whose readers have not been told of the last events.
+    news: Vec<u64>,
+}
+
+impl Speeches {
+    fn take(&mut self, message: Message) {
+        let (number, event) = match message {
             Message::Begin(number, speech) => {
-                speeches.insert(number, *speech);
+                self.speeches.insert(number, *speech);
+                return;
             }
-            Message::Prefilled(number, metrics) => {
-                if let Some(speech) = speeches.get(&number) {
-                    speech.delivery.send(Event::Fragment(Fragment::default(), metrics));
-                }
-            }
-            Message::Row(number, values) => {
-                if let Some(speech) = speeches.get(&number) {
-                    speech.delivery.send(Event::Row(values));
-                }
-            }
+            Message::Prefilled(number, metrics) => (number, Event::Fragment(Fragment::default(), metrics)),
+            Message::Row(number, values) => (number, Event::Row(values)),
             Message::Said(number, said) => {
                 // Behind a stop string nothing is heard.
-                let Some(speech) = speeches.get_mut(&number) else { continue };
+                let Some(speech) = self.speeches.get_mut(&number) else { return };
                 if let Some(event) = speech.hear(said)
-                    && let Some(speech) = speeches.remove(&number)
+                    && let Some(speech) = self.speeches.remove(&number)
                 {
-                    speech.end(event);
+                    return speech.end(event);
                 }
+                return self.has_news(number);
+            }
+        };
+        if let Some(speech) = self.speeches.get(&number) {
+            speech.delivery.put(event);
+            self.has_news(number);
+        }
+    }
+
+    fn has_news(&mut self, number: u64) {
+        if self.news.last() != Some(&number) {
+            self.news.push(number);
+        }
+    }
+
+    /// Wakes the readers of what has been taken since the last time.
+    fn notify(&mut self) {
+        self.news.sort_unstable();
+        self.news.dedup();
+        for number in self.news.drain(..) {
+            if let Some(speech) = self.speeches.get(&number) {
+                speech.delivery.notify();
             }
         }
     }
@@ -166,7 +233,7 @@ struct Speech {
 }
 
 impl Speech {
-    /// Makes text of a token; returns the last event if the text is complete.
+    /// Makes text of a token, of which the reader is not told yet; returns the last event if the text is complete.
     fn hear(&mut self, said: Said) -> Option<Event> {
         let Said { token, mut end, metrics } = said;
         let mut text = String::new();
@@ -185,7 +252,7 @@ impl Speech {
             self.heard.tokens.raise();
         }
         if token.is_some() || !text.is_empty() {
-            self.delivery.send(Event::Fragment(Fragment { text, token }, metrics));
+            self.delivery.put(Event::Fragment(Fragment { text, token }, metrics));
         }
         Some(match end? {
             Ok(reason) => Event::Done(reason, metrics),

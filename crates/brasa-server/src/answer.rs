@@ -27,6 +27,24 @@ pub(crate) enum Delta {
     CallArguments { index: usize, text: String, kind: CallKind },
 }
 
+impl Delta {
+    /// Adds the text of `next` if it goes on where this part ends; false if it is something else.
+    fn go_on(&mut self, next: &Self) -> bool {
+        let (whole, more) = match (self, next) {
+            (Self::Reasoning(whole), Self::Reasoning(more)) | (Self::Content(whole), Self::Content(more)) => {
+                (whole, more)
+            }
+            (
+                Self::CallArguments { index, text, .. },
+                Self::CallArguments { index: of_next, text: more, .. },
+            ) if index == of_next => (text, more),
+            _ => return false,
+        };
+        *whole += more;
+        true
+    }
+}
+
 /// Something that happened to a choice.
 pub(crate) enum ChatStep {
     /// A part of the answer, and the tokens since the last part.
@@ -112,25 +130,42 @@ impl Answers {
             match step {
                 Err(error) => return Some((index, Err(error))),
                 Ok(Step::Prefill) => return Some((index, Ok(ChatStep::Prefill))),
-                Ok(Step::Fragment(fragment)) => {
-                    let deltas = answer.take(&fragment);
-                    if answer.is_cut {
+                Ok(Step::Fragments(fragments)) => {
+                    let deltas = fragments.iter().flat_map(|fragment| answer.take(fragment));
+                    for delta in deltas.collect::<Vec<_>>() {
+                        self.put(index, delta);
+                    }
+                    if self.each[index].is_cut {
                         self.choices.end(index);
                     }
-                    self.queue.extend(deltas.into_iter().map(|delta| (index, delta)));
                 }
                 Ok(Step::End(end)) => {
                     let rest = answer.finish();
-                    self.queue.extend(rest.into_iter().map(|delta| (index, delta)));
                     let ended = Ended {
                         end,
                         logprobs: std::mem::take(&mut answer.logprobs),
                         reasoning_tokens: answer.reasoning_tokens,
                         has_calls: answer.has_calls,
                     };
-                    self.queue.push_back((index, ChatStep::End(ended)));
+                    for delta in rest {
+                        self.put(index, delta);
+                    }
+                    self.put(index, ChatStep::End(ended));
                 }
             }
+        }
+    }
+
+    /// Puts a step into the queue. A part that goes on where the one before it ends becomes one with it.
+    fn put(&mut self, index: usize, step: ChatStep) {
+        if let (ChatStep::Delta(delta, logprobs), Some((last, ChatStep::Delta(whole, all)))) =
+            (&step, self.queue.back_mut())
+            && *last == index
+            && whole.go_on(delta)
+        {
+            all.extend_from_slice(logprobs);
+        } else {
+            self.queue.push_back((index, step));
         }
     }
 
@@ -257,5 +292,25 @@ impl Answer {
             },
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_takes_up_what_goes_on_where_it_ends_and_nothing_else() {
+        let arguments =
+            |index, text: &str| Delta::CallArguments { index, text: text.into(), kind: CallKind::Function };
+        let mut content = Delta::Content("a".into());
+        assert!(content.go_on(&Delta::Content("b".into())));
+        assert!(!content.go_on(&Delta::Reasoning("c".into())));
+        assert!(!content.go_on(&arguments(0, "{")));
+        assert_eq!(content, Delta::Content("ab".into()));
+        let mut call = arguments(0, "{");
+        assert!(call.go_on(&arguments(0, "}")));
+        assert!(!call.go_on(&arguments(1, "{")));
+        assert_eq!(call, arguments(0, "{}"));
     }
 }

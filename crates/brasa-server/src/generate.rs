@@ -35,8 +35,8 @@ pub(crate) struct Choices {
 
 /// Something that happened to a choice.
 pub(crate) enum Step {
-    /// A token, or text that was held back.
-    Fragment(Fragment),
+    /// Tokens, or text that was held back: all that has come since the last step.
+    Fragments(Vec<Fragment>),
     /// A part of the prompt has been computed; told only if that was asked for.
     Prefill,
     /// The end.
@@ -73,6 +73,8 @@ struct Choice {
     /// True if the answer has ended although the model would go on.
     is_cut: bool,
     ended: bool,
+    /// What happened behind the fragments that were told last.
+    next: Option<Result<Step>>,
 }
 
 impl Choices {
@@ -119,7 +121,7 @@ impl Choices {
         for offset in 0..count {
             let index = (self.turn + offset) % count;
             let choice = &mut self.choices[index];
-            if choice.ended {
+            if choice.ended && choice.next.is_none() {
                 continue;
             }
             running = true;
@@ -156,10 +158,32 @@ impl Choice {
             text_bytes: 0,
             is_cut: false,
             ended: false,
+            next: None,
         })
     }
 
+    /// The next thing that happens. Tokens that wait already come together, so that a client gets them as one event.
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Step>> {
+        if let Some(step) = self.next.take() {
+            return Poll::Ready(step);
+        }
+        let mut fragments = Vec::new();
+        loop {
+            match self.poll_one(context) {
+                Poll::Ready(Ok(Step::Fragments(more))) => fragments.extend(more),
+                step if fragments.is_empty() => return step,
+                step => {
+                    self.next = match step {
+                        Poll::Ready(step) => Some(step),
+                        Poll::Pending => None,
+                    };
+                    return Poll::Ready(Ok(Step::Fragments(fragments)));
+                }
+            }
+        }
+    }
+
+    fn poll_one(&mut self, context: &mut Context<'_>) -> Poll<Result<Step>> {
         match self.stream.poll_next(context) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Some(Ok(fragment))) if fragment == Fragment::default() => {
@@ -170,7 +194,7 @@ impl Choice {
                     self.saw_token(token.id);
                 }
                 self.text_bytes += fragment.text.len();
-                Poll::Ready(Ok(Step::Fragment(fragment)))
+                Poll::Ready(Ok(Step::Fragments(vec![fragment])))
             }
             Poll::Ready(Some(Err(error))) => {
                 self.ended = true;

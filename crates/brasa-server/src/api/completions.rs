@@ -240,11 +240,13 @@ impl Head {
         json!({"index": index, "text": std::mem::take(&mut text.written), "logprobs": logprobs, "finish_reason": finish})
     }
 
-    fn take(&self, text: &mut Text, fragment: brasa::Fragment) {
-        if let Some(token) = fragment.token.filter(|_| self.with_logprobs) {
-            text.tokens.push((token, text.characters));
+    fn take(&self, text: &mut Text, fragments: Vec<brasa::Fragment>) {
+        for fragment in fragments {
+            if let Some(token) = fragment.token.filter(|_| self.with_logprobs) {
+                text.tokens.push((token, text.characters));
+            }
+            text.push(&fragment.text);
         }
-        text.push(&fragment.text);
     }
 
     fn count(&self, usage: &mut Usage, index: usize, end: &End) {
@@ -256,7 +258,7 @@ async fn whole(head: &Head, mut running: Choices, mut texts: Vec<Text>) -> Resul
     let mut ends: Vec<Option<End>> = vec![None; texts.len()];
     while let Some((index, step)) = running.next().await {
         match step? {
-            Step::Fragment(fragment) => head.take(&mut texts[index], fragment),
+            Step::Fragments(fragments) => head.take(&mut texts[index], fragments),
             Step::Prefill => {}
             Step::End(end) => ends[index] = Some(end),
         }
@@ -294,8 +296,8 @@ async fn stream_texts(
     while let Some((index, step)) = sse::unless_gone(&events, running.next()).await? {
         let text = &mut texts[index];
         match step {
-            Ok(Step::Fragment(fragment)) => {
-                head.take(text, fragment);
+            Ok(Step::Fragments(fragments)) => {
+                head.take(text, fragments);
                 if !text.written.is_empty() {
                     let mut part = head.object(vec![head.choice(index, text, None)]);
                     head.telling.add_timings(&mut part, running.cost(index));

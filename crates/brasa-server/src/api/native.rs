@@ -176,7 +176,7 @@ async fn answer(
     let mut answers = vec![Value::Null; texts.len()];
     while let Some((index, step)) = running.next().await {
         match step? {
-            Step::Fragment(fragment) => head.take(&mut texts[index], fragment, &mut running, index),
+            Step::Fragments(fragments) => head.take(&mut texts[index], fragments, &mut running, index),
             Step::Prefill => {}
             Step::End(end) => answers[index] = head.last(index, &mut texts[index], &end),
         }
@@ -194,8 +194,8 @@ async fn stream_texts(
     while let Some((index, step)) = sse::unless_gone(&events, running.next()).await? {
         let text = &mut texts[index];
         match step {
-            Ok(Step::Fragment(fragment)) => {
-                head.take(text, fragment, &mut running, index);
+            Ok(Step::Fragments(fragments)) => {
+                head.take(text, fragments, &mut running, index);
                 if !text.content.is_empty() {
                     let mut part = head.part(index, text);
                     let cost = running.cost(index);
@@ -221,23 +221,25 @@ async fn stream_texts(
 }
 
 impl Head {
-    /// Adds a fragment to a text. A text that ends with it early ends its choice.
-    fn take(&self, text: &mut Text, fragment: Fragment, running: &mut Choices, index: usize) {
-        if text.is_cut {
-            return;
-        }
-        let (more, is_cut) = text.early_end.take(&fragment.text, running.cost(index).decode_time);
-        text.content += more;
-        text.is_cut = is_cut;
-        if is_cut {
-            running.end(index);
-        }
-        if let Some(token) = &fragment.token {
-            if self.with_tokens {
-                text.ids.push(token.id);
+    /// Adds fragments to a text. A text that ends with one of them early ends its choice.
+    fn take(&self, text: &mut Text, fragments: Vec<Fragment>, running: &mut Choices, index: usize) {
+        for fragment in fragments {
+            if text.is_cut {
+                return;
             }
-            if self.with_logprobs {
-                text.probabilities.push(native_form(&self.loaded.model, token));
+            let (more, is_cut) = text.early_end.take(&fragment.text, running.cost(index).decode_time);
+            text.content += more;
+            text.is_cut = is_cut;
+            if is_cut {
+                running.end(index);
+            }
+            if let Some(token) = &fragment.token {
+                if self.with_tokens {
+                    text.ids.push(token.id);
+                }
+                if self.with_logprobs {
+                    text.probabilities.push(native_form(&self.loaded.model, token));
+                }
             }
         }
     }
