@@ -7,6 +7,10 @@ import time
 import urllib.parse
 
 
+# Seconds between tokens below which nobody sees them apart.
+TOGETHER = 2e-3
+
+
 class Answer:
     """What came back for a request, and when. Times are seconds after the request was sent.
 
@@ -101,9 +105,18 @@ class Answer:
 
     @property
     def gaps(self):
-        """Seconds between arrivals of text: parts that come together are one."""
-        arrivals = sorted(set(self.times))
-        return [after - before for before, after in zip(arrivals, arrivals[1:])]
+        """Seconds between tokens as a reader sees them.
+
+        A part may come with several tokens. If they took longer than `TOGETHER` each, those before the last ended within a character, and all have equal
+        gaps. Faster ones are seen together, as are parts that arrive in one piece.
+        """
+        gaps, last, before = [], None, 0
+        for when, count in zip(self.times, self.counts):
+            if last is not None and when > last:
+                gap, tokens = when - last, max(1, count - before)
+                gaps += [gap / tokens] * tokens if gap / tokens > TOGETHER else [gap]
+            last, before = when, count
+        return gaps
 
 
 class Server:

@@ -162,7 +162,9 @@ fn run(messages: &Receiver<Message>) {
         let mut come = Some(first);
         while let Some(message) = come {
             speeches.take(message);
-            messages.try_iter().for_each(|message| speeches.take(message));
+            for message in messages.try_iter() {
+                speeches.take(message);
+            }
             speeches.notify();
             // What may wait does so, until something else wakes the thread.
             std::thread::park_timeout(PACE);
