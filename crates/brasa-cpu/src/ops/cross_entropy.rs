@@ -32,7 +32,7 @@ use super::prepare::Activations;
 use super::scratch::{Scratch, ScratchSize};
 
 /// Rows whose logits exist at the same time.
-pub(crate) const CHUNK: usize = 128;
+pub(crate) const CHUNK: usize = 256;
 
 /// `loss[r] = logsumexp(z[r]) − z[r, targets[r]]`, `z[r,v] = cap(Σ_k x[r,k] · w[v,k])`, and what changes it: either, or both from the
 /// same logits.
