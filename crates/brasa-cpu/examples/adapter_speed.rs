@@ -96,7 +96,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if profile {
         for run in &mut runs {
             println!("a token of each of {count}, of {} adapters:", run.adapters);
-            run.print_profile(&kinds[0].1)?;
+            run.print_profile(1, &kinds[0].1)?;
+            println!("a prompt of {PROMPT}:");
+            run.print_profile(PROMPT, &[Some(0)])?;
         }
     }
     Ok(())
@@ -188,11 +190,13 @@ impl Run {
     }
 
     /// Sums over layers, each operation's time the best of a few runs.
-    fn print_profile(&mut self, chosen: &[Option<usize>]) -> Result<(), DeviceError> {
+    fn print_profile(&mut self, rows: usize, chosen: &[Option<usize>]) -> Result<(), DeviceError> {
         let ids: Vec<u64> = (0..chosen.len() as u64).collect();
         let mut best = Vec::new();
-        for _ in 0..10 {
-            let step = self.next(&ids, 1, chosen)?;
+        for repeat in 0..if rows == 1 { 10 } else { 3 } {
+            // Prompts are texts of their own.
+            let ids = if rows == 1 { ids.clone() } else { vec![2000 + repeat] };
+            let step = self.next(&ids, rows, chosen)?;
             let costs = self.program.profile(&step, &mut *self.pool)?;
             if best.is_empty() {
                 best = costs;

@@ -61,3 +61,4 @@ pub use packed::{PackedLinear, STRIP, TURNED_COLUMNS};
 pub(crate) use panels_of_rows::OtherSide;
 pub(crate) use route::most_few_rows;
 pub use route::{Arithmetic, Forms, WeightClass, WeightClasses};
+pub use some_inputs::Ahead;

@@ -8,8 +8,21 @@ use std::ops::Range;
 use super::float_layout::FloatLayout;
 use super::formats::Float;
 use super::layout::LANES;
-use crate::Isa;
 use crate::simd::{Kernel, Simd, vectorize};
+use crate::{Isa, prefetch};
+
+/// Strips between the one that is multiplied and the one that is fetched: a few inputs of each lie too far apart for the processor to see
+/// what follows.
+const AHEAD: usize = 8;
+
+/// Where the weights of the next strips are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ahead {
+    /// In a cache, since other rows are multiplied with the same ones.
+    Cached,
+    /// In memory, and are fetched.
+    Fetched,
+}
 
 /// Packed strips of floats, of outputs that follow each other.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +70,15 @@ impl FloatStrips<'_> {
     /// # Panics
     ///
     /// If lengths do not fit, or inputs are not [multiplied](Self::adds).
-    pub fn add(&self, isa: Isa, strips: Range<usize>, inputs: &Range<usize>, x: &[f32], y: &mut [f32]) {
+    pub fn add(
+        &self,
+        isa: Isa,
+        strips: Range<usize>,
+        inputs: &Range<usize>,
+        x: &[f32],
+        y: &mut [f32],
+        ahead: Ahead,
+    ) {
         assert!(
             self.adds(inputs) && x.len() == inputs.len().next_multiple_of(2),
             "{} activations of inputs {inputs:?} of {}",
@@ -66,9 +87,9 @@ impl FloatStrips<'_> {
         );
         assert_eq!(y.len().div_ceil(LANES), strips.len(), "strips of {} outputs", y.len());
         match self.layout.float {
-            Float::F32 => vectorize(isa, Add::<0> { weights: self, strips, inputs, x, y }),
-            Float::F16 => vectorize(isa, Add::<1> { weights: self, strips, inputs, x, y }),
-            Float::BF16 => vectorize(isa, Add::<2> { weights: self, strips, inputs, x, y }),
+            Float::F32 => vectorize(isa, Add::<0> { weights: self, strips, inputs, x, y, ahead }),
+            Float::F16 => vectorize(isa, Add::<1> { weights: self, strips, inputs, x, y, ahead }),
+            Float::BF16 => vectorize(isa, Add::<2> { weights: self, strips, inputs, x, y, ahead }),
         }
     }
 }
@@ -80,6 +101,7 @@ struct Add<'a, const F: u8> {
     inputs: &'a Range<usize>,
     x: &'a [f32],
     y: &'a mut [f32],
+    ahead: Ahead,
 }
 
 impl<const F: u8> Kernel for Add<'_, F> {
@@ -87,12 +109,16 @@ impl<const F: u8> Kernel for Add<'_, F> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Self { weights, strips, inputs, x, y } = self;
+        let Self { weights, strips, inputs, x, y, ahead } = self;
         let (pairs, _) = x.as_chunks::<2>();
         // Not a closure, which would be compiled without the instructions of `simd`.
         for (strip, y) in strips.zip(y.chunks_mut(LANES)) {
             let mut sums = [simd.splat(0.0); 2];
             let bytes = weights.of(strip, inputs);
+            if ahead == Ahead::Fetched {
+                let later = bytes.as_ptr().wrapping_add(AHEAD * weights.layout.strip_bytes());
+                prefetch::lines(later, bytes.len());
+            }
             if F == 0 {
                 let (lines, _) = bytes.as_chunks::<{ 8 * LANES }>();
                 for (x, line) in pairs.iter().zip(lines) {
@@ -155,11 +181,17 @@ mod tests {
                     .unwrap();
             let strips = linear.float_strips().unwrap();
             for isa in Isa::available() {
-                for (inputs, outputs) in [(0..24, 0..75), (4..12, 16..64), (20..24, 64..75), (4..9, 0..16)] {
+                for (inputs, outputs, ahead) in [
+                    (0..24, 0..75_usize, Ahead::Fetched),
+                    (4..12, 16..64, Ahead::Cached),
+                    (20..24, 64..75, Ahead::Fetched),
+                    (4..9, 0..16, Ahead::Cached),
+                ] {
                     let mut x: Vec<f32> = (0..inputs.len()).map(|k| k as f32 * 0.3 - 0.7).collect();
                     x.resize(inputs.len().next_multiple_of(2), 0.0);
                     let mut y: Vec<f32> = outputs.clone().map(|n| n as f32).collect();
-                    strips.add(isa, outputs.start / 16..outputs.end.div_ceil(16), &inputs, &x, &mut y);
+                    let of = outputs.start / 16..outputs.end.div_ceil(16);
+                    strips.add(isa, of, &inputs, &x, &mut y, ahead);
                     for (output, y) in outputs.zip(y) {
                         let mut row = vec![0.0; k];
                         linear.decode_row(output, &mut row);

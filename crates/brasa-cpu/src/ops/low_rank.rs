@@ -11,7 +11,7 @@ use brasa_graph::Sizes;
 
 use crate::context::{Context, View};
 use crate::kv::SharedKv;
-use crate::linear::{Output, PackedLinear, RowMap, RowPair, STRIP, WeightClasses};
+use crate::linear::{Ahead, Output, PackedLinear, RowMap, RowPair, STRIP, WeightClasses};
 use crate::prepared::PreparedSize;
 use crate::slot::{Operands, Place, Slot, Source};
 use crate::step_state::StepState;
@@ -24,8 +24,10 @@ use super::scratch::{Scratch, ScratchSize};
 
 /// Most rows that a thread multiplies with a strip of `A` at a time, so that threads can share the rows of one adapter.
 const ROWS_AT_ONCE: usize = 64;
-/// Strips of `B` that all rows are multiplied with before the next ones: the weights of a unit stay in the first cache.
+/// Strips of `B` that all rows are multiplied with before the next ones, if rows are many: the weights of a unit stay in the first cache.
 const STRIPS_AT_ONCE: usize = 32;
+/// Most rows for which all strips of a unit follow each other, and are fetched ahead.
+const FEW_ROWS: usize = 8;
 
 /// `out = residual + (factors ∘ x·Aᵀ)·Bᵀ`.
 #[derive(Clone, Debug)]
@@ -178,8 +180,12 @@ impl LowRankRowsOp {
             (cx.view(&self.factors), cx.view(&self.residual), cx.rows::<f32>(&self.narrow));
         let region = cx.region(&self.out);
         let mine = Team::split(linear.strips(), 1, cx.threads, cx.thread);
-        for start in mine.clone().step_by(STRIPS_AT_ONCE) {
-            let strips = start..mine.end.min(start + STRIPS_AT_ONCE);
+        let (strips_at_once, ahead) = match region.rows {
+            ..=FEW_ROWS => (mine.len().max(1), Ahead::Fetched),
+            _ => (STRIPS_AT_ONCE, Ahead::Cached),
+        };
+        for start in mine.clone().step_by(strips_at_once) {
+            let strips = start..mine.end.min(start + strips_at_once);
             let first = strips.start * STRIP;
             let columns = first..linear.n().min(strips.end * STRIP);
             // SAFETY: strips of `B` are split among threads.
@@ -202,7 +208,8 @@ impl LowRankRowsOp {
                     {
                         *x = if factor == 0.0 { 0.0 } else { narrow * factor };
                     }
-                    b.add(cx.isa, used.clone(), &unit.ranks, x, &mut out.row(row)[part.clone()]);
+                    let y = &mut out.row(row)[part.clone()];
+                    b.add(cx.isa, used.clone(), &unit.ranks, x, y, ahead);
                 }
             }
         }
