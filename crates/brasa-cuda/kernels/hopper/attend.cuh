@@ -10,86 +10,77 @@
 
 namespace brasa {
 
-// One head of a row, in pairs: pair i is lane + 32·j, its elements are first(i) and second(i).
+// One head of a row, four elements a lane; where a head has 64, lanes 16 apart have the same ones.
 template <Sync S, int E> struct Head {
-    static constexpr int PAIRS = E / 64;
-    float a[PAIRS], b[PAIRS];
-    uint32_t first[PAIRS], second[PAIRS];
+    static constexpr uint32_t LANES = E / 4;
+    float v[4];
+
+    static __device__ __forceinline__ uint32_t first(uint32_t lane) { return lane % LANES * 4; }
 
     __device__ __forceinline__ void load(const Instr& in, uint32_t at, uint32_t tag, uint64_t norm, bool turn, uint32_t lane) {
-        typename Values<S>::Raw ra[PAIRS], rb[PAIRS];
-        float wa[PAIRS], wb[PAIRS];
         const uint64_t x = in.x;
-        const uint32_t rotary = in.rotary_dim, half = rotary / 2;
-        const bool interleaved = in.flags & INTERLEAVED;
-#pragma unroll
-        for (int j = 0; j < PAIRS; j++) {
-            const uint32_t i = lane + 32 * j;
-            first[j] = i >= half ? rotary + 2 * (i - half) : interleaved ? 2 * i : i;
-            second[j] = first[j] + (i < half && !interleaved ? half : 1);
-            ra[j] = Values<S>::start(x, at + first[j]);
-            rb[j] = Values<S>::start(x, at + second[j]);
-            wa[j] = wb[j] = 1.0f;
-        }
-        float magnitude = 1.0f;
-        float2 angles[PAIRS];
+        const uint32_t e = first(lane), rotary = in.rotary_dim, half = rotary / 2;
+        typename Values<S>::Raw4 raw[1] = {Values<S>::start4(x, at + e)};
+        const bool interleaved = in.flags & INTERLEAVED, lower = e < half;
+        float4 w = make_float4(1, 1, 1, 1), came[1];
+        if (norm) w = __ldg(reinterpret_cast<const float4*>(norm) + lane % LANES);
+        // Pairs are two neighbours, or an element and the one half behind it.
+        const uint32_t pairs = AT_ROPE + (interleaved ? e / 2 : lower ? e : e - half) * 8;
+        const float4 r = peek<float4>(pairs), more = peek<float4>(pairs + 16);
+        const float magnitude = in.scale;
+        Values<S>::template finish4s<1, Ask::All>(raw, came, x, at + e, 0, ~0u, tag);
+        v[0] = came[0].x; v[1] = came[0].y; v[2] = came[0].z; v[3] = came[0].w;
         if (norm) {
+            float squares = fmaf(v[0], v[0], fmaf(v[1], v[1], fmaf(v[2], v[2], __fmul_rn(v[3], v[3]))));
 #pragma unroll
-            for (int j = 0; j < PAIRS; j++) {
-                wa[j] = __ldg(reinterpret_cast<const float*>(norm) + first[j]);
-                wb[j] = __ldg(reinterpret_cast<const float*>(norm) + second[j]);
+            for (uint32_t d = 1; d < LANES; d *= 2) squares += __shfl_xor_sync(~0u, squares, d);
+            const float scale = reciprocal_root(fmaf(squares, 1.0f / float(E), in.eps));
+            v[0] *= scale * w.x; v[1] *= scale * w.y; v[2] *= scale * w.z; v[3] *= scale * w.w;
+        }
+        if (!turn) return;
+        const float cosines[4] = {r.x * magnitude, r.z * magnitude, more.x * magnitude, more.z * magnitude};
+        const float sines[4] = {r.y * magnitude, r.w * magnitude, more.y * magnitude, more.w * magnitude};
+        float turned[4];
+        if (interleaved) {
+#pragma unroll
+            for (int c = 0; c < 4; c += 2) {
+                turned[c] = fmaf(v[c], cosines[c / 2], -__fmul_rn(v[c + 1], sines[c / 2]));
+                turned[c + 1] = fmaf(v[c], sines[c / 2], __fmul_rn(v[c + 1], cosines[c / 2]));
+            }
+        } else {
+            const uint32_t other = lower ? lane + half / 4 : lane - half / 4;
+#pragma unroll
+            for (int c = 0; c < 4; c++) {
+                const float p = __shfl_sync(~0u, v[c], other);
+                turned[c] = lower ? fmaf(v[c], cosines[c], -__fmul_rn(p, sines[c])) : fmaf(p, sines[c], __fmul_rn(v[c], cosines[c]));
             }
         }
-        if (turn) magnitude = in.scale;
+        if (e < rotary) {
 #pragma unroll
-        for (int j = 0; j < PAIRS; j++) {
-            const uint32_t i = lane + 32 * j;
-            const float2 r = peek<float2>(AT_ROPE + min(i, 127u) * 8);
-            angles[j] = turn && i < half ? make_float2(r.x * magnitude, r.y * magnitude) : make_float2(1, 0);
-        }
-        float squares = 0.0f;
-#pragma unroll
-        for (int j = 0; j < PAIRS; j++) {
-            a[j] = Values<S>::finish(ra[j], x, at + first[j], tag);
-            b[j] = Values<S>::finish(rb[j], x, at + second[j], tag);
-            squares = fmaf(a[j], a[j], fmaf(b[j], b[j], squares));
-        }
-        __syncwarp();
-        if (norm) {
-            const float scale = reciprocal_root(__fadd_rn(__fmul_rn(warp_sum(squares), 1.0f / float(E)), in.eps));
-#pragma unroll
-            for (int j = 0; j < PAIRS; j++) {
-                a[j] *= scale * wa[j];
-                b[j] *= scale * wb[j];
-            }
-        }
-#pragma unroll
-        for (int j = 0; j < PAIRS; j++) {
-            const float p = a[j], q = b[j];
-            a[j] = fmaf(p, angles[j].x, -__fmul_rn(q, angles[j].y));
-            b[j] = fmaf(p, angles[j].y, __fmul_rn(q, angles[j].x));
+            for (int c = 0; c < 4; c++) v[c] = turned[c];
         }
     }
 };
 
-// Sixteen positions from `index` on: scores, exponentials, weighted values. Masses stay apart in the lanes.
+// Sixteen positions from `index` on: scores, exponentials, weighted values. Masses stay apart in the lanes. Row `fresh` of them is the new position, which is read
+// from where it was left; the values behind it are zeros, since a page may hold anything there, and no share of it is not a number.
 template <int E>
-__device__ __forceinline__ void attend(float softcap, uint32_t group, uint32_t keys, uint32_t values, uint32_t index, const Sight& see, uint32_t lane,
+__device__ __forceinline__ void attend(float softcap, uint32_t keys, uint32_t values, uint32_t fresh, uint32_t index, const Sight& see, uint32_t lane,
                                        float& m0, float& m1, float& l0, float& l1, float (&o)[E / 16][4]) {
     constexpr uint32_t ROW = E * 2;
     const uint32_t g = lane >> 2;
     float s[4] = {0, 0, 0, 0};
-    const uint32_t q = shared_address(smem) + AT_QUERIES;
+    const uint32_t base = shared_address(smem), q = base + AT_QUERIES + lane * 8;
     // Lane l gives the address of row l%16, piece l/16 of a 16×16 block. A slot begins at a multiple of 16 positions.
-    const uint32_t r = lane % 16, side = lane / 16;
+    const uint32_t r = lane % 16, side = lane / 16, row = r == fresh ? base + AT_NEW : keys + r * ROW;
     constexpr int STEPS = E / 16;
     uint32_t a[STEPS][4];
     uint2 b[STEPS];
+    // Columns without a query hold anything, and nobody looks at what comes of them.
 #pragma unroll
     for (int e = 0; e < STEPS; e++) {
-        load_matrix4(a[e], keys + r * ROW + kv_piece(E, r, 2 * e + side) * 16);
-        b[e] = make_uint2(0, 0);
-        if (g < group) b[e] = load_shared8(q + e * 256 + lane * 8);
+        load_matrix4(a[e], row + kv_piece(E, r, 2 * e + side) * 16);
+        b[e] = load_shared8(q + e * 256);
     }
     float s2[4] = {0, 0, 0, 0};
 #pragma unroll
@@ -100,9 +91,10 @@ __device__ __forceinline__ void attend(float softcap, uint32_t group, uint32_t k
 #pragma unroll
     for (int c = 0; c < 4; c++) s[c] += s2[c];
     // A = Vᵀ: rows are elements, columns positions. Matrix i of ldmatrix.trans: elements 8·(i%2).., positions 8·(i/2)..
-    const uint32_t position = lane % 8 + lane / 16 * 8, piece = lane / 8 % 2;
+    const uint32_t position = lane % 8 + lane / 16 * 8, piece = lane / 8 % 2, mask = position > fresh ? 0 : ~0u;
+    const uint32_t from = position > fresh ? base + AT_ZERO : position == fresh ? base + AT_NEW + 512 : values + position * ROW;
 #pragma unroll
-    for (int e = 0; e < STEPS; e++) load_matrix4_transposed(a[e], values + position * ROW + kv_piece(E, position, 2 * e + piece) * 16);
+    for (int e = 0; e < STEPS; e++) load_matrix4_transposed(a[e], from + (kv_piece(E, position, 2 * e + piece) * 16 & mask));
     if (__builtin_expect(softcap > 0.0f, false)) {
 #pragma unroll
         for (int c = 0; c < 4; c++) s[c] = softcap * tanhf(s[c] / softcap) * LOG2E;
@@ -156,37 +148,27 @@ template <Sync S, int E> __device__ __noinline__ uint32_t attention(uint32_t sta
         const uint32_t x_row = r * (in.heads + 2 * kv_heads) * E;
         const uint32_t pages = quotient(see.pages - 1 - share.first, share.each) + 1;  // of this multiprocessor
         const bool has_last = share.first + (pages - 1) * share.each == see.pages - 1;
+        const uint32_t e = Head<S, E>::first(lane);
         for (uint32_t role = warp; role < group + (has_last ? 2 : 0); role += WARPS) if (role < group) {  // a query, as a column of the B fragments
             Head<S, E> h;
             h.load(in, x_row + (head * group + role) * E, tag, in.q_norm, true, lane);
             const float scale = in.attention_scale * (softcap > 0.0f ? 1.0f : LOG2E);
-#pragma unroll
-            for (int j = 0; j < Head<S, E>::PAIRS; j++) {
-#pragma unroll
-                for (int side = 0; side < 2; side++) {
-                    const uint32_t e = side ? h.second[j] : h.first[j], k = e % 16;
-                    *reinterpret_cast<__half*>(queries + e / 16 * 256 + (role * 4 + k % 8 / 2) * 8 + k / 8 * 4 + k % 2 * 2) =
-                        __float2half_rn((side ? h.b[j] : h.a[j]) * scale);
-                }
+            uint8_t* to = queries + e / 16 * 256 + (role * 4 + e % 8 / 2) * 8 + e % 16 / 8 * 4;
+            if (lane < Head<S, E>::LANES) {
+                *reinterpret_cast<uint32_t*>(to) = pack_halves(h.v[0] * scale, h.v[1] * scale);
+                *reinterpret_cast<uint32_t*>(to + 8) = pack_halves(h.v[2] * scale, h.v[3] * scale);
             }
-        } else {  // the new key or value: to the cache, and to a place from which its slot gets it
+        } else {  // the new key or value: to the cache, and to a place where it is read now
             const bool is_key = role == group;
-            const uint32_t p = index % PAGE_POSITIONS;
+            const uint32_t p = index % PAGE_POSITIONS, byte = kv_piece(E, p, e / 8) * 16 + e % 8 * 2;
             uint8_t* to = page_of(launch, row, in.table, index / PAGE_POSITIONS) +
                           (is_key ? in.keys_offset : in.values_offset) + (uint64_t(head) * PAGE_POSITIONS + p) * ROW;
             Head<S, E> h;
             h.load(in, x_row + in.kv_offset + (is_key ? 0 : kv_heads * E) + head * E, tag, is_key ? in.k_norm : 0, is_key, lane);
-            uint8_t* fresh = smem + AT_NEW + (is_key ? 0 : 512);
-#pragma unroll
-            for (int j = 0; j < Head<S, E>::PAIRS; j++) {
-#pragma unroll
-                for (int side = 0; side < 2; side++) {
-                    const uint32_t e = side ? h.second[j] : h.first[j];
-                    const uint32_t byte = kv_piece(E, p, e / 8) * 16 + e % 8 * 2;
-                    const __half v = __float2half_rn(side ? h.b[j] : h.a[j]);
-                    *reinterpret_cast<__half*>(fresh + byte) = v;
-                    *reinterpret_cast<__half*>(to + byte) = v;
-                }
+            if (lane < Head<S, E>::LANES) {
+                const uint2 both = make_uint2(pack_halves(h.v[0], h.v[1]), pack_halves(h.v[2], h.v[3]));
+                *reinterpret_cast<uint2*>(smem + AT_NEW + (is_key ? 0 : 512) + byte) = both;
+                *reinterpret_cast<uint2*>(to + byte) = both;
             }
         }
         stamp(stamps, 1);
@@ -201,34 +183,20 @@ template <Sync S, int E> __device__ __noinline__ uint32_t attention(uint32_t sta
             const uint32_t page = see.first + place, begin = page * PAGE_POSITIONS, end = min(see.end - begin, PAGE_POSITIONS);
             const uint32_t low = see.begin > begin ? see.begin - begin : 0;
             const bool last = place + 1 == see.pages;
-            const uint32_t rounded = (end + 15) / 16 * 16;
-            for (uint32_t p = low / SPAN * SPAN; p < rounded; p += SPAN) {
-                const uint32_t stop = min(p + SPAN, end), mine = p + (warp - p / 16) % WARPS * 16;
-                // A slot has at most one group of a warp. One without any is let go before it has come; where there are several pages not, since
-                // a warp that got a turn of the ring ahead of another would be counted in its place.
-                const bool has = mine < stop && mine + 16 > low;
-                if (has || pages > 1) cursor.wait();
-                if (has) {
-                    const uint32_t keys = base + cursor.slot * SLOT_BYTES + (mine - p) * ROW, values = keys + SLOT_BYTES / 2;
-                    if (last && index % PAGE_POSITIONS / 16 == mine / 16) {
-                        const uint32_t to = index % 16 * ROW;
-                        for (uint32_t i = lane; i < E / 4; i += 32) {
-                            const uint32_t which = i / (E / 8), piece = i % (E / 8) * 16;
-                            const uint4 v = load_shared16(base + AT_NEW + which * 512 + piece);
-                            const uint32_t at = (which ? values : keys) + to + piece;
-                            store_shared16(at, v);
-                        }
-                        // The producer fences the slot before a copy is written over this. Behind the last position a page may hold anything; no share of
-                        // it is not a number.
-                        for (uint32_t i = lane; i < (15 - index % 16) * (ROW / 16); i += 32) {
-                            store_shared16(values + to + ROW + i * 16, make_uint4(0, 0, 0, 0));
-                        }
-                        __syncwarp();
-                    }
-                    attend<E>(softcap, group, keys, values, begin + mine, see, lane, m0, m1, l0, l1, o);
-                }
-                cursor.release();
+            // A warp lets slots go that it has no group of before they have come; where there are several pages not, since a warp that got a turn of the ring
+            // ahead of another would be counted in its place.
+            uint32_t p = low / SPAN * SPAN, mine = warp * 16;
+            while (mine + 16 <= low) mine += WARPS * 16;
+            for (; mine < end; mine += WARPS * 16) {
+                const uint32_t others = (mine - p) / SPAN;
+                cursor.release(others, pages > 1);
+                p += others * SPAN;
+                cursor.wait();
+                const uint32_t keys = base + cursor.slot * SLOT_BYTES + (mine - p) * ROW;
+                const uint32_t fresh = last && index % PAGE_POSITIONS / 16 == mine / 16 ? index % 16 : 16;
+                attend<E>(softcap, keys, keys + SLOT_BYTES / 2, fresh, begin + mine, see, lane, m0, m1, l0, l1, o);
             }
+            cursor.release((end - p + SPAN - 1) / SPAN, pages > 1);
         }
         stamp(stamps, 3);
         // Merge the warps; one that saw nothing has a maximum of −∞ and leaves no sums.

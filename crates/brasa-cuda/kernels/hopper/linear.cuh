@@ -67,7 +67,7 @@ __device__ __forceinline__ float prepare(typename Values<S>::Raw4 (&raw)[N], uin
         w[c] = make_float4(1, 1, 1, 1);
         if (norm && i < K) w[c] = __ldg(norm + i / 4);
     }
-    V::template finish4s<N, by_codes(F) ? Ask::First : Ask::All>(raw, x, from, mine * 64 + lane % 16 * 4, 2 * WARPS * 64, K, tag);
+    V::template finish4s<N, (by_codes(F) && N > 2) ? Ask::First : Ask::All>(raw, x, from, mine * 64 + lane % 16 * 4, 2 * WARPS * 64, K, tag);
     float squares = 0.0f, largest[N];
 #pragma unroll
     for (int c = 0; c < N; c++) {
@@ -132,8 +132,9 @@ __device__ __forceinline__ float prepare(typename Values<S>::Raw4 (&raw)[N], uin
     return squares;
 }
 
-// The warp's share of x. Returns its sum of squares.
-template <Sync S, uint32_t F> __device__ __forceinline__ float prepare(const Instr& in, uint32_t warp, uint32_t lane, uint32_t tag) {
+// The warp's share of x, whose first four quads a lane have been asked for. Returns its sum of squares.
+template <Sync S, uint32_t F>
+__device__ __forceinline__ float prepare(const Instr& in, typename Values<S>::Raw4 (&raw)[4], uint32_t warp, uint32_t lane, uint32_t tag) {
     using Raw4 = typename Values<S>::Raw4;
     const uint64_t from = in.x;
     const float4* norm = in.flags & NORM ? reinterpret_cast<const float4*>(in.norm_weight) : nullptr;
@@ -141,8 +142,7 @@ template <Sync S, uint32_t F> __device__ __forceinline__ float prepare(const Ins
     float squares = 0.0f;
     uint32_t first = warp;
     if (first + 4 * WARPS < subs) {
-        Raw4 raw[4], following[4];
-        ask<S, 4>(raw, from, K, first, lane);
+        Raw4 following[4];
         do {
             // The next ones are on their way meanwhile.
             ask<S, 4>(following, from, K, first + 8 * WARPS, lane);
@@ -152,13 +152,11 @@ template <Sync S, uint32_t F> __device__ __forceinline__ float prepare(const Ins
             for (int c = 0; c < 4; c++) raw[c] = following[c];
         } while (first < subs);
     } else if (first + 2 * WARPS < subs) {
-        Raw4 raw[2];
-        ask<S, 2>(raw, from, K, first, lane);
-        squares = prepare<S, F, 2>(raw, from, norm, K, subs, first, lane, tag);
+        Raw4 two[2] = {raw[0], raw[1]};
+        squares = prepare<S, F, 2>(two, from, norm, K, subs, first, lane, tag);
     } else if (first < subs) {
-        Raw4 raw[1];
-        ask<S, 1>(raw, from, K, first, lane);
-        squares = prepare<S, F, 1>(raw, from, norm, K, subs, first, lane, tag);
+        Raw4 one[1] = {raw[0]};
+        squares = prepare<S, F, 1>(one, from, norm, K, subs, first, lane, tag);
     }
     __syncwarp();
     return squares;
@@ -413,6 +411,9 @@ template <Sync S, uint32_t F, bool MIXED> __device__ __noinline__ uint32_t linea
         if (flags & DRAW) leave_candidate(-INFINITY, ~0u, sequence);
         return state;
     }
+    // What is in front of it costs those the most who come last, and find x there.
+    typename Values<S>::Raw4 asked[4];
+    ask<S, 4>(asked, in.x, in.inputs, warp, lane);
     // The residual of the first outputs is on its way while x is prepared.
     const uint32_t per_tile = flags & PAIRED ? 8 : 16, first_output = mine.first * per_tile;
     const bool early_ones = (flags & RESIDUAL) && thread < per_tile * min(mine.count, BATCH) && first_output + thread < in.outputs;
@@ -427,7 +428,7 @@ template <Sync S, uint32_t F, bool MIXED> __device__ __noinline__ uint32_t linea
     // Where the first weights lie, and that they have come, is seen to before x has.
     places.template need<1>(0, 0, warp, lane);
     window.reach(min(warp + (ROUND - 1) * WARPS, mine.count * subs - 1));
-    float squares = prepare<S, F>(in, warp, lane, sequence - in.x_back);
+    float squares = prepare<S, F>(in, asked, warp, lane, sequence - in.x_back);
     stamp(stamps, 1);
     const float early = early_ones ? Values<S>::finish(early_raw, in.residual, first_output + thread, sequence - in.residual_back) : 0.0f;
     const float raise = F == BF16 ? in.raise : 1.0f;

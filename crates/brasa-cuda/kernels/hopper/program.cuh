@@ -41,7 +41,7 @@ enum Flags : uint32_t {
 };
 
 struct Instr {
-    uint32_t op, format, flags, rotation;          // rotation: first multiprocessor that gets one of the odd tiles
+    uint32_t op, format, flags, rotation;          // rotation: see my_tiles
     uint32_t tiles_each, tiles_odd, tile_bytes, piece_bytes;  // tiles / sms, tiles % sms; bytes of a tile, of a slot's share
     uint64_t weights, x;
     uint64_t y, residual;

@@ -107,19 +107,35 @@ struct Cursor {
     // Consumers: waits for the slot's bytes; lets the slot go.
     __device__ __forceinline__ void wait() const { mbarrier_wait(full(slot), parity); }
     __device__ __forceinline__ bool came() const { return mbarrier_test(full(slot), parity); }
-    __device__ __forceinline__ void release() {
+    // The next n slots, at most a turn of the ring; `when_come`: not before their bytes have come.
+    __device__ __forceinline__ void release(uint32_t n, bool when_come) {
         __syncwarp();
-        let_go(slot);
-        next();
+#ifdef BRASA_EACH_LANE
+        for (uint32_t i = 0; i < n; i++) {
+            if (when_come) wait();
+            let_go(slot);
+            next();
+        }
+#else
+        const uint32_t lane = threadIdx.x % 32;
+        if (lane < n) {
+            Cursor mine = *this;
+            mine.skip(lane);
+            if (when_come) mine.wait();
+            mbarrier_arrive(empty(mine.slot));
+        }
+        skip(n);
+#endif
     }
 };
 
-// The tiles of a linear layer that this multiprocessor makes.
+// The tiles of a linear layer that this multiprocessor makes. The lower half of `rotation` turns the first one to the first that gets an odd tile; the upper half says
+// how many, at the end of the turned row, make none.
 struct Range { uint32_t first, count; };
 __device__ __forceinline__ Range my_tiles(uint32_t each, uint32_t odd, uint32_t rotation) {
-    uint32_t r = blockIdx.x + rotation;
+    uint32_t r = blockIdx.x + (rotation & 0xffff);
     if (r >= gridDim.x) r -= gridDim.x;
-    return {r * each + min(r, odd), each + (r < odd)};
+    return {r * each + min(r, odd), r + (rotation >> 16) < gridDim.x ? each + (r < odd) : 0};
 }
 
 // Positions of a slot of keys and values: keys in its lower half, values in its upper.
@@ -165,7 +181,6 @@ struct Producer {
     uint32_t choices = 0;     // those that were waited for
     bool knows = false;       // the experts of the mixture that is streamed
     uint32_t seen = 0;        // the step whose cache can be read
-    uint32_t patched = 0;     // a bit for each slot that consumers write to: those of a new position
 
     // Behind every wait: false where the consumers have left, who wait for nothing any more.
     __device__ __forceinline__ bool ended() const { return look(AT_ENDED) != 0; }
@@ -213,11 +228,6 @@ struct Producer {
         while (!mbarrier_try(empty(at.slot), at.parity)) {
             if (ended()) return false;
             dog.turn();
-        }
-        // Consumers let the slot go behind their own writes to it. What orders those before a copy is a fence, here where nobody waits for it.
-        if (patched >> at.slot & 1) {
-            fence_proxy_async();
-            patched ^= 1u << at.slot;
         }
         mbarrier_expect(full(at.slot), bytes);
         outstanding++;
@@ -308,7 +318,6 @@ struct Producer {
                     uint8_t* to = smem + at.slot * SLOT_BYTES;
                     bulk_load(to, keys + p * row_bytes, bytes, full(at.slot));
                     bulk_load(to + SLOT_BYTES / 2, values + p * row_bytes, bytes, full(at.slot));
-                    if (place + 1 == see.pages && p + span >= rounded) patched |= 1u << at.slot;
                     at.next();
                 }
             }

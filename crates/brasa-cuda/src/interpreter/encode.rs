@@ -2,6 +2,7 @@
 
 use brasa_graph::step::PAGE_POSITIONS;
 
+use super::dealing::{self, Dealer};
 use super::plan::{
     Buffer, End, Gate, Plan, PlannedAttention, PlannedLinear, PlannedMixture, PlannedNorm, PlannedOp, Rows,
 };
@@ -55,10 +56,9 @@ pub(super) trait Places {
 pub(super) fn encode(plan: &Plan, places: &dyn Places, multiprocessors: u32) -> Option<Vec<Instr>> {
     let mut encoder = Encoder {
         places,
-        multiprocessors,
+        dealer: Dealer::new(multiprocessors, attending(plan)),
         instrs: Vec::new(),
         written: [0; super::plan::BUFFERS],
-        rotation: 0,
     };
     for op in &plan.ops {
         match op {
@@ -84,12 +84,19 @@ pub(super) fn encode(plan: &Plan, places: &dyn Places, multiprocessors: u32) -> 
 
 struct Encoder<'a> {
     places: &'a dyn Places,
-    multiprocessors: u32,
+    dealer: Dealer,
     instrs: Vec<Instr>,
     /// The instruction with whose number each buffer was written.
     written: [usize; super::plan::BUFFERS],
-    /// The first multiprocessor that has no odd tile yet.
-    rotation: u32,
+}
+
+/// Multiprocessors that attend to few positions: the first ones, one for each key head.
+fn attending(plan: &Plan) -> u32 {
+    let heads = plan.ops.iter().filter_map(|op| match op {
+        PlannedOp::Attention(attention) => Some(attention.cache.kv_heads as u32),
+        _ => None,
+    });
+    heads.max().unwrap_or(0)
 }
 
 impl Encoder<'_> {
@@ -128,12 +135,13 @@ impl Encoder<'_> {
         (one_part && !parts.is_empty()).then_some(())?;
         let last = self.instrs.len() + parts.len() - 1;
         let outputs_per_row = if flags & PAIRED != 0 { 2 } else { 1 };
+        let beside_attention = linear.x == Buffer::Attended || to == Some(Buffer::Projected);
+        let stacks: Vec<dealing::Stack> = parts.iter().map(stack).collect();
+        let deals = self.dealer.deal(&stacks, beside_attention);
         let mut first_output = 0_u32;
-        for tiles in parts {
+        for ((tiles, stack), deal) in parts.into_iter().zip(stacks).zip(deals) {
             let number = self.instrs.len();
             let outputs = tiles.rows / outputs_per_row;
-            let count = tiles.rows.div_ceil(TILE_OUTPUTS);
-            let tiles_odd = count % self.multiprocessors;
             let y = match to {
                 Some(to) => self.places.buffer(to) + quads(first_output)?,
                 None => self.places.logits() + u64::from(first_output) * 4,
@@ -148,10 +156,10 @@ impl Encoder<'_> {
                 op: LINEAR,
                 format: tiles.format,
                 flags: flags | norm,
-                rotation: self.rotation,
-                tiles_each: count / self.multiprocessors,
-                tiles_odd,
-                tile_bytes: tiles.subs / tiles.unit_subs * tiles.unit_bytes,
+                rotation: deal.rotation,
+                tiles_each: deal.each,
+                tiles_odd: deal.odd,
+                tile_bytes: stack.tile_bytes,
                 piece_bytes: SLOT_BYTES / tiles.unit_bytes * tiles.unit_bytes,
                 weights: tiles.address,
                 x: self.places.buffer(linear.x),
@@ -171,8 +179,6 @@ impl Encoder<'_> {
                 raise: tiles.raise,
                 ..EMPTY
             });
-            // The odd tiles of the next instruction go to multiprocessors that had none.
-            self.rotation = (self.rotation + self.multiprocessors - tiles_odd) % self.multiprocessors;
             first_output += outputs;
         }
         if let Some(to) = to {
@@ -225,28 +231,19 @@ impl Encoder<'_> {
         let piece_bytes = |tiles: &Tiles| SLOT_BYTES / tiles.unit_bytes * tiles.unit_bytes;
         // Pairs of tiles first, then tiles.
         let counts = [chosen * of_expert(&gate), of_expert(&down)];
-        let rotations = counts.map(|count| {
-            let rotation = self.rotation;
-            let odd = count % self.multiprocessors;
-            self.rotation = (rotation + self.multiprocessors - odd) % self.multiprocessors;
-            rotation
-        });
-        let (each, odd) = (
-            counts.map(|count| count / self.multiprocessors),
-            counts.map(|count| count % self.multiprocessors),
-        );
+        let deals = counts.map(|count| self.dealer.among_all(count));
         let (norm, norm_weight, eps) = self.norm(Some(mixture.norm))?;
         let [hidden, gated, routed] =
             [Buffer::Hidden, Buffer::Gated, Buffer::Routed].map(|buffer| self.places.buffer(buffer));
         self.instrs.push(Instr {
             op: CHOOSE,
             flags: OF_CHOSEN,
-            rotation: rotations[0],
-            tiles_each: each[0],
-            tiles_odd: odd[0],
-            heads: each[1],
-            kv_heads: odd[1],
-            head_dim: rotations[1],
+            rotation: deals[0].rotation,
+            tiles_each: deals[0].each,
+            tiles_odd: deals[0].odd,
+            heads: deals[1].each,
+            kv_heads: deals[1].odd,
+            head_dim: deals[1].rotation,
             x: routed,
             x_back: self.back(number, Buffer::Routed),
             inputs: experts,
@@ -259,9 +256,9 @@ impl Encoder<'_> {
             op: EXPERTS,
             format: gate.format,
             flags: norm | PAIRED | activation,
-            rotation: rotations[0],
-            tiles_each: each[0],
-            tiles_odd: odd[0],
+            rotation: deals[0].rotation,
+            tiles_each: deals[0].each,
+            tiles_odd: deals[0].odd,
             tile_bytes: tile_bytes(&gate),
             piece_bytes: piece_bytes(&gate),
             weights: gate.address,
@@ -287,9 +284,9 @@ impl Encoder<'_> {
             op: EXPERTS,
             format: down.format,
             flags: RESIDUAL,
-            rotation: rotations[1],
-            tiles_each: each[1],
-            tiles_odd: odd[1],
+            rotation: deals[1].rotation,
+            tiles_each: deals[1].each,
+            tiles_odd: deals[1].odd,
             tile_bytes: chosen * tile_bytes(&down),
             piece_bytes: piece_bytes(&down),
             weights: down.address,
@@ -315,7 +312,7 @@ impl Encoder<'_> {
     fn attention(&mut self, attention: &PlannedAttention) -> Option<()> {
         let PlannedAttention { queries, keys, heads, cache, place, .. } = *attention;
         // A multiprocessor attends to one KV head.
-        (cache.kv_heads as u32 <= self.multiprocessors).then_some(())?;
+        (cache.kv_heads as u32 <= self.dealer.multiprocessors()).then_some(())?;
         let weight = |weight: Option<usize>| weight.map_or(Some(0), |weight| self.places.decoded(weight));
         let side_bytes = (cache.kv_heads * PAGE_POSITIONS * cache.head_dim * KV_BYTES) as u64;
         let number = self.instrs.len();
@@ -360,6 +357,14 @@ impl Encoder<'_> {
     /// Instructions from the writer of a buffer to instruction `number`.
     fn back(&self, number: usize, buffer: Buffer) -> u32 {
         (number - self.written[buffer as usize]) as u32
+    }
+}
+
+/// How many tiles a weight has, and their bytes.
+fn stack(tiles: &Tiles) -> dealing::Stack {
+    dealing::Stack {
+        count: tiles.rows.div_ceil(TILE_OUTPUTS),
+        tile_bytes: tiles.subs / tiles.unit_subs * tiles.unit_bytes,
     }
 }
 
@@ -510,7 +515,7 @@ mod tests {
         expected.extend(layer);
         expected.push((LINEAR, NORM | DRAW | LOGITS, 1, 0, 150));
         assert_eq!(brief, expected);
-        // 48, 16, 64, 16, 48, 16, 64, 16 and 10 tiles on 7 multiprocessors.
+        // 48, 16, 64, 16, 48, 16, 64, 16 and 10 tiles on 7 multiprocessors, of which the first two attend.
         let tiles: Vec<_> = instrs
             .iter()
             .filter(|i| i.op == LINEAR)
@@ -518,14 +523,14 @@ mod tests {
             .collect();
         let expected = [
             (6, 6, 0),
-            (2, 2, 1),
-            (9, 1, 6),
             (2, 2, 5),
-            (6, 6, 3),
-            (2, 2, 4),
-            (9, 1, 2),
-            (2, 2, 1),
-            (1, 3, 6),
+            (9, 1, 3),
+            (2, 2, 2),
+            (6, 6, 0),
+            (2, 2, 5),
+            (9, 1, 3),
+            (2, 2, 2),
+            (1, 3, 0),
         ];
         assert_eq!(tiles, expected);
         let (qkv, attention) = (&instrs[1], &instrs[8]);

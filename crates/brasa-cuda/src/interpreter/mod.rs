@@ -10,6 +10,7 @@
 #![expect(unsafe_code, reason = "launches a kernel")]
 
 mod chain;
+mod dealing;
 mod encode;
 mod plan;
 mod program;

@@ -26,6 +26,8 @@ const LARGEST_QUERY_GROUP: usize = 8;
 const MOST_EXPERTS: usize = 1024;
 /// Head widths that attention is compiled for.
 const HEAD_DIMS: [usize; 2] = [64, 128];
+/// Elements of a head that turn are a multiple of this: a lane has four, and those that they are paired with.
+const ROTARY_STEP: usize = 8;
 
 const PATTERNS: &[Pattern] = &[
     Pattern::RouterExperts,
@@ -206,6 +208,7 @@ impl<'g> Walk<'g> {
             && k.len() == cache.kv_heads * cache.head_dim
             && q.len() == heads * cache.head_dim
             && HEAD_DIMS.contains(&cache.head_dim)
+            && fused.rope.rotary_dim.is_multiple_of(ROTARY_STEP)
             && heads.is_multiple_of(cache.kv_heads)
             && heads / cache.kv_heads <= LARGEST_QUERY_GROUP
             && fused.v_norm.is_none()
