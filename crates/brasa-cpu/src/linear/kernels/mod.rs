@@ -107,9 +107,7 @@ pub(super) fn multiply_strips(
     #[cfg(target_arch = "x86_64")]
     if let Isa::Avx512(proof) = isa
         && x.len().is_multiple_of(PAIR_ROWS)
-        && turn.of > STREAM_ROWS
-        // Scales of Q4_K take so long to unpack that it is not worth doing for every four rows.
-        && layout.scales != Scales::Q4K
+        && pairs_strips(isa, layout, turn.of)
     {
         let bytes = strips.len() / (2 * layout.strip_bytes()) * 2 * layout.strip_bytes();
         let (pairs, last) = strips.split_at(bytes);
@@ -122,6 +120,17 @@ pub(super) fn multiply_strips(
             scalar::multiply_strip(layout, strip, x, out);
         }
     });
+}
+
+/// True if products of [`PAIR_ROWS`] rows, of `of` that are multiplied with the same strips, with two strips are made together.
+#[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables, reason = "only x86-64 has such a kernel"))]
+pub(super) fn pairs_strips(isa: Isa, layout: &Layout, of: usize) -> bool {
+    match isa {
+        // Scales of Q4_K take so long to unpack that it is not worth doing for every four rows.
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512(_) => of > STREAM_ROWS && layout.scales != Scales::Q4K,
+        _ => false,
+    }
 }
 
 /// Adds to `out` the products of the blocks of a panel with `x.len()` rows, 1, 2, 4 or 8. Overwrites `out` if the panel is the first
