@@ -157,6 +157,7 @@ class Server:
                         break
         except OSError as error:
             answer.failure = f"{type(error).__name__}: {error}"
+            answer.read()
         finally:
             answer.end = time.perf_counter() - started
             writer.close()

@@ -97,13 +97,6 @@ impl Delivery {
         self.0.notify(self.0.lock());
     }
 
-    /// Puts an event into the queue, and wakes a reader who waits.
-    pub(crate) fn send(&self, event: Event) {
-        let mut queue = self.0.lock();
-        queue.events.push_back(event);
-        self.0.notify(queue);
-    }
-
     /// The state of the reader.
     pub(crate) fn reader(&self) -> Reader {
         self.0.reader.clone()

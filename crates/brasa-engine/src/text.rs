@@ -177,7 +177,7 @@ fn run(messages: &Receiver<Message>) {
 #[derive(Default)]
 struct Speeches {
     speeches: HashMap<u64, Speech>,
-    /// Those whose readers have not been told of the last events.
+    /// Numbers of texts that have events of which their readers have not been woken yet.
     news: Vec<u64>,
 }
 
@@ -278,7 +278,8 @@ impl Speech {
         if self.heard.stop().is_some() {
             self.heard.tokens.wake();
         }
-        self.delivery.send(event);
+        self.delivery.put(event);
+        self.delivery.notify();
     }
 }
 

@@ -73,8 +73,8 @@ struct Choice {
     /// True if the answer has ended although the model would go on.
     is_cut: bool,
     ended: bool,
-    /// What happened behind the fragments that were told last.
-    next: Option<Result<Step>>,
+    /// What the stream gave behind the fragments of the last step; it is looked at when they have been told. `Pending` for nothing.
+    behind: Poll<Option<Result<Fragment, EngineError>>>,
 }
 
 impl Choices {
@@ -121,7 +121,7 @@ impl Choices {
         for offset in 0..count {
             let index = (self.turn + offset) % count;
             let choice = &mut self.choices[index];
-            if choice.ended && choice.next.is_none() {
+            if choice.ended {
                 continue;
             }
             running = true;
@@ -158,51 +158,46 @@ impl Choice {
             text_bytes: 0,
             is_cut: false,
             ended: false,
-            next: None,
+            behind: Poll::Pending,
         })
     }
 
     /// The next thing that happens. Tokens that wait already come together, so that a client gets them as one event.
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Step>> {
-        if let Some(step) = self.next.take() {
-            return Poll::Ready(step);
-        }
         let mut fragments = Vec::new();
         loop {
-            match self.poll_one(context) {
-                Poll::Ready(Ok(Step::Fragments(more))) => fragments.extend(more),
-                step if fragments.is_empty() => return step,
-                step => {
-                    self.next = match step {
-                        Poll::Ready(step) => Some(step),
-                        Poll::Pending => None,
-                    };
+            let come = match std::mem::replace(&mut self.behind, Poll::Pending) {
+                Poll::Pending => self.stream.poll_next(context),
+                come @ Poll::Ready(_) => come,
+            };
+            match come {
+                Poll::Ready(Some(Ok(fragment))) if fragment != Fragment::default() => {
+                    if let Some(token) = &fragment.token {
+                        self.saw_token(token.id);
+                    }
+                    self.text_bytes += fragment.text.len();
+                    fragments.push(fragment);
+                }
+                come if fragments.is_empty() => return come.map(|come| self.step(come)),
+                come => {
+                    self.behind = come;
                     return Poll::Ready(Ok(Step::Fragments(fragments)));
                 }
             }
         }
     }
 
-    fn poll_one(&mut self, context: &mut Context<'_>) -> Poll<Result<Step>> {
-        match self.stream.poll_next(context) {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(Some(Ok(fragment))) if fragment == Fragment::default() => {
-                Poll::Ready(Ok(Step::Prefill))
-            }
-            Poll::Ready(Some(Ok(fragment))) => {
-                if let Some(token) = &fragment.token {
-                    self.saw_token(token.id);
-                }
-                self.text_bytes += fragment.text.len();
-                Poll::Ready(Ok(Step::Fragments(vec![fragment])))
-            }
-            Poll::Ready(Some(Err(error))) => {
+    /// What the stream gives besides fragments.
+    fn step(&mut self, come: Option<Result<Fragment, EngineError>>) -> Result<Step> {
+        match come {
+            Some(Ok(_)) => Ok(Step::Prefill),
+            Some(Err(error)) => {
                 self.ended = true;
                 saw_error(&self.app, &self.loaded.presence, &error);
                 self.saw_end("error");
-                Poll::Ready(Err(error.into()))
+                Err(error.into())
             }
-            Poll::Ready(None) => {
+            None => {
                 self.ended = true;
                 let reason = match self.stream.finish_reason().unwrap_or(FinishReason::Cancelled) {
                     _ if self.is_cut => FinishReason::Stop,
@@ -211,7 +206,7 @@ impl Choice {
                 self.saw_end(finish_name(reason));
                 let stop = self.stop_string().filter(|_| reason == FinishReason::Stop);
                 let (cost, slot) = (*self.stream.metrics(), self.task.slot());
-                Poll::Ready(Ok(Step::End(End { reason, stop, cost, slot })))
+                Ok(Step::End(End { reason, stop, cost, slot }))
             }
         }
     }

@@ -14,7 +14,7 @@ pub(super) struct Stack {
     pub tile_bytes: u32,
 }
 
-/// What `my_tiles` of `ring.cuh` deals by.
+/// The shares of a weight's tiles, from which each multiprocessor computes its own (`my_tiles` of `ring.cuh`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Deal {
     pub each: u32,
@@ -25,7 +25,7 @@ pub(super) struct Deal {
 
 pub(super) struct Dealer {
     multiprocessors: u32,
-    /// Those that attend to few positions: the first ones.
+    /// Number of multiprocessors that attend to texts of few positions. They are the first ones.
     attending: u32,
     /// The first multiprocessor that has no odd tile yet.
     next: u32,
