@@ -14,6 +14,7 @@ use crate::ops::attention_gradient::{
 };
 use crate::ops::cross_entropy::{CHUNK, LinearCrossEntropyOp, LossGradient, LossHead};
 use crate::ops::elementwise::{BinaryOp, Columns, Spread};
+use crate::ops::finish::Follow;
 use crate::ops::linear::Layer;
 use crate::ops::linear_gradient::{ExpertLinearGradientOp, ExpertLinearTransposedOp, LinearGradientOp};
 use crate::ops::lookup::{PickOp, PlaceOp};
@@ -237,7 +238,7 @@ impl Lowering<'_> {
         let rows = self.shape(x).outer().resolve(&self.sizes).clamp(1, CHUNK);
         let vocabulary = self.weights.linear(weight).n();
         let (_, logits) = self.temporary(Dim::from(rows), vocabulary);
-        let layer = Layer { weight, bias: None, residual: None, out: logits };
+        let layer = Layer { weight, follow: Follow::default(), out: logits };
         Ok(LossHead { activations, layer, targets, softcap })
     }
 

@@ -2,7 +2,7 @@
 
 use brasa_graph::device::DeviceError;
 use brasa_graph::fuse::{
-    self, Fusion, GateUpActivation, LinearResidual, LowRankRows, NormLinear, Projection,
+    self, Fusion, GateUpActivation, LinearActivation, LinearResidual, LowRankRows, NormLinear, Projection,
     QkNormRopeCacheWrite, RouterExperts,
 };
 use brasa_graph::{Fused, ValueId};
@@ -11,6 +11,7 @@ use super::Lowering;
 use crate::linear::PackedLinear;
 use crate::ops::CompiledOp;
 use crate::ops::experts::{MixtureOp, RouterOp};
+use crate::ops::finish::Follow;
 use crate::ops::heads::HeadsOp;
 use crate::ops::linear::{Factor, GateUpOp, Layer, LinearOp};
 use crate::ops::low_rank::{LowRankRowsOp, units};
@@ -25,6 +26,7 @@ impl Lowering<'_> {
             Fusion::LinearResidual(sum) => self.lower_linear_residual(sum),
             Fusion::LowRankRows(product) => self.lower_low_rank_rows(product),
             Fusion::NormLinear(layers) => self.lower_norm_linear(layers),
+            Fusion::LinearActivation(layer) => self.lower_linear_activation(layer),
             Fusion::GateUpActivation(pair) => self.lower_gate_up(pair),
             Fusion::QkNormRopeCacheWrite(heads) => self.lower_heads(heads),
             Fusion::RouterExperts(mixture) => self.lower_mixture(mixture),
@@ -46,8 +48,25 @@ impl Lowering<'_> {
         let activations = self.activations(sum.x, &[weight])?;
         let bias = sum.layer.bias.map(|bias| self.vector(bias)).transpose()?;
         let residual = Some(self.source(sum.residual)?);
-        let layer = Layer { weight, bias, residual, out: self.make(sum.y)? };
+        let follow = Follow { bias, residual, ..Follow::default() };
+        let layer = Layer { weight, follow, out: self.make(sum.y)? };
         let label = self.label("linear+residual", weight);
+        self.push(CompiledOp::Linear(LinearOp { activations, layers: vec![layer], rows }), label);
+        Ok(true)
+    }
+
+    fn lower_linear_activation(&mut self, fused: &LinearActivation) -> Result<bool, DeviceError> {
+        let Some(weight) = self.whole(&fused.layer) else { return Ok(false) };
+        if self.shape(fused.x).rank() != 2 || self.shape(fused.y).rank() != 2 {
+            return Ok(false);
+        }
+        let rows = self.row_slot(fused.x);
+        let activations = self.activations(fused.x, &[weight])?;
+        let bias = fused.layer.bias.map(|bias| self.vector(bias)).transpose()?;
+        let follow = Follow { bias, activation: fused.activation, ..Follow::default() };
+        let layer = Layer { weight, follow, out: self.make(fused.y)? };
+        let name = fused.activation.map_or("linear", |_| "linear+activation");
+        let label = self.label(name, weight);
         self.push(CompiledOp::Linear(LinearOp { activations, layers: vec![layer], rows }), label);
         Ok(true)
     }
@@ -82,7 +101,7 @@ impl Lowering<'_> {
         let mut layers = Vec::with_capacity(weights.len());
         for (&weight, (layer, y)) in weights.iter().zip(&fusion.layers) {
             let bias = layer.bias.map(|bias| self.vector(bias)).transpose()?;
-            layers.push(Layer { weight, bias, residual: None, out: self.make(*y)? });
+            layers.push(Layer { weight, follow: Follow { bias, ..Follow::default() }, out: self.make(*y)? });
         }
         let label = self.label("norm+linear", weights[0]);
         self.push(CompiledOp::Linear(LinearOp { activations, layers, rows }), label);

@@ -37,6 +37,7 @@ pub(crate) const PATTERNS: &[Pattern] = &[
     Pattern::QkNormRopeCacheWrite,
     Pattern::LinearResidual,
     Pattern::NormLinear,
+    Pattern::LinearActivation,
 ];
 
 /// A compiled graph.
@@ -398,6 +399,7 @@ fn takes_norm(graph: &Graph, item: &Item, x: ValueId) -> bool {
         Item::Fused(fused) => match &fused.fusion {
             Fusion::LinearResidual(sum) => sum.x == x && sum.residual != x,
             Fusion::GateUpActivation(pair) => pair.x == x,
+            Fusion::LinearActivation(layer) => layer.x == x,
             _ => false,
         },
     }

@@ -14,6 +14,7 @@ use crate::ops::CompiledOp;
 use crate::ops::arrange::{BroadcastOp, CastOp, ConcatOp, Dims, MAX_RANK, TransposeOp};
 use crate::ops::elementwise::{BinaryOp, Columns, Spread, UnaryOp, WhereOp};
 use crate::ops::experts::{ExpertLinearOp, RouterOp};
+use crate::ops::finish::Follow;
 use crate::ops::heads::{CacheWriteOp, Target};
 use crate::ops::linear::{Layer, LinearOp};
 use crate::ops::lookup::{EmbedOp, GatherOp, SelectRowsOp};
@@ -283,7 +284,7 @@ impl Lowering<'_> {
         };
         let rows = self.row_slot(x);
         let activations = self.activations(x, &[weight])?;
-        let layer = Layer { weight, bias: None, residual: None, out: self.make(y)? };
+        let layer = Layer { weight, follow: Follow::default(), out: self.make(y)? };
         let label = self.label("linear", weight);
         self.push(CompiledOp::Linear(LinearOp { activations, layers: vec![layer], rows }), label);
         Ok(())

@@ -189,8 +189,9 @@ impl Kernel for Gated<'_> {
     }
 }
 
+/// `f(x)` for functions that are made of vectors.
 #[inline(always)]
-fn evaluate<S: Simd>(simd: S, function: Unary, x: S::V) -> S::V {
+pub(super) fn evaluate<S: Simd>(simd: S, function: Unary, x: S::V) -> S::V {
     match function {
         Unary::Softcap(cap) => {
             let cap = simd.splat(cap);

@@ -18,6 +18,7 @@ use crate::weights::CpuWeights;
 use crate::{Isa, Team};
 
 use super::elementwise::Gated;
+use super::finish::{Follow, add};
 use super::operation::{Cost, Operation};
 use super::prepare::Activations;
 use super::scratch::{Scratch, ScratchSize};
@@ -30,7 +31,7 @@ const STRIPS_AT_ONCE_ON_TILES: usize = 32;
 /// Rows from which on results are finished a few strips at a time.
 const MANY_ROWS: usize = 8;
 
-/// Linear layers of one operand; each computes `out = norm(x) · Wᵀ [+ bias] [+ residual]`.
+/// Linear layers of one operand; each computes `out = norm(x) · Wᵀ` and what [follows](Follow).
 #[derive(Clone, Debug)]
 pub(crate) struct LinearOp {
     pub activations: Activations,
@@ -44,8 +45,7 @@ pub(crate) struct LinearOp {
 pub(crate) struct Layer {
     /// Number of the weight.
     pub weight: usize,
-    pub bias: Option<Source>,
-    pub residual: Option<Source>,
+    pub follow: Follow,
     pub out: Slot,
 }
 
@@ -77,8 +77,9 @@ impl Operation for LinearOp {
     fn operands(&self, list: &mut Operands) {
         self.activations.operands(list);
         for layer in &self.layers {
-            list.reads("w", Place::Packed(layer.weight)).may_read("bias", layer.bias);
-            list.may_read("residual", layer.residual).writes("out", layer.out);
+            list.reads("w", Place::Packed(layer.weight));
+            layer.follow.operands(list);
+            list.writes("out", layer.out);
         }
     }
 
@@ -124,8 +125,6 @@ impl Layer {
     /// Computes this thread's outputs of `vectors` prepared vectors, of which a row has `per_row`.
     pub(super) fn run(&self, cx: &Context<'_>, input: &Input<'_>, vectors: usize, per_row: usize) {
         let linear = cx.weights.linear(self.weight);
-        let bias = self.bias.map(|bias| cx.view(&bias));
-        let residual = self.residual.map(|residual| cx.view(&residual));
         let mut region = cx.region(&self.out);
         if per_row > 1 {
             // Vectors instead of rows: the result is dense.
@@ -141,17 +140,7 @@ impl Layer {
                 Output { values: out.elements(), stride: region.stride, column: region.offset.cast_signed() };
             // SAFETY: `out` holds these columns of all rows for this thread.
             unsafe { linear.multiply(cx.isa, input, RowMap::All(vectors), &output, strips) };
-            if bias.is_none() && residual.is_none() {
-                continue;
-            }
-            for row in 0..vectors {
-                if let Some(bias) = &bias {
-                    add(out.row(row), &bias.row(0)[columns.clone()]);
-                }
-                if let Some(residual) = &residual {
-                    add(out.row(row), &residual.row(row)[columns.clone()]);
-                }
-            }
+            self.follow.finish(cx, &mut out, vectors, columns);
         }
     }
 }
@@ -214,11 +203,11 @@ impl Operation for GateUpOp {
                 let ups = &mut scratch.up[row * width..(row + 1) * width];
                 if let [gate, Some(up)] = &biases {
                     if let Some(gate) = gate {
-                        add(out.row(row), &gate.row(0)[columns.clone()]);
+                        add(cx.isa, out.row(row), &gate.row(0)[columns.clone()]);
                     }
-                    add(ups, &up.row(0)[columns.clone()]);
+                    add(cx.isa, ups, &up.row(0)[columns.clone()]);
                 } else if let [Some(gate), None] = &biases {
-                    add(out.row(row), &gate.row(0)[columns.clone()]);
+                    add(cx.isa, out.row(row), &gate.row(0)[columns.clone()]);
                 }
                 vectorize(cx.isa, Gated { function: self.activation, gate: out.row(row), up: ups });
             }
@@ -293,10 +282,4 @@ fn in_steps(strips: Range<usize>, step: usize) -> impl Iterator<Item = Range<usi
 /// The outputs that some strips make.
 pub(super) fn outputs(linear: &PackedLinear, strips: &Range<usize>) -> Range<usize> {
     linear.strip_outputs(strips.start).start..linear.strip_outputs(strips.end - 1).end
-}
-
-fn add(to: &mut [f32], from: &[f32]) {
-    for (to, from) in to.iter_mut().zip(from) {
-        *to += from;
-    }
 }

@@ -8,6 +8,7 @@ pub(crate) mod attention_gradient;
 pub(crate) mod cross_entropy;
 pub(crate) mod elementwise;
 pub(crate) mod experts;
+pub(crate) mod finish;
 pub(crate) mod heads;
 pub(crate) mod linear;
 pub(crate) mod linear_gradient;

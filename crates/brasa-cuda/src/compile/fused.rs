@@ -33,7 +33,7 @@ impl Lowering<'_> {
             }
             Fusion::QkNormRopeCacheWrite(heads) => self.fuses_heads(heads),
             Fusion::RouterExperts(mixture) => self.fuses_mixture(mixture),
-            Fusion::NormLinear(_) | Fusion::LowRankRows(_) => false,
+            Fusion::NormLinear(_) | Fusion::LowRankRows(_) | Fusion::LinearActivation(_) => false,
         }
     }
 
@@ -69,7 +69,7 @@ impl Lowering<'_> {
             }
             Fusion::QkNormRopeCacheWrite(heads) => self.heads(heads),
             Fusion::RouterExperts(mixture) => self.mixture(mixture),
-            Fusion::NormLinear(_) | Fusion::LowRankRows(_) => {
+            Fusion::NormLinear(_) | Fusion::LowRankRows(_) | Fusion::LinearActivation(_) => {
                 unreachable!("{} is left alone", fused.fusion.pattern().name())
             }
         }

@@ -7,6 +7,7 @@
 
 mod finder;
 mod gate_up_activation;
+mod linear_activation;
 mod linear_residual;
 mod low_rank_rows;
 mod norm_linear;
@@ -16,6 +17,7 @@ mod router_experts;
 pub(crate) use finder::{Finder, Match};
 pub use finder::{Norm, Projection};
 pub use gate_up_activation::GateUpActivation;
+pub use linear_activation::LinearActivation;
 pub use linear_residual::LinearResidual;
 pub use low_rank_rows::LowRankRows;
 pub use norm_linear::NormLinear;
@@ -71,4 +73,5 @@ patterns! {
     QkNormRopeCacheWrite = "qk_norm_rope_cache_write",
     LinearResidual = "linear_residual",
     NormLinear = "norm_linear",
+    LinearActivation = "linear_activation",
 }

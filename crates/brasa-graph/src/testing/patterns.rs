@@ -22,6 +22,7 @@ pub fn pattern_case(pattern: Pattern, seed: u64, make_weight: &MakeWeight) -> Ca
         Pattern::GateUpActivation => gate_up_activation(b),
         Pattern::RouterExperts => router_experts(b),
         Pattern::LowRankRows => low_rank_rows(b),
+        Pattern::LinearActivation => linear_activation(b),
     });
     let schedule = Schedule::new(&case.graph, &[pattern]);
     let fused = |item: &&Item| matches!(item, Item::Fused(fused) if fused.fusion.pattern() == pattern);
@@ -101,6 +102,22 @@ fn linear_residual(b: &mut CaseBuilder) -> Vec<ValueId> {
     let (x, residual) = (b.rows(&[inputs]), b.rows(&[outputs]));
     let y = linear(b, x, outputs, inputs);
     vec![if flip(b) { b.graph.add(residual, y) } else { b.graph.add(y, residual) }]
+}
+
+fn linear_activation(b: &mut CaseBuilder) -> Vec<ValueId> {
+    let (inputs, outputs) = (width(b), 1 + b.random.below(100));
+    let (x, w) = (b.rows(&[inputs]), b.weight("linear", &[outputs, inputs]));
+    let mut y = b.graph.linear(x, w);
+    let parts = 1 + b.random.below(3);
+    if parts & 1 > 0 {
+        let bias = b.bias("bias", outputs);
+        y = b.graph.add(y, bias);
+    }
+    if parts & 2 > 0 {
+        let activation = activation(b);
+        y = b.graph.unary(y, activation);
+    }
+    vec![y]
 }
 
 /// Ranks come in fours that belong together; of half of them a row has none.

@@ -71,7 +71,7 @@ fn random_graphs_stay_sound() {
         let reversed: Vec<Pattern> = Pattern::ALL.iter().rev().copied().collect();
         found.extend(fused(&case.graph, &reversed));
     }
-    assert_eq!(found.len(), 4, "all but router_experts occur by chance: {found:?}");
+    assert_eq!(found.len(), 5, "all but router_experts and low_rank_rows occur by chance: {found:?}");
 }
 
 #[test]
@@ -164,6 +164,30 @@ fn a_fused_item_runs_after_everything_it_needs() {
         vec![b.graph.add(residual, y)]
     });
     assert_eq!(fused(&case, &[Pattern::LinearResidual]), ["linear_residual"]);
+}
+
+#[test]
+fn a_bias_goes_with_the_activation_behind_it_unless_the_sum_is_needed() {
+    for is_needed in [false, true] {
+        let case = graph(|b| {
+            let x = b.rows(&[32]);
+            let (w, bias) = (b.weight("w", &[8, 32]), b.bias("bias", 8));
+            let y = b.graph.linear(x, w);
+            let sum = b.graph.add(y, bias);
+            let activated = b.graph.unary(sum, Unary::GeluErf);
+            if is_needed { vec![activated, sum] } else { vec![activated] }
+        });
+        let schedule = Schedule::new(&case, Pattern::ALL);
+        let fusions = schedule.items().iter().filter_map(|item| match item {
+            Item::Fused(fused) => Some(&fused.fusion),
+            Item::Single(_) => None,
+        });
+        let [Fusion::LinearActivation(fused)] = fusions.collect::<Vec<_>>()[..] else {
+            panic!("{is_needed}: {:?}", schedule.items())
+        };
+        assert!(fused.layer.bias.is_some());
+        assert_eq!(fused.activation, (!is_needed).then_some(Unary::GeluErf));
+    }
 }
 
 #[test]
