@@ -70,6 +70,13 @@ impl RoundedRows {
         unsafe { self.shared().round_row(isa, row, x) };
     }
 
+    /// The tiles of row `row`, in the order of inputs.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn tiles_of_row(&mut self, row: usize) -> impl Iterator<Item = &mut [u16; BF16_INPUTS]> {
+        let first = place(self.steps, row, 0);
+        self.rows[first..].iter_mut().step_by(ROWS).take(self.steps).map(|tile| &mut tile.0)
+    }
+
     /// Copies `rows` rows of `from`; row `index` becomes a copy of row `row(index)`.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn gather(&mut self, from: RoundedView<'_>, rows: usize, row: impl Fn(usize) -> usize) {

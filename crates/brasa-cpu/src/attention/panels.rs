@@ -1,10 +1,11 @@
-//! Keys and values of a page as tiles of bf16, with their scales.
+//! Keys and values of a page as tiles of 16 bits.
 //!
 //! A panel of keys is 16 positions and tiles of 32 elements each, a panel of values 16 elements and tiles of 32
 //! positions each. Either way the cache holds the 16 lanes of a tile side by side, so that a row of it is two vectors,
 //! rounded and shuffled.
 //!
-//! The residual of rounding a key is rounded and multiplied too. Keys have a large common part and differ little: rounded
+//! Values are bf16. Keys are [`int16`](super::int16) for vectors, and bf16 for a matrix unit, which has no int16. There the
+//! residual of rounding a key is rounded and multiplied too. Keys have a large common part and differ little: rounded to bf16
 //! once, they more than doubled the error of a prompt of our trained models. Queries and values have less in common, and
 //! rounding them made no difference.
 #![expect(unsafe_code, reason = "instructions behind proofs that the processor has them")]
@@ -15,6 +16,7 @@ use std::ops::Range;
 
 use brasa_graph::step::PAGE_POSITIONS;
 
+use super::int16::Keys;
 use super::source::{KvFormat, Page};
 use crate::bf16::round_pairs;
 use crate::isa::{Avx512, Avx512Bf16};
@@ -36,8 +38,10 @@ pub(super) struct Panels {
     head_dim: usize,
     /// Tiles of keys, by 16 positions and 32 elements.
     keys: TileMemory<Bf16Weights>,
-    /// Tiles of what rounding took from keys, by 16 positions and 32 elements.
+    /// Tiles of what rounding to bf16 took from keys, by 16 positions and 32 elements.
     key_residuals: TileMemory<Bf16Weights>,
+    /// What keys of int16 are to be multiplied with, by 16 positions.
+    key_scales: [[f32; LANES]; BLOCKS],
     /// Tiles of values, by 16 elements and 32 positions.
     values: TileMemory<Bf16Weights>,
 }
@@ -73,6 +77,11 @@ impl Panels {
         &self.key_residuals[block * tiles..][..tiles]
     }
 
+    /// What the keys of panel `block` are to be multiplied with if they are int16.
+    pub fn key_scales(&self, block: usize) -> &[f32; LANES] {
+        &self.key_scales[block]
+    }
+
     /// Tiles `steps` of panel `panel` of the values.
     pub fn values(&self, panel: usize, steps: Range<usize>) -> &[Bf16Weights] {
         &self.values[panel * STEPS..][steps]
@@ -92,7 +101,11 @@ impl Panels {
         assert_eq!(page.head_dim(), self.head_dim, "elements of a head");
         // SAFETY: the proofs.
         unsafe {
-            self.fill_keys(proof, page, slots.start / LANES..slots.end.div_ceil(LANES));
+            let blocks = slots.start / LANES..slots.end.div_ceil(LANES);
+            match proof.tiles() {
+                Some(_) => self.fill_keys(proof, page, blocks),
+                None => self.fill_int16_keys(proof, page, blocks),
+            }
             self.fill_values(proof, page, slots);
         }
     }
@@ -101,17 +114,11 @@ impl Panels {
     fn fill_keys<F: KvFormat>(&mut self, simd: Avx512, page: Page<'_, F>, blocks: Range<usize>) {
         let tiles = self.key_tiles();
         for block in blocks {
-            let keys = page.keys(block);
-            let scales = page.key_scales(block);
+            let keys = Keys::<F> { elements: page.keys(block), scales: page.key_scales(block) };
             let panel = self.keys[block * tiles..][..tiles].iter_mut();
             let panel = panel.zip(&mut self.key_residuals[block * tiles..][..tiles]);
-            for (index, (keys, (tile, residuals))) in keys.chunks(BF16_INPUTS).zip(panel).enumerate() {
-                let scale = F::SCALED.then(|| simd.load_f16(&scales[index]));
-                let element = |element: usize| match (keys.get(element), scale) {
-                    (None, _) => simd.splat(0.0),
-                    (Some(raw), None) => F::load(simd, raw),
-                    (Some(raw), Some(scale)) => simd.mul(F::load(simd, raw), scale),
-                };
+            for (index, (tile, residuals)) in panel.enumerate() {
+                let element = |element: usize| keys.element(simd, index * BF16_INPUTS + element);
                 for (pair, (lanes, residuals)) in tile.iter_mut().zip(residuals).enumerate() {
                     let both = [element(2 * pair), element(2 * pair + 1)];
                     let rounded = round_pairs(both[0], both[1]);
@@ -123,6 +130,15 @@ impl Panels {
                     store(round_pairs(simd.sub(both[0], first), simd.sub(both[1], second)), residuals);
                 }
             }
+        }
+    }
+
+    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
+    fn fill_int16_keys<F: KvFormat>(&mut self, simd: Avx512, page: Page<'_, F>, blocks: Range<usize>) {
+        let tiles = self.key_tiles();
+        for block in blocks {
+            let keys = Keys::<F> { elements: page.keys(block), scales: page.key_scales(block) };
+            self.key_scales[block] = keys.round(simd, &mut self.keys[block * tiles..][..tiles]);
         }
     }
 

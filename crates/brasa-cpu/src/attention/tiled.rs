@@ -1,6 +1,7 @@
-//! Attention of many queries, with products of bf16.
+//! Attention of many queries, with products of 16 bits.
 //!
-//! The queries of an item are rounded once, the keys and values of a page once for all of them ([`super::panels`]).
+//! The queries of an item are rounded once, the keys and values of a page once for all of them ([`super::panels`]): to bf16
+//! for a matrix unit, queries and keys to [`int16`] for vectors.
 //! 32 queries then meet the page together. Products with keys make their scores in f32, 16 positions a tile. The softmax
 //! is f32. Its weights are rounded and multiplied with the values, and the sums grow from page to page. If a page has a
 //! larger score than any before, the earlier sums are scaled down first (Milakov & Gimelshein 2018, arXiv:1805.02867;
@@ -32,6 +33,7 @@ use crate::rounded::RoundedRows;
 use crate::simd::{LANES, Simd};
 use crate::tiles::{BF16_SIDE, Bf16Factors, Bf16MatrixUnit, Bf16Rows, ROWS, Sums, TileMemory};
 
+use super::int16;
 use super::items::Item;
 use super::page::{Distances, Scoring};
 use super::panels::{Panels, STEP, STEPS};
@@ -51,6 +53,8 @@ const ROWS_AHEAD: usize = 4;
 pub(super) struct TiledScratch {
     /// Rounded queries.
     q: RoundedRows,
+    /// What the products of each query are to be multiplied with.
+    factors: Vec<f32>,
     /// Rounded keys and values of a page.
     panels: Panels,
     /// Scores of two groups, by 16 positions and group.
@@ -82,6 +86,7 @@ impl TiledScratch {
         self.panels.reserve(head_dim);
         let groups = queries.div_ceil(ROWS);
         self.q.reshape(queries, head_dim);
+        self.factors.resize(queries, 1.0);
         self.weights.reserve(BF16_SIDE * STEPS);
         self.distances.clear();
         self.distances.reserve(TOGETHER);
@@ -108,7 +113,7 @@ impl Attention {
         let heads = self.group_heads();
         let queries = item.rows.len() * heads;
         scratch.reserve(queries, self.head_dim);
-        self.load_tiles(cx, item, scratch);
+        self.load_tiles(cx, item, tiled.proof, scratch);
         let unit = Bf16Multiplier::new(tiled.proof, tiled.bf16);
         for page in self.sight.pages(item.segment, &item.rows) {
             let stored = self.stored(cx.step, item, page);
@@ -129,12 +134,17 @@ impl Attention {
     }
 
     /// Rounds the queries of an item.
-    fn load_tiles(&self, cx: &Context<'_>, item: &Item<'_>, scratch: &mut TiledScratch) {
+    fn load_tiles(&self, cx: &Context<'_>, item: &Item<'_>, proof: Avx512, scratch: &mut TiledScratch) {
         let region = cx.region(&self.q).of_rows(item.rows.clone()).of_columns(self.head_columns(item.head));
         let q = cx.rows_in::<f32>(&self.q, region);
         for row in 0..item.rows.len() {
             for (head, q) in q.row(row).chunks_exact(self.head_dim).enumerate() {
-                scratch.q.round_row(cx.isa, row * self.group_heads() + head, q);
+                let query = row * self.group_heads() + head;
+                if proof.tiles().is_some() {
+                    scratch.q.round_row(cx.isa, query, q);
+                } else {
+                    scratch.factors[query] = int16::round_query(proof, q, scratch.q.tiles_of_row(query));
+                }
             }
         }
     }
@@ -192,14 +202,23 @@ impl TiledScratch {
         let (rows, groups) = (visible.len(), visible.len().div_ceil(ROWS));
         let q: [_; BF16_SIDE] = std::array::from_fn(|group| self.q.view().tiles(first + group % groups));
         for step in steps.clone() {
-            let keys: [_; STEP_PANELS] =
-                std::array::from_fn(|panel| self.panels.keys(step * STEP_PANELS + panel));
-            let scores = &mut self.scores[step * STEP_PANELS * groups..][..STEP_PANELS * groups];
+            let panels = step * STEP_PANELS..(step + 1) * STEP_PANELS;
+            let scores = &mut self.scores[panels.start * groups..panels.end * groups];
+            if tiled.proof.tiles().is_none() {
+                for (panel, scores) in panels.zip(scores.chunks_exact_mut(groups)) {
+                    let (keys, scales) = (self.panels.keys(panel), self.panels.key_scales(panel));
+                    for (group, (q, scores)) in q.iter().zip(scores).enumerate() {
+                        int16::multiply(tiled.proof, q, rows - group * ROWS, keys, scales, scores);
+                    }
+                }
+                continue;
+            }
+            let keys: [_; STEP_PANELS] = std::array::from_fn(|panel| self.panels.keys(panels.start + panel));
             let (first, second) = scores.split_at_mut(groups);
             let scores = &mut [first, second];
             unit.sum_bf16::<false>(Bf16Factors { a: &q[..groups], rows, b: &keys }, scores);
             let residuals = std::array::from_fn::<_, STEP_PANELS, _>(|panel| {
-                self.panels.key_residuals(step * STEP_PANELS + panel)
+                self.panels.key_residuals(panels.start + panel)
             });
             unit.sum_bf16::<true>(Bf16Factors { a: &q[..groups], rows, b: &residuals }, scores);
         }
@@ -210,6 +229,7 @@ impl TiledScratch {
         for (group, visible) in visible.chunks(ROWS).enumerate() {
             let softmax = Softmax {
                 scoring,
+                factors: &self.factors[(first + group) * ROWS..][..visible.len()],
                 distances: self.distances.get(group * ROWS..).unwrap_or(&[]),
                 visible,
                 steps: steps.clone(),
@@ -265,6 +285,8 @@ impl TiledScratch {
 /// The scores of a group at the positions of a page, on their way to weights.
 struct Softmax<'a> {
     scoring: Scoring,
+    /// What the scores of each query are to be multiplied with.
+    factors: &'a [f32],
     /// The penalties of each query for distance; empty for none.
     distances: &'a [Distances],
     /// Slots that each query sees.
@@ -289,17 +311,17 @@ impl Softmax<'_> {
         // Otherwise the largest product is also the largest score, and scaling is part of the subtraction.
         if softcap.is_some() || !self.distances.is_empty() || scale <= 0.0 {
             self.bend(simd);
-            scale = 1.0;
+            (scale, self.factors) = (1.0, &[1.0; ROWS]);
         }
         let scale = scale * std::f32::consts::LOG2_E;
         let mut m = self.seen.m;
         for (row, m) in m.iter_mut().enumerate().take(self.visible.len()) {
-            let largest = self.largest(row) * scale;
+            let largest = self.largest(row) * (self.factors[row] * scale);
             *m = if largest > *m { largest } else { *m };
         }
         self.rescale(simd, &m);
         for (row, m) in m.into_iter().enumerate().take(self.visible.len()) {
-            self.seen.s[row] += self.weigh(simd, row, scale, -m);
+            self.seen.s[row] += self.weigh(simd, row, self.factors[row] * scale, -m);
         }
     }
 
@@ -319,7 +341,7 @@ impl Softmax<'_> {
         for panel in self.steps.start * STEP_PANELS..self.steps.end * STEP_PANELS {
             let scores = &mut self.scores[panel * self.stride].0[..self.visible.len()];
             for (row, scores) in scores.iter_mut().enumerate() {
-                let mut score = simd.mul(simd.load(scores), simd.splat(scale));
+                let mut score = simd.mul(simd.load(scores), simd.splat(self.factors[row] * scale));
                 if let Some(cap) = softcap {
                     let bent = simd.tanh(simd.div(score, simd.splat(cap)));
                     score = simd.mul(bent, simd.splat(cap));

@@ -379,8 +379,8 @@ impl Lowering<'_> {
         Ok(CompiledOp::Attention(attention))
     }
 
-    /// Texts whose rows all see each other are whole in a step, so rounding gives them the same result in every step; chunks of a
-    /// prompt would not equal the prompt. Where all weights are F32, nothing else is rounded either.
+    /// Texts whose rows attend to each other are whole in a step, so rounding gives them the same result in every step; chunks of a
+    /// prompt, which attends to a cache, would not equal the prompt. Where all weights are F32, nothing else is rounded either.
     fn rounding(&self, over: Over) -> Rounding {
         let rounds = |weight: usize| {
             let classes = self.weights.linear(weight).weight_classes();
@@ -390,8 +390,8 @@ impl Lowering<'_> {
             (Op::Linear(_), &[_, w]) => self.weight(w),
             _ => None,
         });
-        let sees_all = matches!(over, Over::Rows(mask) if !mask.is_causal());
-        if sees_all && weights.any(rounds) { Rounding::Everywhere } else { Rounding::OnTiles }
+        let is_whole = matches!(over, Over::Rows(_));
+        if is_whole && weights.any(rounds) { Rounding::Everywhere } else { Rounding::OnTiles }
     }
 
     fn binary(
