@@ -97,6 +97,9 @@ inline unsigned atomicCAS(unsigned* at, unsigned expected, unsigned value) {
     return found;
 }
 
+inline float fast_exp(float x) { return expf(x); }
+inline float fast_divide(float a, float b) { return a / b; }
+
 inline void store_to_host(unsigned long long* to, unsigned long long word) { *to = word; }
 
 inline unsigned min(unsigned a, unsigned b) { return a < b ? a : b; }

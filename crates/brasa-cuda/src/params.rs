@@ -159,6 +159,7 @@ constants! {
     TILES_DENSE = 0,
     TILES_SPLIT = 1,
     TILES_GATED = 2,
+    GATED_TURNS = 4,
     DRAW_PART = 2048,
     DRAW_BINS = 128,
     DRAW_LISTED = 1024,

@@ -14,6 +14,8 @@
 //
 // Blocks stay and take tiles in turn, rows fastest, so that blocks at work at one time share weights and panels in L2. Where there are
 // few tiles, parts of K are tiles of their own, whose sums are added by another kernel.
+// Large blocks hand their sums over in shared memory, 32 rows at a time, so that rows are written in whole lines. A lane's own outputs are eight neighbours of a
+// row; all blocks write at the same time, and in pieces of 32 bytes products of 4,096 inputs take a tenth longer, those of 2,048 a fifth.
 // What rows are scaled by is copied to shared memory when a piece begins: at its end loads wait behind weights that the next launch asks for.
 // Needs: K a multiple of 64 (256 for K-quants), N a multiple of 64·GROUPS·CLUSTER or masked at the store. Panels may hold
 // anything behind M: products of those rows are dropped.
@@ -58,9 +60,12 @@ template <uint32_t F, int ROWS, int GROUPS, int CLUSTER> struct GemmShape {
     static constexpr uint32_t PIECE = (G.header_bytes + G.sub_bytes + 127) / 128 * 128;  // a tile's header and sub
     static constexpr uint32_t A_BYTES = (TILES * PIECE + 1023) / 1024 * 1024, B_BYTES = ROWS * 128;
     static constexpr uint32_t STAGE = (A_BYTES + B_BYTES + 1023) / 1024 * 1024;
-    static constexpr uint32_t FIT = (GROUPS == 1 ? 112640 : ROWS == 256 ? 228352 : 229376) / STAGE, MOST = ROWS == 16 ? 16 : 8, STAGES = FIT > MOST ? MOST : FIT;
+    // Stages that fit beside so many bytes.
+    BRASA_BOTH static constexpr uint32_t stages(uint32_t beside) {
+        const uint32_t fit = ((GROUPS == 1 ? 112640 : ROWS == 256 ? 228352 : 229376) - beside) / STAGE, most = ROWS == 16 ? 16 : 8;
+        return fit > most ? most : fit;
+    }
     static constexpr uint32_t PANELS = ROWS < 64 ? 1 : ROWS / 64;  // of a stage, all or a part of one
-    static constexpr uint32_t SHARED = STAGES * STAGE + 1024;
     static constexpr uint32_t THREADS = 128 * (GROUPS + 1);
 };
 
@@ -154,6 +159,73 @@ __device__ __forceinline__ void write_products(const GemmParams& p, const float 
     });
 }
 
+// Rows that a group hands over together, and floats between them: a warp's lanes meet in no bank.
+constexpr uint32_t HANDED_ROWS = 32, HANDED_STRIDE = 68, HANDED_FLOATS = HANDED_ROWS * HANDED_STRIDE;
+
+// True where outputs are written, and what is added to them is read, in pieces of four.
+__device__ __forceinline__ bool hands_over(const GemmParams& p) {
+    const Outputs& out = p.out;
+    const uint64_t addresses = uint64_t(out.y) | uint64_t(out.bias) | uint64_t(out.residual.data);
+    const uint32_t places = out.y_width | out.lower | out.count | (out.form == TILES_SPLIT ? out.upper : 0) | out.residual.stride;
+    return p.splits > 1 || (out.form != TILES_GATED && addresses % 16 == 0 && places % 4 == 0 && (!out.residual.data || out.residual.per == 1));
+}
+
+// Like write_products, for a group's four tiles from `first_tile` on, by all of its threads.
+template <int ROWS>
+__device__ __forceinline__ void hand_over(const GemmParams& p, const float (&d)[ROWS / 2], const PieceRows& rows, float* handed, uint32_t first_row, uint32_t first_tile,
+                                          uint32_t split, uint32_t group) {
+    const Outputs& out = p.out;
+    const bool is_part = p.splits > 1, is_split = !is_part && out.form == TILES_SPLIT;
+    const uint32_t thread = threadIdx.x % 128, warp = thread / 32, g = thread % 32 / 4, t = thread % 4;
+    // What the thread hands over: columns of the lower and of the upper outputs. What it writes: four columns of every eighth row.
+    const uint32_t lower = is_split ? 8 * warp + g : 16 * warp + g, upper = lower + (is_split ? 32 : 8), quad = thread % 16 * 4, row_of_eight = thread / 16;
+    const uint32_t i = is_split ? first_tile * 8 + quad % 32 : first_tile * 16 + quad, count = is_part ? p.tiles * 16 : out.count;
+    const uint32_t n = is_part ? i : i + (is_split && quad >= 32 ? out.upper : out.lower), width = is_part ? p.tiles * 16 : out.y_width;
+    float* y = (is_part ? p.partial + uint64_t(split) * p.rows * width : out.y) + uint64_t(first_row) * width + n;
+    const float* residual = is_part || !out.residual.data ? nullptr : out.residual.data + uint64_t(first_row) * out.residual.stride + n;
+    const bool is_there = i < count;
+    float4 bias = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    if (!is_part && out.bias && is_there) bias = *reinterpret_cast<const float4*>(out.bias + n);
+    // What is added is asked for a pass ahead.
+    float4 added[2][HANDED_ROWS / 8];
+    auto ask = [&](uint32_t pass) {
+#pragma unroll
+        for (uint32_t e = 0; e < HANDED_ROWS / 8; e++) {
+            const uint32_t row = pass * HANDED_ROWS + e * 8 + row_of_eight;
+            added[pass % 2][e] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+            if (residual && is_there && row < rows.count) added[pass % 2][e] = *reinterpret_cast<const float4*>(residual + uint64_t(row) * out.residual.stride);
+        }
+    };
+    ask(0);
+#pragma unroll
+    for (uint32_t pass = 0; pass < ROWS / HANDED_ROWS; pass++) {
+        if (pass * HANDED_ROWS >= rows.count) return;
+        if (pass + 1 < ROWS / HANDED_ROWS) ask(pass + 1);
+        const float4(&before)[HANDED_ROWS / 8] = added[pass % 2];
+#pragma unroll
+        for (uint32_t j = 0; j < HANDED_ROWS / 8; j++) {
+#pragma unroll
+            for (uint32_t c = 0; c < 2; c++) {
+                const uint32_t row = j * 8 + 2 * t + c, at = (pass * HANDED_ROWS / 8 + j) * 4 + c;
+                const float scale = rows.scale[pass * HANDED_ROWS + row] * rows.of_all;
+                handed[row * HANDED_STRIDE + lower] = d[at] * scale;
+                handed[row * HANDED_STRIDE + upper] = d[at + 2] * scale;
+            }
+        }
+        named_barrier(2 + group, 128);
+#pragma unroll
+        for (uint32_t e = 0; e < HANDED_ROWS / 8; e++) {
+            const uint32_t row = e * 8 + row_of_eight, at = pass * HANDED_ROWS + row;
+            const float4 v = *reinterpret_cast<const float4*>(handed + row * HANDED_STRIDE + quad);
+            if (is_there && at < rows.count) {
+                *reinterpret_cast<float4*>(y + uint64_t(at) * width) =
+                    make_float4(before[e].x + (v.x + bias.x), before[e].y + (v.y + bias.y), before[e].z + (v.z + bias.z), before[e].w + (v.w + bias.w));
+            }
+        }
+        named_barrier(2 + group, 128);
+    }
+}
+
 // A piece of the product, which one cluster makes: rows from `first_row` to `rows_end` or as many as a block has, tiles from `first_tile` to
 // `tiles_end` of `weights` or as many as the cluster has, inputs of `subs` subs from `first_sub` on. The second weight is there where
 // products with two are multiplied with each other.
@@ -173,6 +245,8 @@ template <class Shape, int ROWS, int CLUSTER> struct DenseProduct {
     static constexpr bool TAILS = ROWS >= 128;
     // Floats of what rows are scaled by: of their products, and of the halves that gated products become.
     static constexpr uint32_t FACTS = 2 * ROWS;
+    // Floats in which a group hands its sums over.
+    static constexpr uint32_t HANDED = ROWS >= 128 ? HANDED_FLOATS : 0;
     const GemmParams& p;
     uint32_t row_blocks, output_blocks, units, all;
 
@@ -216,9 +290,15 @@ template <class Shape, int ROWS, int CLUSTER> struct DenseProduct {
         }
     }
 
+    __device__ __forceinline__ PieceRows rows(const float (&facts)[FACTS], const Piece& w) const { return {facts, p.scale, min(uint32_t(ROWS), w.rows_end - w.first_row)}; }
     __device__ __forceinline__ void write(const float (&d)[1][ROWS / 2], const float (&facts)[FACTS], const Piece& w, uint32_t t, uint32_t tile, uint32_t g) const {
-        const PieceRows rows = {facts, p.scale, min(uint32_t(ROWS), w.rows_end - w.first_row)};
-        write_products<ROWS>(p, d[0], rows, facts + ROWS, w.first_row, t, tile, g, w.number);
+        write_products<ROWS>(p, d[0], rows(facts, w), facts + ROWS, w.first_row, t, tile, g, w.number);
+    }
+    // A group's sums, where they are handed over; false where its lanes write them.
+    __device__ __forceinline__ bool write_handed(const float (&d)[1][ROWS / 2], const float (&facts)[FACTS], const Piece& w, float* handed, uint32_t first_tile, uint32_t group) const {
+        if (!hands_over(p)) return false;
+        hand_over<ROWS>(p, d[0], rows(facts, w), handed + group * HANDED, w.first_row, first_tile, w.number, group);
+        return true;
     }
 };
 
@@ -226,7 +306,7 @@ template <class Shape, int ROWS, int CLUSTER> struct DenseProduct {
 template <uint32_t F, int ROWS, int GROUPS, int CLUSTER, class Product, class Params> __device__ __forceinline__ void gemm(const Params& p) {
     using T = GemmShape<F, ROWS, GROUPS, CLUSTER>;
     constexpr Geometry G = T::G;
-    constexpr uint32_t STAGES = T::STAGES;
+    constexpr uint32_t STAGES = T::stages(Product::HANDED * GROUPS * 4);
     extern __shared__ __align__(1024) uint8_t gemm_shared[];
     __shared__ uint64_t full[STAGES], empty[STAGES];
     __shared__ float facts[Product::FACTS];
@@ -401,6 +481,9 @@ template <uint32_t F, int ROWS, int GROUPS, int CLUSTER, class Product, class Pa
             copies_came();
             named_barrier(1, 128 * GROUPS);
             const uint32_t my_tile = first_tile + group * 4 + warp;
+            if constexpr (Product::HANDED > 0) {
+                if (product.write_handed(all_d, facts, w, reinterpret_cast<float*>(stages + STAGES * T::STAGE), first_tile + group * 4, group)) continue;
+            }
             if (my_tile < w.tiles_end) product.write(all_d, facts, w, t, my_tile, g);
         }
     }

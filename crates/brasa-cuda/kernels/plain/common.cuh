@@ -29,6 +29,10 @@ struct alignas(16) Halves8 {
     u32 at[4];
 };
 
+struct alignas(8) Halves4 {
+    u32 at[2];
+};
+
 // Eight floats at an address that is a multiple of 16.
 DEVICE void load8(const float* from, float (&v)[8]) {
     const Floats4 a = *(const Floats4*)from, b = *(const Floats4*)(from + 4);

@@ -1,6 +1,7 @@
 // Operations that only derivatives use, one kernel each; the formulas stand with the operations in brasa-graph. Sums have a fixed order.
 #include "formats.cuh"
 #include "gradients.cuh"
+#include "panels.cuh"
 #include "unary.cuh"
 
 // Grid: one thread an element, blocks of 256.
@@ -12,7 +13,8 @@ KERNEL(unary_gradient, UnaryGradientParams) {
     }
 }
 
-// The change is multiplied by the norm's weights before, and what it is added to is added behind. Grid: a block a row, 32 to 256 threads that
+// The change is multiplied by the norm's weights before, and what it is added to is added behind; a row that goes to panels is read again for them, by the
+// threads that wrote it. Grid: a block a row, 32 to 256 threads that
 // depend on its width alone.
 KERNEL(norm_gradient, NormGradientParams) {
     __shared__ float scratch[32];
@@ -60,6 +62,7 @@ KERNEL(norm_gradient, NormGradientParams) {
     }
     const float scale = 1.0f / sqrtf(block_sum(squares, scratch) / (float)width + p.eps);
     const float along = block_sum(products, scratch) * scale / (float)width;
+    float largest = 0.0f;
     for (u32 i = threadIdx.x * 4; i < width; i += blockDim.x * 4) {
         const Floats4 values = four(x, i, width, aligned), changes = change(i);
         Floats4 sums = {{0.0f, 0.0f, 0.0f, 0.0f}};
@@ -70,8 +73,24 @@ KERNEL(norm_gradient, NormGradientParams) {
         for (u32 j = 0; j < 4; ++j) {
             sums.at[j] += scale * (changes.at[j] - t_mean - (values.at[j] - mean) * scale * along);
         }
+#pragma unroll
+        for (u32 j = 0; j < 4; ++j) {
+            largest = fmaxf(largest, fabsf(sums.at[j]));
+        }
         store_four(y, i, width, aligned, sums);
     }
+    if (p.panels == nullptr) {
+        return;
+    }
+    const RowScale of_row(block_max(largest, scratch));
+    if (threadIdx.x == 0) {
+        p.row_scale[blockIdx.x] = of_row.up;
+    }
+    for (u32 i = threadIdx.x * 4; i < width; i += blockDim.x * 4) {
+        const Floats4 sums = four(y, i, width, aligned);
+        store_four_halves(panel_piece(p.panels, p.subs, blockIdx.x, i) + i % 8 * 2, sums, of_row.down);
+    }
+    fill_panels(p.panels, p.subs, blockIdx.x, width);
 }
 
 // Grid: one thread an element of x, blocks of 256.

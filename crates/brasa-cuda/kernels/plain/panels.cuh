@@ -9,14 +9,17 @@ DEVICE int row_exponent(float largest) {
     return largest == 0.0f ? 0 : e < -100 ? -100 : e > 100 ? 100 : e;
 }
 
+// 2^e, of normal numbers.
+DEVICE float power_of_two(int e) { return __uint_as_float((u32)(127 + e) << 23); }
+
 // A power of two and its inverse, by which a row whose largest magnitude is `largest` is rounded.
 struct RowScale {
     float up, down;
 
     explicit DEVICE RowScale(float largest) {
         const int e = row_exponent(largest);
-        up = __uint_as_float((u32)(127 + e) << 23);
-        down = __uint_as_float((u32)(127 - e) << 23);
+        up = power_of_two(e);
+        down = power_of_two(-e);
     }
 };
 
@@ -32,6 +35,11 @@ DEVICE void store_halves(u8* to, const float (&v)[8]) {
         halves.at[i] = float_to_half(v[2 * i]) | (u32)float_to_half(v[2 * i + 1]) << 16;
     }
     *(Halves8*)to = halves;
+}
+
+// Half a piece, its elements times a power of two.
+DEVICE void store_four_halves(u8* to, const Floats4& v, float down) {
+    *(Halves4*)to = {{float_to_half(v.at[0] * down) | (u32)float_to_half(v.at[1] * down) << 16, float_to_half(v.at[2] * down) | (u32)float_to_half(v.at[3] * down) << 16}};
 }
 
 // Zeros from input `width`, a multiple of eight, to the end of a row's panels, by the threads of a block.

@@ -12,6 +12,7 @@
 #include "learn.cu"
 #include "linear.cu"
 #include "lookup.cu"
+#include "low_rank.cu"
 #include "matmul.cu"
 #include "matmul_tensor.cu"
 #include "mixture.cu"

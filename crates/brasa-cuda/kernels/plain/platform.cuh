@@ -41,6 +41,10 @@ DEVICE float half_to_float(unsigned short bits) { return __half2float(__ushort_a
 DEVICE unsigned short float_to_half(float x) { return __half_as_ushort(__float2half_rn(x)); }
 DEVICE unsigned short float_to_bf16(float x) { return __bfloat16_as_ushort(__float2bfloat16_rn(x)); }
 
+// More exact than a half, less than a float.
+DEVICE float fast_exp(float x) { return __expf(x); }
+DEVICE float fast_divide(float a, float b) { return __fdividef(a, b); }
+
 #endif
 
 // bfloat16 is the upper half of an f32.

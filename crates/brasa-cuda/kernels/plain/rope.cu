@@ -1,18 +1,13 @@
 // rope: y[R, H, E] = x with the leading rotary_dim elements of each head turned by position · frequency, pair by pair; the rest
-// is copied. Angles in f32. Grid: one thread a pair of four heads, which turn by the same angle, blocks of 256.
+// is copied. Angles in f32. Grid: x: one thread a pair of four heads, which turn by the same angle, blocks of up to 256; y: rows.
 //
 // rotate_keys_<type>: turns the keys of one cache in some pages by given angles, in place. Grid: one thread a pair, blocks of 256.
 #include "kv.cuh"
 
 static const u32 HEADS_TOGETHER = 4;
 
-KERNEL(rope, RopeParams) {
-    const u32 pairs = p.rotary_dim / 2, places = pairs > 1 ? pairs : 1, groups = (p.heads + HEADS_TOGETHER - 1) / HEADS_TOGETHER;
-    const u64 i = thread_number();
-    if (i >= (u64)p.rows * groups * places) {
-        return;
-    }
-    const u32 pair = (u32)(i % places), group = (u32)(i / places % groups), row = (u32)(i / places / groups);
+// Turns a pair of each head of a group.
+DEVICE void turn(const RopeParams& p, u32 row, u32 group, u32 pair, u32 pairs, u32 places) {
     float sine = 0.0f, cosine = 1.0f;
     if (pair < pairs) {
         const float angle = (float)p.positions[row] * p.frequencies[pair];
@@ -20,22 +15,39 @@ KERNEL(rope, RopeParams) {
         cosine = cosf(angle) * p.magnitude;
     }
     const u32 first = p.interleaved ? 2 * pair : pair, second = p.interleaved ? 2 * pair + 1 : pair + pairs;
+    const u32 h = group * HEADS_TOGETHER, heads = min(HEADS_TOGETHER, p.heads - h);
+    const float* x = p.x + (u64)row * p.x_stride + h * p.head_dim;
+    float* y = p.y + (u64)row * p.y_stride + h * p.head_dim;
+    if (pair < pairs) {
+        // All are asked for before any is written.
+        float a[HEADS_TOGETHER], b[HEADS_TOGETHER];
 #pragma unroll
-    for (u32 n = 0; n < HEADS_TOGETHER; ++n) {
-        const u32 h = group * HEADS_TOGETHER + n;
-        if (h >= p.heads) {
-            return;
+        for (u32 n = 0; n < HEADS_TOGETHER; ++n) {
+            if (n < heads) {
+                a[n] = x[n * p.head_dim + first];
+                b[n] = x[n * p.head_dim + second];
+            }
         }
-        const float* x = p.x + (u64)row * p.x_stride + h * p.head_dim;
-        float* y = p.y + (u64)row * p.y_stride + h * p.head_dim;
-        if (pair < pairs) {
-            const float a = x[first], b = x[second];
-            y[first] = a * cosine - b * sine;
-            y[second] = a * sine + b * cosine;
+#pragma unroll
+        for (u32 n = 0; n < HEADS_TOGETHER; ++n) {
+            if (n < heads) {
+                y[n * p.head_dim + first] = a[n] * cosine - b[n] * sine;
+                y[n * p.head_dim + second] = a[n] * sine + b[n] * cosine;
+            }
         }
+    }
+    for (u32 n = 0; n < heads; ++n) {
         for (u32 e = 2 * pairs + pair; e < p.head_dim; e += places) {
-            y[e] = x[e];
+            y[n * p.head_dim + e] = x[n * p.head_dim + e];
         }
+    }
+}
+
+KERNEL(rope, RopeParams) {
+    const u32 pairs = p.rotary_dim / 2, places = pairs > 1 ? pairs : 1, groups = (p.heads + HEADS_TOGETHER - 1) / HEADS_TOGETHER;
+    const u32 i = (u32)thread_number(), pair = i % places, group = i / places;
+    for (u32 row = blockIdx.y; group < groups && row < p.rows; row += gridDim.y) {
+        turn(p, row, group, pair, pairs, places);
     }
 }
 

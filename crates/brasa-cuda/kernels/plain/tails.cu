@@ -24,15 +24,12 @@ KERNEL(tail_tiles, TailTilesParams) {
             largest = fmaxf(largest, fabsf(values[s][e]));
         }
     }
-    float raise = p.raise;
-    if (p.factors != nullptr) {
-        largest = warp_max(largest);
-        // The largest becomes about 2^13, as that of a weight does.
-        const int exponent = (int)(__float_as_uint(largest) >> 23) - 127, up = 13 - exponent;
-        raise = largest == 0.0f ? p.raise : __uint_as_float((u32)(127 + (up < -60 ? -60 : up > 60 ? 60 : up)) << 23);
-        if (lane() == 0) {
-            p.factors[tile] = raise / p.raise;
-        }
+    largest = warp_max(largest);
+    // The largest becomes about 2^13, as that of a weight does.
+    const int exponent = (int)(__float_as_uint(largest) >> 23) - 127, up = 13 - exponent;
+    const float raise = largest == 0.0f ? p.raise : __uint_as_float((u32)(127 + (up < -60 ? -60 : up > 60 ? 60 : up)) << 23);
+    if (lane() == 0) {
+        p.factors[tile] = raise / p.raise * p.factor;
     }
 #pragma unroll
     for (u32 s = 0; s < 4; ++s) {
@@ -41,6 +38,6 @@ KERNEL(tail_tiles, TailTilesParams) {
         for (u32 i = 0; i < 4; ++i) {
             halves.at[i] = float_to_half(values[s][2 * i] * raise) | (u32)float_to_half(values[s][2 * i + 1] * raise) << 16;
         }
-        *(Halves8*)(p.to + tile * p.to_stride + s * 512 + lane() * 16) = halves;
+        *(Halves8*)(p.to + (u64)tile * 2048 + s * 512 + lane() * 16) = halves;
     }
 }

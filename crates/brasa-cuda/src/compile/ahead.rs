@@ -101,7 +101,7 @@ impl Lowering<'_> {
         let (panels, rounding) = self.panels_of(x, subs)?;
         let partial = self.scratch(partial_floats(rows, outputs));
         let sums = self.kernel("gemm_sums")?;
-        Ok(Some(Gemm { panels, rounding, sums, partial }))
+        Ok(Some(Gemm { panels, rounding, of_panels: false, sums, partial }))
     }
 
     /// The panels of `x` that the next operation reads, and their rounding by it where no operation in front has rounded `x`.

@@ -10,7 +10,8 @@ use brasa_graph::op::{Binary, NormKind, Unary};
 use brasa_graph::{Item, NodeId, Op, Schedule, ValueId};
 
 use super::Lowering;
-use crate::ops::{GatedGradientOp, GatedOp, LowRankOp, NormGradientOp};
+use crate::driver::Kernel;
+use crate::ops::{GatedGradientOp, GatedOp, GatedPlace, LowRankOp, NormGradientOp};
 
 /// The result of a chain's last node.
 #[derive(Clone, Copy, Debug)]
@@ -248,18 +249,20 @@ impl Lowering<'_> {
     pub(super) fn lower_chain(&mut self, chain: Chain, y: ValueId) -> Result<(), DeviceError> {
         match chain {
             Chain::Gated { function, gate, up } => {
-                let (kernel, gate, up) = (self.kernel("gated")?, self.slot(gate)?, self.slot(up)?);
-                let out = self.make(y);
-                self.push(GatedOp { kernel, function, gate, up, out }, "gated");
+                let (gate, up) = (self.slot(gate)?, self.slot(up)?);
+                let (kernel, to) = self.gated_place("gated", y)?;
+                self.push(GatedOp { kernel, function, gate, up, to }, "gated");
             }
             Chain::GatedGradient { function, gate, up, d, gate_first } => {
-                let kernel = self.kernel("gated_gradient")?;
                 let (gate, up, d) = (self.slot(gate)?, self.slot(up)?, self.slot(d)?);
-                let out = self.make(y);
-                let op = GatedGradientOp { kernel, function, gate, up, d, out, gate_first };
+                let (kernel, to) = self.gated_place("gated_gradient", y)?;
+                let op = GatedGradientOp { kernel, function, gate, up, d, to, gate_first };
                 self.push(op, "gated_gradient");
             }
             Chain::TransposedBeside { of, low } => self.linear_transposed_beside(of, low, y)?,
+            Chain::Scaled { x, w, is_transposed, factor } if self.is_tail(x, y) => {
+                self.thin_product([x, w, y], is_transposed, factor)?;
+            }
             Chain::Scaled { x, w, is_transposed, factor } => {
                 let elements = self.shape(y).resolve(&self.sizes).iter().product();
                 let mut of = self.low_rank(x, w, elements)?;
@@ -274,12 +277,23 @@ impl Lowering<'_> {
                 let (kernel, x, t) = (self.kernel("norm_gradient")?, self.slot(x)?, self.slot(t)?);
                 let weight = weight.map(|weight| self.dense(weight)).transpose()?;
                 let residual = residual.map(|residual| self.slot(residual)).transpose()?;
+                let panels = self.panels_beside(y);
                 let out = self.make(y);
-                let op = NormGradientOp { kernel, eps, is_layer, x, t, weight, residual, out };
+                let op = NormGradientOp { kernel, eps, is_layer, x, t, weight, residual, panels, out };
                 self.push(op, "norm_gradient");
             }
         }
         Ok(())
+    }
+}
+
+impl Lowering<'_> {
+    /// The kernel that makes gated products or their gradients `y`, and where they go.
+    fn gated_place(&mut self, name: &str, y: ValueId) -> Result<(Kernel, GatedPlace), DeviceError> {
+        if self.is_paneled(y) {
+            return Ok((self.kernel(&format!("{name}_panels"))?, GatedPlace::Panels(self.make_paneled(y))));
+        }
+        Ok((self.kernel(name)?, GatedPlace::Floats(self.make(y))))
     }
 }
 

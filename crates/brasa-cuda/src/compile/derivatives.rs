@@ -21,6 +21,9 @@ impl Lowering<'_> {
         let name = node.op.name();
         match (&node.op, &node.inputs[..], &node.outputs[..]) {
             (Op::LinearGradient(_), &[dy, x], &[dw]) => {
+                if let Some(operands) = self.thin_operand([dy, x]) {
+                    return self.thin_gradient(operands, operands[0] == dy, dw);
+                }
                 self.matmul([dy, x], [true, false], dw, (name, true))?;
             }
             (&Op::UnaryGradient(op), &[x, t], &[y]) => {

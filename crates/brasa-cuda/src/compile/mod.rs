@@ -12,6 +12,7 @@ mod layout;
 mod linear;
 mod mixture;
 mod nodes;
+mod paneled;
 mod tails;
 mod transposed;
 
@@ -32,6 +33,7 @@ use fused::PATTERNS;
 use joins::Place;
 use layout::{Lifetime, lay_out};
 use mixture::Addition;
+use paneled::Paneled;
 use tails::Beside;
 
 /// A compiled graph.
@@ -87,6 +89,9 @@ pub(crate) fn compile(
         joins: HashMap::new(),
         places: HashMap::new(),
         tails: HashMap::new(),
+        paneled: HashMap::new(),
+        panels_made: HashMap::new(),
+        thin: HashSet::new(),
         absorbed: HashSet::new(),
         gates: HashMap::new(),
         gated_scales: HashMap::new(),
@@ -106,6 +111,7 @@ pub(crate) fn compile(
     lowering.find_tails(&schedule);
     lowering.find_chains(&schedule);
     lowering.find_joins(&schedule);
+    lowering.find_paneled(&schedule);
     for item in schedule.items() {
         match item {
             Item::Single(node) if lowering.folded.contains(node) => {}
@@ -161,6 +167,11 @@ struct Lowering<'g> {
     places: HashMap<ValueId, Place>,
     /// Products with low-rank products beside them, by their sums.
     tails: HashMap<ValueId, Beside>,
+    /// Values that are read as halves in panels, and those panels that have been made.
+    paneled: HashMap<ValueId, Paneled>,
+    panels_made: HashMap<ValueId, Panels>,
+    /// Low-rank products that gradients of matrices read.
+    thin: HashSet<ValueId>,
     /// Sums of fused products that are computed by the product behind.
     absorbed: HashSet<ValueId>,
     /// Gated products without a bias, by what is multiplied: the weight and the result, which one product behind reads.

@@ -43,6 +43,12 @@ impl Lowering<'_> {
                 self.push(GatherOp { kernel, table, indices, out }, name);
             }
             (Op::SelectRows(_), &[x, rows], &[y]) => self.select_rows(x, rows, y, name)?,
+            (Op::Linear(_), &[x, w], &[y]) if self.is_tail(x, y) => {
+                self.thin_product([x, w, y], false, 1.0)?;
+            }
+            (Op::LinearTransposed(_), &[y, w], &[x]) if self.is_tail(y, x) => {
+                self.thin_product([y, w, x], true, 1.0)?;
+            }
             (Op::Linear(_), &[x, w], &[y]) => self.linear_alone(x, w, y)?,
             (Op::LinearTransposed(_), &[y, w], &[x]) => self.linear_transposed(y, w, x)?,
             (Op::Matmul(op), &[a, b], &[c]) => {
@@ -61,6 +67,9 @@ impl Lowering<'_> {
             (Op::RmsNorm(op), inputs, &[y]) if self.defers_norm(y) => {
                 let norm = Norm { w: inputs.get(1).copied(), eps: op.eps };
                 self.normed.insert(y, (inputs[0], norm));
+            }
+            (Op::RmsNorm(op), inputs, &[y]) if self.is_paneled(y) => {
+                self.norm_to_panels(inputs[0], Norm { w: inputs.get(1).copied(), eps: op.eps }, y)?;
             }
             (Op::RmsNorm(op), inputs, &[y]) => self.norm("rms_norm", op.eps, inputs, y)?,
             (Op::LayerNorm(op), inputs, &[y]) => self.norm("layer_norm", op.eps, inputs, y)?,

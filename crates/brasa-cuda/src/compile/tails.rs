@@ -10,13 +10,15 @@ use brasa_graph::{Fused, Item, NodeId, Op, Schedule, ValueId};
 
 use super::Lowering;
 use super::linear::Follow;
-use crate::ops::{Gemm, LowRank, MOST_TAIL, Tail, TilesLaunch, partial_floats};
+use crate::ops::{
+    Gemm, LowRank, MOST_TAIL, Panels, Rounding, TAIL_DOWN, Tail, TailTiles, TilesLaunch, partial_floats,
+};
 
 /// A product with a low-rank one beside it: `x · wᵀ [+ bias] [+ residual] + u · bᵀ`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Beside {
-    x: ValueId,
-    w: ValueId,
+    pub x: ValueId,
+    pub w: ValueId,
     bias: Option<ValueId>,
     residual: Option<ValueId>,
     pub u: ValueId,
@@ -112,19 +114,33 @@ impl Lowering<'_> {
         let (rows, subs) = (self.rows(of.x), tiles.first().map_or(0, |first| first.tiles.subs));
         let outputs = tiles.iter().map(|launch| launch.tiles.count * 16).max().unwrap_or(0);
         let beside = self.low_rank(of.u, of.b, rows.saturating_mul(outputs))?;
-        let panels = self.new_panels(rows, subs + 1);
-        let rounding = self.own_rounding(panels, Some(&beside))?;
+        let (panels, rounding, down) = self.panels_with_tail(of.x, subs, &beside)?;
         let (partial, sums) = (self.scratch(partial_floats(rows, outputs)), self.kernel("gemm_sums")?);
-        let of_stretches = tiles
-            .iter()
-            .map(|launch| {
-                let count = launch.tiles.count;
-                [self.scratch(count * TAIL_FLOATS), self.scratch(count)]
-            })
-            .collect();
-        let kernel = self.kernel("tail_tiles")?;
-        let gemm = Gemm { panels, rounding: Some(rounding), sums, partial };
-        Ok((Some(gemm), Some(Tail { beside, kernel, of_stretches })))
+        let of_stretches = tiles.iter().map(|launch| self.tail_buffers(launch.tiles.count)).collect();
+        let tiles = TailTiles { kernel: self.kernel("tail_tiles")?, down };
+        let gemm = Gemm { panels, of_panels: rounding.is_none(), rounding, sums, partial };
+        Ok((Some(gemm), Some(Tail { beside, tiles, of_stretches })))
+    }
+
+    /// Room for the tiles of a tail, and for their factors.
+    pub(super) fn tail_buffers(&mut self, count: usize) -> [usize; 2] {
+        [self.scratch(count * TAIL_FLOATS), self.scratch(count)]
+    }
+
+    /// The panels of `x`, of `subs` pieces, with the low-rank product beside as their last piece; their rounding by the next operation, where none in front has
+    /// rounded `x`; and what the tail is multiplied by there, beside the row's power of two.
+    pub(super) fn panels_with_tail(
+        &mut self,
+        x: ValueId,
+        subs: usize,
+        beside: &LowRank,
+    ) -> Result<(Panels, Option<Rounding>, f32), DeviceError> {
+        if self.paneled.get(&x).is_some_and(|paneled| paneled.tail.is_some()) {
+            return Ok((self.panels(x)?, None, TAIL_DOWN));
+        }
+        let panels = self.new_panels(self.rows(x), subs + 1);
+        let rounding = self.own_rounding(panels, Some(beside))?;
+        Ok((panels, Some(rounding), 1.0))
     }
 
     /// The low-rank weight `w` and what it multiplies, for products of at most that many elements.

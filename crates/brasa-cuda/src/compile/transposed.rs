@@ -9,8 +9,8 @@ use brasa_graph::device::DeviceError;
 use super::Lowering;
 use super::layout::{Lifetime, bytes};
 use crate::ops::{
-    FEWEST_ROWS, Gemm, LinearTransposedOp, Panels, Rounding, Transposed, TransposedTail, TransposedTiles,
-    partial_floats,
+    FEWEST_ROWS, Gemm, LinearTransposedOp, Panels, Rounding, TailTiles, Transposed, TransposedTail,
+    TransposedTiles, partial_floats,
 };
 use crate::params::Ptr;
 use crate::weights::{Layout, SUB_INPUTS, TILE_OUTPUTS, Tiles};
@@ -47,14 +47,14 @@ impl Lowering<'_> {
         let subs = self.shape(w).outer().constant().ok_or_else(|| self.odd(w))?.div_ceil(SUB_INPUTS);
         let (rows, width) = (self.rows(y), self.shape(x).width().unwrap_or(0));
         let beside = self.low_rank(u, a, rows.saturating_mul(width))?;
-        let panels = self.new_panels(rows, subs + 1);
-        let rounding = self.own_rounding(panels, Some(&beside))?;
+        let (panels, rounding, down) = self.panels_with_tail(y, subs, &beside)?;
         let of = TransposedTail {
-            kernel: self.kernel("tail_tiles")?,
+            tiles: TailTiles { kernel: self.kernel("tail_tiles")?, down },
             matrix: beside.floats.data,
             columns: beside.floats.size.0,
+            buffers: self.tail_buffers(width.div_ceil(TILE_OUTPUTS)),
         };
-        let transposed = self.transposed(w, rows, Some((panels, Some(rounding))), Some(of))?;
+        let transposed = self.transposed(w, rows, Some((panels, rounding)), Some(of))?;
         let (y, out) = (self.slot(y)?, self.make(x));
         let low = &self.graph.weights()[beside.number].name;
         let label = format!("{} + {low}", self.label("linear_transposed", number));
@@ -133,12 +133,10 @@ impl Lowering<'_> {
             return Ok(Transposed { kernel, w: weight, floats, many: None });
         };
         let (outputs, inputs) = (weight.rows as usize, weight.row_len as usize);
-        let (count, subs) = (inputs.div_ceil(TILE_OUTPUTS), panels.subs);
+        let (count, subs) = (inputs.div_ceil(TILE_OUTPUTS), outputs.div_ceil(SUB_INPUTS));
         // Every element fits an f16, whatever stretch it is of.
         let raises = stretches.iter().filter_map(|stretch| stretch.tiles.as_ref());
         let raise = raises.map(|tiles| tiles.raise() / tiles.factor).fold(f32::INFINITY, f32::min);
-        // Those of a tail may be larger: up to a hundred times.
-        let raise = if tail.is_some() { raise / 16.0 } else { raise };
         let kernels = stretches
             .iter()
             .map(|stretch| self.kernel(&format!("transpose_{}", stretch.form().kernel_suffix())))
@@ -160,6 +158,7 @@ impl Lowering<'_> {
         if !self.graph.weights()[number].trainable {
             self.turned.push(data);
         }
+        let tail_of_panels = tail.is_some() && rounding.is_none();
         let many = TransposedTiles {
             number,
             stretches: kernels.into_iter().zip(stretches).collect(),
@@ -169,7 +168,7 @@ impl Lowering<'_> {
             tail,
             data,
             made: AtomicU64::new(0),
-            gemm: Gemm { panels, rounding, sums, partial },
+            gemm: Gemm { panels, of_panels: tail_of_panels, rounding, sums, partial },
             kernels: of_halves,
         };
         Ok(Transposed { kernel, w: weight, floats: None, many: Some(many) })

@@ -194,8 +194,9 @@ impl Launch for RopeOp {
             interleaved: u32::from(self.rope.layout == RopeLayout::Interleaved),
             magnitude: self.rope.magnitude,
         };
-        let of_row = u64::from(heads.div_ceil(HEADS_TOGETHER)) * u64::from((rotary_dim / 2).max(1));
-        run.each(&self.kernel, u64::from(rows) * of_row, &params)
+        let of_row = heads.div_ceil(HEADS_TOGETHER) * (rotary_dim / 2).max(1);
+        let threads = of_row.next_multiple_of(32).min(THREADS);
+        run.launch(&self.kernel, of_row.div_ceil(threads), rows as usize, threads, 0, &params)
     }
 }
 

@@ -114,7 +114,7 @@ impl RowGradients {
     fn launch(&self, run: &Run<'_>, of: &Scores, y: Ptr<f32>) -> Result<(), DriverError> {
         let (dx, (_, all_rows)) = (run.tensor(&self.out).floats(), run.tensor(&self.out).rows());
         let Panels { data, row_scale, subs } = self.panels;
-        self.transposed.prepare(run, all_rows)?;
+        let order = self.transposed.prepare(run, all_rows)?;
         of.each_chunk(run, |Chunk { first, rows, x, scores, targets }| {
             let panels = if all_rows < FEWEST_ROWS { Ptr::NONE } else { Ptr::new(run.buffer(data)) };
             let params = ScoresLossParams {
@@ -129,7 +129,7 @@ impl RowGradients {
                 softcap: of.softcap.unwrap_or(0.0),
             };
             run.launch(&self.kernel, rows, 1, LOSS_THREADS, 0, &params)?;
-            self.transposed.multiply(run, scores, rows, all_rows, after(dx, first, x.width))
+            self.transposed.multiply(run, scores, (rows, all_rows), order, after(dx, first, x.width))
         })
     }
 }
@@ -158,7 +158,7 @@ impl Launch for LinearCrossEntropyGradientOp {
         let (d, dx) = (run.tensor(&self.d).floats(), run.tensor(&self.dx));
         let dw = self.dw.as_ref().map(|dw| run.tensor(dw));
         let (_, all_rows) = run.tensor(&self.dx).rows();
-        self.transposed.prepare(run, all_rows)?;
+        let order = self.transposed.prepare(run, all_rows)?;
         self.scores.each_chunk(run, |Chunk { first, rows, x, scores, targets }| {
             let (width, inputs) = (scores.width, x.width);
             let softcap = self.scores.softcap.unwrap_or(0.0);
@@ -166,7 +166,7 @@ impl Launch for LinearCrossEntropyGradientOp {
             let params = ScoresGradientParams { scores: scores.data, targets, d, fault, width, softcap };
             run.launch(&self.kernel, rows, 1, THREADS, 0, &params)?;
             let to = after(dx.floats(), first, inputs);
-            self.transposed.multiply(run, scores, rows, all_rows, to)?;
+            self.transposed.multiply(run, scores, (rows, all_rows), order, to)?;
             let Some(dw) = dw else { return Ok(()) };
             let params = MatmulParams {
                 a: scores.data,

@@ -124,6 +124,8 @@ pub(crate) struct Gemm {
     pub panels: Panels,
     /// The rounding of the operand; `None` where an operation in front has rounded it.
     pub rounding: Option<Rounding>,
+    /// True where the operand may be in panels alone, so that a single row is multiplied as many are.
+    pub of_panels: bool,
     /// `gemm_sums`.
     pub sums: Kernel,
     /// The buffer of sums of parts of K.
@@ -252,24 +254,13 @@ impl Gemm {
         sums: Sums<'_>,
         tail: Option<[usize; 2]>,
     ) -> Result<(), DriverError> {
-        self.queue(run, kernels, (tiles, tail), rows, out, sums, Order::Overlapping)
+        self.multiply_in_order(run, kernels, (tiles, tail), rows, out, sums, Order::Overlapping)
     }
 
-    /// Queues the product with tiles that launches in front make: the kernels ask for weights before those have ended, so this one begins behind
-    /// them.
-    pub(super) fn multiply_made(
-        &self,
-        run: &Run<'_>,
-        kernels: &[Kernel; SIZES],
-        tiles: &Tiles,
-        rows: u32,
-        out: Outputs,
-    ) -> Result<(), DriverError> {
-        self.queue(run, kernels, (tiles, None), rows, out, Sums::Added, Order::Behind)
-    }
-
+    /// Like [`multiply`](Self::multiply); the kernels ask for weights before the launches in front have ended, so with tiles that these make it begins
+    /// behind them.
     #[expect(clippy::too_many_arguments, reason = "the facts of one launch")]
-    fn queue(
+    pub(super) fn multiply_in_order(
         &self,
         run: &Run<'_>,
         kernels: &[Kernel; SIZES],

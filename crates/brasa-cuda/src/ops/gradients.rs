@@ -6,7 +6,7 @@ use crate::driver::{DriverError, Kernel};
 use crate::ops::attention::{StepTiles, parameters, read_step, step_tiles};
 use crate::ops::elementwise::unary;
 use crate::ops::flat::{self, EachElement};
-use crate::ops::{AttentionGradientRows, Launch, row_threads};
+use crate::ops::{AttentionGradientRows, Launch, Panels, row_threads};
 use crate::params::{
     AttentionGradientParams, AttentionTangentParams, ExpertGradientParams, ExpertTransposedParams,
     FoldParams, NormGradientParams, PickParams, PlaceParams, Ptr, Rows, SpreadMeanParams, StoredWeight,
@@ -37,6 +37,8 @@ pub(crate) struct NormGradientOp {
     pub t: Slot,
     pub weight: Option<Slot>,
     pub residual: Option<Slot>,
+    /// Where the result goes too, as halves.
+    pub panels: Option<Panels>,
     pub out: Slot,
 }
 
@@ -163,7 +165,11 @@ impl Launch for NormGradientOp {
         let (y, eps, is_layer) = (run.tensor(&self.out).floats(), self.eps, u32::from(self.is_layer));
         let w = self.weight.as_ref().map_or(Ptr::NONE, |weight| run.tensor(weight).floats());
         let residual = self.residual.as_ref().map_or(Rows::NONE, |residual| run.tensor(residual).rows().0);
-        let params = NormGradientParams { x, t, residual, w, y, eps, is_layer };
+        let (panels, row_scale, subs) =
+            self.panels.map_or((Ptr::NONE, Ptr::NONE, 0), |Panels { data, row_scale, subs }| {
+                (Ptr::new(run.buffer(data)), Ptr::new(run.buffer(row_scale)), subs as u32)
+            });
+        let params = NormGradientParams { x, t, residual, w, y, panels, row_scale, eps, is_layer, subs };
         run.launch(&self.kernel, rows, 1, row_threads(x.width), 0, &params)
     }
 }

@@ -108,7 +108,7 @@ impl LinearOp {
             let base = self.behind.residual.as_ref().map_or(Rows::NONE, |base| run.tensor(base).rows().0);
             return floats.multiply(run, x, rows, base, run.tensor(&self.out).floats());
         }
-        let gemm = self.gemm.as_ref().filter(|_| rows >= FEWEST_ROWS);
+        let gemm = self.gemm.as_ref().filter(|gemm| rows >= FEWEST_ROWS || gemm.of_panels);
         let norm = self.in_front.as_ref().map(|in_front| &in_front.norm);
         if let Some(gemm) = gemm {
             if let Some(rounding) = &gemm.rounding {

@@ -15,6 +15,7 @@ mod linear;
 mod lookup;
 mod matmul;
 mod mixture;
+mod paneled;
 mod parts;
 mod reduce;
 mod sequence;
@@ -35,7 +36,7 @@ pub(crate) use cross_entropy::{
 pub(crate) use elementwise::{BinaryOp, CastOp, ChooseOp, UnaryOp, cast_target};
 pub(crate) use experts::{ExpertLinearOp, RouterTopKOp};
 pub(crate) use flat::EachElement;
-pub(crate) use gates::{GatedGradientOp, GatedOp};
+pub(crate) use gates::{GatedGradientOp, GatedOp, GatedPlace, WIDEST_GATED};
 pub(crate) use gemm::{
     Ahead, FEWEST_ROWS, GatesBehind, Gemm, PANEL_ROWS, Panels, Rounding, SIZES as GEMM_SIZES, WIDEST_JOINED,
     kernels as gemm_kernels, partial_floats,
@@ -52,10 +53,11 @@ pub(crate) use mixture::{
     ExpertTiles, FewSlots, MOST_UNSORTED, MixtureOp, SIZES as EXPERT_SIZES, Sorted,
     kernels as expert_kernels, most_blocks, most_positions,
 };
+pub(crate) use paneled::{RoundOp, TAIL_DOWN, ThinGradientOp, ThinProductOp, gradient_parts, product_floats};
 pub(crate) use parts::{Parts, parts_kernel};
 pub(crate) use reduce::{ArgmaxOp, CrossEntropyOp, NormOp, ReduceOp, SoftmaxOp};
 pub(crate) use sequence::{IndexAddOp, MeanPoolOp, UnfoldOp};
-pub(crate) use tails::{LowRank, LowRankOp, MOST_TAIL, Tail};
+pub(crate) use tails::{LowRank, LowRankOp, MOST_TAIL, Tail, TailTiles};
 pub(crate) use transposed::{LinearTransposedOp, Transposed, TransposedTail, TransposedTiles};
 
 use crate::driver::DriverError;

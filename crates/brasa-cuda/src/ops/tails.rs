@@ -1,14 +1,15 @@
 //! Low-rank products: as tails of the products beside them, and those in front of these.
 
+use std::ops::Range;
+
 use crate::driver::{DriverError, Kernel};
 use crate::ops::{Floats, Launch, TilesLaunch};
 use crate::params::{Ptr, Rows, TailTilesParams};
 use crate::run::{Run, Slot, THREADS};
+use crate::weights::Tiles;
 
 /// Most inputs of a tail: a piece of a row's panels.
 pub(crate) const MOST_TAIL: usize = 64;
-/// Bytes of a tile of a tail.
-const TILE_BYTES: u64 = 2048;
 /// Tiles of a block: a warp each.
 const TILES_PER_BLOCK: usize = 8;
 
@@ -33,10 +34,18 @@ pub(crate) struct LowRankOp {
 #[derive(Debug)]
 pub(crate) struct Tail {
     pub beside: LowRank,
-    /// `tail_tiles`.
-    pub kernel: Kernel,
+    pub tiles: TailTiles,
     /// For each stretch of the weight, the buffers of the tail's tiles and of their factors.
     pub of_stretches: Vec<[usize; 2]>,
+}
+
+/// How the tiles of a tail are made.
+#[derive(Debug)]
+pub(crate) struct TailTiles {
+    /// `tail_tiles`.
+    pub kernel: Kernel,
+    /// What the tail's inputs are multiplied by in the panels, beside the row's power of two.
+    pub down: f32,
 }
 
 impl Launch for LowRankOp {
@@ -58,26 +67,48 @@ impl Launch for LowRankOp {
 impl Tail {
     /// Queues the tiles of all stretches. They are made anew in each step, since the weight is learned.
     pub(super) fn prepare(&self, run: &Run<'_>, stretches: &[TilesLaunch]) -> Result<(), DriverError> {
-        let (_, columns) = self.beside.floats.size;
-        for (TilesLaunch { stretch, tiles, .. }, [data, factors]) in stretches.iter().zip(&self.of_stretches)
-        {
-            let params = TailTilesParams {
-                matrix: self.beside.floats.data,
-                to: Ptr::new(run.buffer(*data)),
-                factors: Ptr::new(run.buffer(*factors)),
-                to_stride: TILE_BYTES,
-                row: columns,
-                column: 1,
-                columns,
-                tiles: tiles.count as u32,
-                rows: stretch.rows.len() as u32,
-                lower: stretch.rows.start as u32,
-                upper: tiles.upper.as_ref().map_or(0, |upper| upper.start) as u32,
-                is_paired: u32::from(tiles.upper.is_some()),
-                raise: tiles.raise(),
-            };
-            run.launch(&self.kernel, tiles.count.div_ceil(TILES_PER_BLOCK) as u32, 1, THREADS, 0, &params)?;
+        let Floats { data: matrix, size: (_, columns), .. } = self.beside.floats;
+        for (TilesLaunch { stretch, tiles, .. }, &buffers) in stretches.iter().zip(&self.of_stretches) {
+            let matrix = TailMatrix { data: matrix, row: columns, column: 1, columns };
+            self.tiles.make(run, &matrix, tiles, &stretch.rows, buffers)?;
         }
         Ok(())
+    }
+}
+
+/// A low-rank weight, or its other side: element `n, j` is `n · row + j · column` elements behind the first.
+pub(super) struct TailMatrix {
+    pub data: Ptr<f32>,
+    pub row: u32,
+    pub column: u32,
+    pub columns: u32,
+}
+
+impl TailTiles {
+    /// Queues the tiles of a tail beside `tiles`, of outputs `rows`, to the buffers of tiles and of factors.
+    pub(super) fn make(
+        &self,
+        run: &Run<'_>,
+        matrix: &TailMatrix,
+        tiles: &Tiles,
+        rows: &Range<usize>,
+        [to, factors]: [usize; 2],
+    ) -> Result<(), DriverError> {
+        let params = TailTilesParams {
+            matrix: matrix.data,
+            to: Ptr::new(run.buffer(to)),
+            factors: Ptr::new(run.buffer(factors)),
+            row: matrix.row,
+            column: matrix.column,
+            columns: matrix.columns,
+            tiles: tiles.count as u32,
+            rows: rows.len() as u32,
+            lower: rows.start as u32,
+            upper: tiles.upper.as_ref().map_or(0, |upper| upper.start) as u32,
+            is_paired: u32::from(tiles.upper.is_some()),
+            raise: tiles.raise() / tiles.factor,
+            factor: self.down,
+        };
+        run.launch(&self.kernel, tiles.count.div_ceil(TILES_PER_BLOCK) as u32, 1, THREADS, 0, &params)
     }
 }

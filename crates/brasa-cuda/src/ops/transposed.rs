@@ -4,12 +4,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::driver::{DriverError, Kernel};
-use crate::ops::gemm::{FEWEST_ROWS, Gemm, SIZES};
+use crate::ops::gemm::{FEWEST_ROWS, Gemm, SIZES, Sums};
+use crate::ops::tails::{TailMatrix, TailTiles};
 use crate::ops::{Floats, HeadNorm, Launch, LowRank};
-use crate::params::{
-    self, LinearTransposedParams, Outputs, Ptr, Rows, StoredWeight, TailTilesParams, TransposeParams,
-};
-use crate::run::{Run, Slot, THREADS};
+use crate::params::{self, LinearTransposedParams, Outputs, Ptr, Rows, StoredWeight, TransposeParams};
+use crate::run::{Order, Run, Slot, THREADS};
 use crate::weights::{Stretch, Tiles};
 
 /// Subs that a block turns around: a warp each.
@@ -55,7 +54,7 @@ pub(crate) struct TransposedTiles {
     pub tiles: Tiles,
     /// The power of two by which elements are multiplied.
     pub raise: f32,
-    /// The low-rank product that becomes the last sub of each tile.
+    /// The low-rank product beside.
     pub tail: Option<TransposedTail>,
     /// The buffer of the tiles.
     pub data: usize,
@@ -68,20 +67,23 @@ pub(crate) struct TransposedTiles {
 /// The other side of a low-rank weight, as the tail of tiles.
 #[derive(Debug)]
 pub(crate) struct TransposedTail {
-    /// `tail_tiles`.
-    pub kernel: Kernel,
+    pub tiles: TailTiles,
     pub matrix: Ptr<f32>,
     /// Its rows, which are columns of its other side.
     pub columns: u32,
+    /// The buffers of the tail's tiles and of their factors.
+    pub buffers: [usize; 2],
 }
 
 impl Transposed {
-    /// Queues what products of so many rows need, once for all of them.
-    pub(super) fn prepare(&self, run: &Run<'_>, rows: u32) -> Result<(), DriverError> {
-        match &self.many {
-            Some(many) if rows >= FEWEST_ROWS => many.prepare(run, self.w.row_len),
-            _ => Ok(()),
-        }
+    /// The tiles that multiply so many rows.
+    fn of_rows(&self, rows: u32) -> Option<&TransposedTiles> {
+        self.many.as_ref().filter(|many| rows >= FEWEST_ROWS || many.gemm.of_panels)
+    }
+
+    /// Queues what products of so many rows need, once for all of them; says when these may begin.
+    pub(super) fn prepare(&self, run: &Run<'_>, rows: u32) -> Result<Order, DriverError> {
+        self.of_rows(rows).map_or(Ok(Order::Behind), |many| many.prepare(run, self.w.row_len))
     }
 
     /// Queues the products of `rows` rows, of those that were prepared for; results are dense.
@@ -89,47 +91,35 @@ impl Transposed {
         &self,
         run: &Run<'_>,
         y: Rows,
-        rows: u32,
-        all_rows: u32,
+        (rows, all_rows): (u32, u32),
+        order: Order,
         x: Ptr<f32>,
     ) -> Result<(), DriverError> {
         if let Some(floats) = self.floats.as_ref().filter(|_| y.per == 1) {
             return floats.multiply_transposed(run, y, rows, Rows::NONE, x);
         }
-        match &self.many {
-            Some(many) if all_rows >= FEWEST_ROWS => many.multiply(run, y, rows, self.w, x),
-            _ => {
-                let params = LinearTransposedParams { y, w: self.w, x, rows };
-                run.each(&self.kernel, u64::from(rows) * u64::from(self.w.row_len), &params)
-            }
+        if let Some(many) = self.of_rows(all_rows) {
+            return many.multiply(run, y, rows, self.w, order, x);
         }
+        let params = LinearTransposedParams { y, w: self.w, x, rows };
+        run.each(&self.kernel, u64::from(rows) * u64::from(self.w.row_len), &params)
     }
 }
 
 impl TransposedTiles {
-    fn prepare(&self, run: &Run<'_>, inputs: u32) -> Result<(), DriverError> {
-        let to = run.buffer(self.data);
-        if !self.is_kept(run) {
-            self.turn(run, to, inputs)?;
-        }
-        let Some(TransposedTail { kernel, matrix, columns }) = &self.tail else { return Ok(()) };
-        let (count, subs) = (self.tiles.count, self.tiles.subs);
-        let params = TailTilesParams {
-            matrix: *matrix,
-            to: Ptr::new(to + ((subs - 1) * SUB_BYTES) as u64),
-            factors: Ptr::NONE,
-            to_stride: (subs * SUB_BYTES) as u64,
-            row: 1,
-            column: inputs,
-            columns: *columns,
-            tiles: count as u32,
-            rows: inputs,
-            lower: 0,
-            upper: 0,
-            is_paired: 0,
-            raise: self.raise,
+    fn prepare(&self, run: &Run<'_>, inputs: u32) -> Result<Order, DriverError> {
+        let order = if self.is_kept(run) {
+            Order::Overlapping
+        } else {
+            self.turn(run, run.buffer(self.data), inputs)?;
+            // Kernels ask for weights before the launches in front have ended.
+            Order::Behind
         };
-        run.launch(kernel, count.div_ceil(SUBS_PER_BLOCK) as u32, 1, THREADS, 0, &params)
+        if let Some(TransposedTail { tiles, matrix, columns, buffers }) = &self.tail {
+            let matrix = TailMatrix { data: *matrix, row: 1, column: inputs, columns: *columns };
+            tiles.make(run, &matrix, &self.tiles, &(0..inputs as usize), *buffers)?;
+        }
+        Ok(order)
     }
 
     /// True where the tiles are those of the step before, and the weight is what it was; notes that they are made now where they are kept.
@@ -174,6 +164,7 @@ impl TransposedTiles {
         y: Rows,
         rows: u32,
         w: StoredWeight,
+        order: Order,
         x: Ptr<f32>,
     ) -> Result<(), DriverError> {
         if let Some(rounding) = &self.gemm.rounding {
@@ -194,17 +185,18 @@ impl TransposedTiles {
             subs: 0,
         };
         let tiles = Tiles { data: Ptr::new(run.buffer(self.data)), ..self.tiles.clone() };
-        self.gemm.multiply_made(run, &self.kernels, &tiles, rows, out)
+        let tail = self.tail.as_ref().map(|tail| tail.buffers);
+        self.gemm.multiply_in_order(run, &self.kernels, (&tiles, tail), rows, out, Sums::Added, order)
     }
 }
 
 impl Launch for LinearTransposedOp {
     fn launch(&self, run: &Run<'_>) -> Result<(), DriverError> {
         let ((y, rows), x) = (run.tensor(&self.y).rows(), run.tensor(&self.out).floats());
-        self.transposed.prepare(run, rows)?;
-        self.transposed.multiply(run, y, rows, rows, x)?;
+        let order = self.transposed.prepare(run, rows)?;
+        self.transposed.multiply(run, y, (rows, rows), order, x)?;
         match &self.beside {
-            Some(LowRank { floats, x: u, .. }) if rows < FEWEST_ROWS => {
+            Some(LowRank { floats, x: u, .. }) if self.transposed.of_rows(rows).is_none() => {
                 let (u, base) = (run.tensor(u).rows().0, run.tensor(&self.out).rows().0);
                 floats.multiply_transposed(run, u, rows, base, x)
             }

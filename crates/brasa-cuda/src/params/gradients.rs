@@ -18,15 +18,19 @@ params! {
         a: f32,
         b: f32,
     }
-    /// `t` is multiplied by the weights `w` where they are there, and the result is added to `residual` where it is.
+    /// `t` is multiplied by the weights `w` where they are there, and the result is added to `residual` where it is. It also goes to panels of `subs` pieces
+    /// where these are there; its width is a multiple of eight then.
     struct NormGradientParams {
         x: Rows,
         t: Rows,
         residual: Rows,
         w: Ptr<f32>,
         y: Ptr<f32>,
+        panels: Ptr<u8>,
+        row_scale: Ptr<f32>,
         eps: f32,
         is_layer: u32,
+        subs: u32,
     }
     /// Rows of `width` elements, `*_stride` apart. The gradient of a gated product has `d`, its change, and a second result, of `up`.
     struct GatedParams {
@@ -43,14 +47,45 @@ params! {
         rows: u32,
         function: u32,
     }
+    /// Gated products, or their gradients, that go to panels of `subs` pieces: the gradient of gates, or the product, from column `first` on, that of `up` from
+    /// column `second` on.
+    struct GatedPanelsParams {
+        of: GatedParams,
+        panels: Ptr<u8>,
+        row_scale: Ptr<f32>,
+        subs: u32,
+        first: u32,
+        second: u32,
+    }
+    /// Rows of `width` halves in panels of `subs` pieces, and a matrix `w` of `columns` columns of f32, whose elements along the sum lie `w_k` apart and whose
+    /// columns lie `w_column` apart. The sum goes along a row, in parts of `part` pieces, or along the rows, in parts of `part` panels; sums of several parts go
+    /// to `partial`. Of a product that is the tail of its rows, `tail_factor` is what it is multiplied by there, else 0.
+    struct LowRankParams {
+        panels: Ptr<u8>,
+        row_scale: Ptr<f32>,
+        w: Ptr<f32>,
+        y: Ptr<f32>,
+        partial: Ptr<f32>,
+        rows: u32,
+        width: u32,
+        subs: u32,
+        columns: u32,
+        w_k: u32,
+        w_column: u32,
+        y_row: u32,
+        y_column: u32,
+        part: u32,
+        parts: u32,
+        factor: f32,
+        tail_factor: f32,
+    }
     /// A matrix of up to 64 columns that becomes the tail of a weight in tiles: element `n, j` is `n · row + j · column` elements behind the first. Halves of
-    /// each tile go `to_stride` bytes apart; outputs are those of the weight's tiles, as in [`TransposeParams`]. With `factors`, each tile has a power of
-    /// two of its own, and its ratio to `raise` is written; without, elements are multiplied by `raise`.
+    /// each tile follow each other; outputs are those of the weight's tiles, as in [`TransposeParams`]. Each tile has a power of two of its own, and its ratio
+    /// to `raise`, times `factor`, is written.
     struct TailTilesParams {
         matrix: Ptr<f32>,
         to: Ptr<u8>,
         factors: Ptr<f32>,
-        to_stride: u64,
         row: u32,
         column: u32,
         columns: u32,
@@ -60,6 +95,7 @@ params! {
         upper: u32,
         is_paired: u32,
         raise: f32,
+        factor: f32,
     }
     /// Gradients of keys and of values by `kv_heads` times `sharing` query heads, to be added for each KV head.
     struct RowsSumsParams {

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use brasa_formats::StorageFormat;
 use brasa_graph::device::{KvType, Precision};
 use brasa_graph::op::{ExpertLinear, LinearTransposed};
 use brasa_graph::reference::{ReferenceBackend, decode_weight};
@@ -98,6 +99,41 @@ fn products_on_tensor_cores_agree_with_the_reference() {
             println!("{format}, {rows} rows: {comparison}");
             assert!(comparison.within(Tolerance(2e-3)), "{format}, {rows} rows: {comparison}");
         }
+    }
+}
+
+/// Large products, whose blocks hand their sums over to write them in whole lines, are those of a few rows at a time: with a bias and a residual, of weights
+/// that end within a block and within a piece of four outputs, and with inputs that are cut in parts.
+#[test]
+fn large_products_are_those_of_few_rows() {
+    let Some(device) = device() else { return };
+    let (width, rows) = full_or_few(device, (4096, 690), (WIDTH, 70));
+    let mut noise = Noise::new(29);
+    for (outputs, few) in [(1100, 44), (4160, 64), (4161, 45)] {
+        let outputs = full_or_few(device, outputs, few);
+        let mut table = |name: &str, width: usize| {
+            brasa_graph::testing::weight(name, &[TOKENS, width], &noise.activations(TOKENS * width))
+        };
+        let (table, residuals) = (table("table", width), table("residuals", outputs));
+        let bias = brasa_graph::testing::weight("bias", &[outputs], &noise.activations(outputs));
+        let w = WeightPart::whole(random_tensor(StorageFormat::BF16, outputs, width, &mut noise));
+        let mut b = Builder::new();
+        let ids = b.input(Input::TokenIds);
+        let (table, residuals, bias) = (b.weight(Ok(table)), b.weight(Ok(residuals)), b.weight(Ok(bias)));
+        let (x, residual) = (b.embed(ids, table), b.embed(ids, residuals));
+        let w = b.weight(Weight::new("w", &[outputs, width], vec![w]));
+        let product = b.linear(x, w);
+        let product = b.add(product, bias);
+        let y = b.add(residual, product);
+        let graph = Arc::new(b.finish(&[y]).unwrap());
+        let found =
+            |ids: &[u32]| run(&graph, &mut Running::new(device, &graph, Precision::Fast, KvType::F16), ids);
+        let all: Vec<u32> = (0..TOKENS as u32).collect();
+        let few: Vec<f32> = all.chunks(49).flat_map(&found).collect();
+        let ids: Vec<u32> = (0..rows as u32).map(|row| row * 31 % TOKENS as u32).collect();
+        let expected = ids.iter().flat_map(|&id| &few[id as usize * outputs..][..outputs]).copied();
+        let comparison = compare(&found(&ids), &expected.collect::<Vec<f32>>());
+        assert!(comparison.within(Tolerance(1e-4)), "{outputs} outputs: {comparison}");
     }
 }
 

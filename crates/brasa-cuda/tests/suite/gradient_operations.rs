@@ -60,6 +60,9 @@ fn chains_of_a_gradient_are_one_operation_each() {
     assert_eq!(["add", "mul"].map(|label| count(&labels, label)), [0, 0], "{labels:#?}");
     // Of three parts of a row of gradients, queries and keys are turned where they are joined; values are copied there.
     assert_eq!(["rope", "concat"].map(|label| count(&labels, label)), [8, 2], "{labels:#?}");
+    // Norms, gates and their gradients write halves for the products behind them. What attention makes is rounded for them, and so are the gradients of the
+    // last sum and of the second block's heads.
+    assert_eq!(count(&labels, "round"), 4, "{labels:#?}");
     assert_eq!(count(&labels, "linear_cross_entropy embedding"), 1);
     assert_eq!(count(&labels, "linear_cross_entropy_gradient embedding"), 0, "scores are computed once");
 }

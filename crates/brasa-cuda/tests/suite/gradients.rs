@@ -7,15 +7,15 @@ use brasa_formats::StorageFormat;
 use brasa_graph::derivative::{Wrt, vjp};
 use brasa_graph::device::{Backend, KvPoolSpec, KvType, Precision, ProgramLimits};
 use brasa_graph::op::{LinearTransposed, Matmul};
-use brasa_graph::pass::attend_to_rows;
+use brasa_graph::pass::{LowRank, add_low_rank, attend_to_rows};
 use brasa_graph::reference::Array;
 use brasa_graph::step::{Outs, Segment, SequenceId, Step};
 use brasa_graph::testing::{
     Case, CaseBuilder, Decoder, Noise, Random, Tolerance, check as check_case, check_near, evaluate_with,
     f32_weight, formats, learner, loss_of, outputs_on, pooled_encoder, random_tensor, row_network,
-    training_step, varying_weights, with_adapters,
+    training_step, varying_weights, weight, with_adapters,
 };
-use brasa_graph::{DraftTree, Graph, ValueId, Weight, WeightPart};
+use brasa_graph::{DraftTree, Graph, ValueId, Weight, WeightId, WeightPart};
 
 use crate::device::{device, full_or_few, separate};
 
@@ -99,6 +99,34 @@ fn rounded_gradients_are_near_the_interpreters() {
         let wrt = Wrt::trainable(&graph);
         let step = step(&[300, 1, 40], &[5, 1]);
         check("rounded", &graph, &wrt, &step, (Precision::Fast, 2e-2));
+    }
+}
+
+/// Adapters of linear layers, on rows that are rounded once for all that reads them: pieces of rows that end within them, more columns than a block takes, a
+/// single row, and low-rank products that are a thousand times larger than the rows that they stand beside, or as much smaller.
+#[test]
+fn low_rank_products_read_rounded_rows() {
+    for (width, rank, factor) in [(96, 20, 1.0), (80, 3, 1000.0), (80, 3, 1e-3)] {
+        let graph = learner(StorageFormat::BF16, width, None, None);
+        let mut random = Random::new(3);
+        let layers = graph.weights().iter().enumerate();
+        let layers = layers.filter(|(_, weight)| weight.name.contains("layers.") && weight.shape.len() == 2);
+        let adapters = layers.map(|(number, of)| {
+            let (name, outputs, inputs) = (&of.name, of.shape[0], of.shape[1]);
+            let mut learned = |name: String, shape: [usize; 2], scale: f32| {
+                let values = random.normals(shape[0] * shape[1], scale / (shape[1] as f32).sqrt());
+                Weight { trainable: true, ..weight(&name, &shape, &values) }
+            };
+            let a = learned(format!("{name}.a"), [rank, inputs], factor);
+            let b = learned(format!("{name}.b"), [outputs, rank], factor.recip());
+            LowRank { weight: WeightId(number as u32), rows: 0..outputs, a, b, scale: 0.5, gain: None }
+        });
+        let adapters: Vec<_> = adapters.collect();
+        let graph = loss_of(&add_low_rank(&graph, &adapters).unwrap());
+        for step in [step(&[300, 1, 40], &[66, 1]), training_step(&[1])] {
+            let name = format!("rank {rank}, a factor of {factor}");
+            check(&name, &graph, &Wrt::trainable(&graph), &step, (Precision::Fast, 2e-2));
+        }
     }
 }
 
