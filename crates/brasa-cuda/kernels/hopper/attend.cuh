@@ -137,7 +137,7 @@ template <Sync S, int E> __device__ __noinline__ uint32_t attention(uint32_t sta
     float* masses = reinterpret_cast<float*>(smem + AT_MASSES);
     float* outs = reinterpret_cast<float*>(smem + AT_X);  // [warps][group][E], where linear layers have x
     static_assert(WARPS * 8 * 128 * 4 <= AT_SCRATCH - AT_X, "eight queries a key head");
-    Cursor cursor = Cursor::unpack(state & 0x7fffffff);
+    Cursor cursor = Cursor::unpack(state & CURSOR);
     const Share share = my_pages(kv_heads);
     const uint32_t head = share.head;
     for (uint32_t r = 0; r < launch.rows; r++) {
@@ -250,7 +250,7 @@ template <Sync S, int E> __device__ __noinline__ uint32_t attention(uint32_t sta
         }
         consumers_sync();
     }
-    return cursor.pack() | (state & 0x80000000);
+    return cursor.pack() | (state & ~CURSOR);
 }
 
 // A single row on its first page has nothing to merge.
@@ -265,12 +265,12 @@ template <Sync S> __device__ __noinline__ bool combine(uint32_t step, uint32_t s
     const Launch& launch = the_launch();
     bool any = false;
     const uint32_t E = in.head_dim, parts = E / 32;
-    float* outs = reinterpret_cast<float*>(smem + AT_SCRATCH);
+    float* outs = reinterpret_cast<float*>(smem + AT_X);
     for (uint32_t r = 0; r < launch.rows; r++) {
         const Sight see = sight(the_row(r).index + step, in.window);
         if (see.pages == 1) continue;
         const uint32_t shares = min(see.pages, quotient(gridDim.x, in.kv_heads));
-        if (!any) consumers_sync();  // scratch may still be read
+        if (!any) consumers_sync();  // x may still be read
         any = true;
         for (uint32_t item = blockIdx.x; item < in.heads * parts; item += gridDim.x) {
             const uint32_t h = item / parts, e = item % parts * 32 + lane;

@@ -17,7 +17,7 @@ template <Sync S> __device__ __noinline__ void route(uint32_t sequence) {
     const uint32_t K = in.inputs, outputs = in.outputs, tag = sequence - in.x_back;
     const uint64_t from = in.x;
     const float4* norm = in.flags & NORM ? reinterpret_cast<const float4*>(in.norm_weight) : nullptr;
-    float* sums = reinterpret_cast<float*>(smem + AT_SCRATCH);  // [warps][8]
+    float* sums = reinterpret_cast<float*>(smem + AT_MAXIMA);  // [warps][8]
     for (uint32_t first = blockIdx.x * ROUTED; first < outputs; first += gridDim.x * ROUTED) {
         const float* w = reinterpret_cast<const float*>(in.weights) + uint64_t(first) * K;
         const uint32_t rows = min(ROUTED, outputs - first);
@@ -56,7 +56,7 @@ template <Sync S> __device__ __noinline__ void route(uint32_t sequence) {
         for (uint32_t r = 0; r <= ROUTED; r++) {
             for (int d = 1; d < 32; d *= 2) sum[r] += __shfl_xor_sync(~0u, sum[r], d);
         }
-        consumers_sync();  // scratch may still be read
+        consumers_sync();  // those of the outputs before may still be read
         if (lane == 0) {
 #pragma unroll
             for (uint32_t r = 0; r <= ROUTED; r++) sums[warp * 8 + r] = sum[r];
@@ -80,10 +80,10 @@ template <Sync S> __device__ __noinline__ void choose(uint32_t sequence) {
     const Range first = my_tiles(in.tiles_each, in.tiles_odd, in.rotation), second = my_tiles(in.heads, in.kv_heads, in.head_dim);
     if (first.count + second.count == 0) return;
     const uint32_t count = in.inputs, chosen = in.chosen;
-    float* logits = reinterpret_cast<float*>(smem + AT_SCRATCH);
+    float* logits = reinterpret_cast<float*>(smem + AT_X);
     uint32_t* experts = reinterpret_cast<uint32_t*>(smem + AT_CHOSEN);
     float* shares = reinterpret_cast<float*>(smem + AT_SHARES);
-    consumers_sync();  // scratch may still be read
+    consumers_sync();  // x may still be read
     // Logits that are no numbers have no order: then the first experts are as good as others.
     if (thread < chosen) experts[thread] = thread;
     for (uint32_t i = thread; i < count; i += CONSUMERS) logits[i] = load_value<Values<S>>(in.x, i, sequence - in.x_back);

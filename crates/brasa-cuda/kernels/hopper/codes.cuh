@@ -62,18 +62,19 @@ template <uint32_t F, int N> struct CodeColumns {
     int first[BLOCKS];
     float sums[BLOCKS], scale;
 
-    __device__ __forceinline__ void load(uint32_t from, uint32_t lane) {
+    // Sub i is the i % EACH-th: where EACH is less than N, x comes again for another tile.
+    template <int EACH = N> __device__ __forceinline__ void load(uint32_t from, uint32_t lane) {
         const uint32_t g = lane / 4, t = lane % 4;
 #pragma unroll
         for (int i = 0; i < N; i++) {
-            const uint4 v = peek<uint4>(g / 2 == i ? AT_X + (from + i * WARPS) * 128 + g % 2 * 64 + t * 16 : AT_ZERO);
+            const uint4 v = peek<uint4>(g / 2 == i ? AT_X + (from + i % EACH * WARPS) * 128 + g % 2 * 64 + t * 16 : AT_ZERO);
             b[i][0] = v.x; b[i][1] = v.y; b[i][2] = v.z; b[i][3] = v.w;
         }
         scale = 0.0f;
 #pragma unroll
         for (int k = 0; k < BLOCKS; k++) { sums[k] = 0.0f; first[k] = 0; }
         if (t >= N) return;
-        const uint32_t sub = from + t * WARPS;
+        const uint32_t sub = from + t % EACH * WARPS;
         int sum[4];
         if constexpr (BLOCKS == 2) {
             const int2 v = peek<int2>(AT_SUMS + sub * 16);

@@ -162,6 +162,10 @@ __device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.
 __device__ __forceinline__ void named_barrier(uint32_t name, uint32_t threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(name), "r"(threads) : "memory");
 }
+// Counts as a warp that came, and does not wait.
+__device__ __forceinline__ void named_arrive(uint32_t name, uint32_t threads) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(name), "r"(threads) : "memory");
+}
 
 // ---- matrix fragments ----
 

@@ -1,10 +1,11 @@
 // The interpreter: one block per multiprocessor walks the program, many steps per launch.
 //
-// ring.cuh says how weights and pages come, values.cuh how activations pass from block to block, linear.cuh and attend.cuh what the
+// ring.cuh says how weights and pages come, values.cuh how activations pass from block to block, linear.cuh, finish.cuh and attend.cuh what the
 // operations do. Every operation is a function of its own, so that each gets the registers it needs and no more.
 #pragma once
 #include "attend.cuh"
 #include "choose.cuh"
+#include "finish.cuh"
 
 namespace brasa {
 
@@ -136,12 +137,6 @@ template <Sync S, bool MIXED> __device__ __forceinline__ After execute(uint2 kin
     }
 }
 
-// Asks for the warp's copy of instruction i, which will have this sequence number. No register waits for it: a call would wait for the register.
-__device__ __forceinline__ void fetch(uint32_t i, uint32_t sequence) {
-    const uint32_t piece = threadIdx.x % 32 * 16;
-    if (piece < sizeof(Instr)) copy16(smem + instr_at(sequence) + piece, reinterpret_cast<const uint8_t*>(the_launch().program + the_launch().first + i) + piece);
-}
-
 // What lives across an instruction is kept small, and in shared memory where that will do: a register that a call must save
 // costs a trip to memory each time.
 template <Sync S, bool MIXED> __device__ __forceinline__ void consume() {
@@ -168,7 +163,12 @@ template <Sync S, bool MIXED> __device__ __forceinline__ void consume() {
             stamp(stamps, 0);
             const After after = execute<S, MIXED>(kind, state, step, sequence, stamps);
             stamp(stamps, 6);
-            if (after == After::End) return;
+            if (after == After::End) {  // the finishers wait for sums that will not come
+                if (threadIdx.x == 0) tell(AT_STOPPED, 1);
+                consumers_sync();
+                named_arrive(SUMS + Turn{state >> 30}.half(), SUMMERS);
+                return;
+            }
             if (after == After::Barrier) {
                 if (the_launch().barriers) grid_barrier(arrivals);
                 else consumers_sync();
@@ -197,14 +197,18 @@ template <Sync S, bool MIXED> __device__ __forceinline__ void interpret(const La
             mbarrier_init(empty(i), LEAVERS);
         }
         if (MIXED) mbarrier_init(choice(), CHOOSERS);
-        *reinterpret_cast<uint32_t*>(smem + AT_PROGRESS) = *reinterpret_cast<uint32_t*>(smem + AT_ENDED) = 0;
+        for (Turn turn{0}; turn.n < 2; turn.n++) mbarrier_init(freed(turn), FREERS);
+        for (uint32_t at : {AT_PROGRESS, AT_ENDED, AT_STOPPED}) *reinterpret_cast<uint32_t*>(smem + at) = 0;
         *reinterpret_cast<uint4*>(smem + AT_ZERO) = make_uint4(0, 0, 0, 0);
         *reinterpret_cast<Launch*>(smem + AT_LAUNCH) = launch;
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
         fence_proxy_async();
     }
     __syncthreads();
-    if (threadIdx.x >= CONSUMERS) {
+    if (threadIdx.x >= CONSUMERS + 32) {
+        asm volatile("griddepcontrol.wait;" ::: "memory");
+        finish<S, MIXED>();
+    } else if (threadIdx.x >= CONSUMERS) {
         if (threadIdx.x == CONSUMERS) Producer{launch}.run<MIXED>(S == Sync::Tagged);
     } else {
         asm volatile("griddepcontrol.launch_dependents;" ::: "memory");

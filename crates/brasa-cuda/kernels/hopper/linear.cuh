@@ -1,8 +1,8 @@
 // A linear layer of one row in the interpreter: y = act(norm(x) · Wᵀ + bias) + residual.
 //
 // K is dealt to the warps by subs of 64 inputs (sub s to warp s % WARPS), so that each warp reads, scales and rounds only its own
-// share of x and starts to multiply without waiting for the others: the only barrier of the block stands before the warps' partial
-// sums are added. The norm's factor is a number of the whole row; it multiplies the sums at the end.
+// share of x and starts to multiply without waiting for the others, and leaves its sums without waiting either: other warps add them (finish.cuh). The norm's factor
+// is a number of the whole row; it multiplies the sums at the end.
 //
 // x becomes f16, or whole numbers where codes are multiplied (codes.cuh), with a power of two for each two subs of a warp that brings their largest magnitude
 // into [2^14, 2^15), or [2^13, 2^14).
@@ -21,7 +21,7 @@ constexpr float LOG2E = 1.4426950408889634f;
 // Warps may come here with lanes apart, behind a wait for values; bar.sync wants them together.
 __device__ __forceinline__ void consumers_sync() {
     __syncwarp();
-    named_barrier(1, CONSUMERS);
+    named_barrier(CONSUMING, CONSUMERS);
 }
 
 __device__ __forceinline__ float gate_activation(float x, uint32_t flags) {
@@ -162,57 +162,19 @@ __device__ __forceinline__ float prepare(const Instr& in, typename Values<S>::Ra
     return squares;
 }
 
-// What the end of a linear layer needs of its instruction, read while x is on its way.
-struct Ending {
-    uint64_t y, bias, residual;
-    uint32_t outputs, flags, residual_tag;
-    float scale, eps, inverse_inputs, softcap;
-};
-
-// Adds the partial sums of up to BATCH tiles and writes their outputs; DRAW keeps the best of each thread.
-template <Sync S>
-__device__ __forceinline__ void finish_tiles(const Instr& instr, bool chosen, const Ending& in, const float* partial, uint32_t first_output, uint32_t outputs, float early, bool is_first,
-                                             uint32_t tag, float& best, uint32_t& best_id) {
-    const uint32_t thread = threadIdx.x, flags = in.flags;
-    const bool paired = flags & PAIRED, halves = paired && !chosen;  // experts' gates and ups are tiles of their own
-    if (thread / 32 * 32 >= outputs) return;  // whole warps: they store quads
-    const uint32_t tile = halves ? thread / 8 : paired ? thread / 16 * 2 : thread / 16, o = halves ? thread % 8 : thread % 16;
-    const float* p = partial + tile * TILE_FLOATS + o;
-    // Without a norm the sum of squares is any number.
-    const float mean = fmaf(tree(partial + BATCH * TILE_FLOATS, 1), in.inverse_inputs, in.eps);
-    const float factor = flags & NORM ? in.scale * reciprocal_root(mean) : in.scale;
-    float v = __fmul_rn(tree(p, 16), factor);
-    if (paired) {
-        const float up = tree(p + (halves ? 8 : TILE_FLOATS), 16) * factor;
-        v = gate_activation(v, flags) * up;
-    }
-    const uint32_t n = first_output + thread;
-    const bool there = thread < outputs && n < in.outputs;
-    const bool late = (flags & RESIDUAL) && !is_first && there;
-    if (chosen && paired && there) v *= instr.attention_scale * peek<float>(AT_SHARES + 4 * (n / instr.heads));
-    if (is_first) v = __fadd_rn(v, early);  // zero without a residual
-    // What few layers have, out of the way of the others.
-    if (__builtin_expect((in.bias != 0) | (in.softcap > 0.0f) | late, false)) {
-        if (in.bias && there) v = __fadd_rn(v, __ldg(reinterpret_cast<const float*>(in.bias) + n));
-        if (late) v = __fadd_rn(v, load_value<Values<S>>(in.residual, n, in.residual_tag));
-        if (in.softcap > 0.0f) v = in.softcap * tanhf(v / in.softcap);
-    }
-    if (flags & DRAW) {
-        if (!there) return;
-        if (v > best || (v == best && n < best_id)) { best = v; best_id = n; }
-        if (flags & LOGITS) __stcg(reinterpret_cast<float*>(in.y) + n, v);
-    } else {
-        Values<S>::store(in.y, n, there ? v : 0.0f, tag, thread < outputs && n / 4 * 4 < in.outputs);
-    }
-}
-
-// The larger logit of two, ties to the lower id; all threads get the block's.
-__device__ __noinline__ uint2 block_best(float best, uint32_t id) {
+// The larger logit of the warp's, ties to the lower id.
+__device__ __forceinline__ void best_of_warp(float& best, uint32_t& id) {
+#pragma unroll
     for (int i = 16; i > 0; i /= 2) {
         const float v = __shfl_xor_sync(~0u, best, i);
         const uint32_t n = __shfl_xor_sync(~0u, id, i);
         if (v > best || (v == best && n < id)) { best = v; id = n; }
     }
+}
+
+// The larger logit of two, ties to the lower id; all threads get the block's.
+__device__ __noinline__ uint2 block_best(float best, uint32_t id) {
+    best_of_warp(best, id);
     float* values = reinterpret_cast<float*>(smem + AT_MAXIMA);
     uint32_t* ids = reinterpret_cast<uint32_t*>(smem + AT_MASSES);
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -234,10 +196,9 @@ __device__ __forceinline__ uint64_t* candidates_of(uint32_t tag) {
     return launch.candidates + (quotient(tag - launch.sequence - 1, launch.count) & 1) * 2 * (gridDim.x + 1);
 }
 
-// The block's best, and of the first block the host's.
-__device__ __forceinline__ void leave_candidate(float best, uint32_t id, uint32_t sequence) {
+// The block's best, and of the first block the host's: by the first four threads.
+__device__ __forceinline__ void leave_candidate(float best, uint32_t id, uint32_t sequence, uint32_t thread) {
     const Launch& launch = the_launch();
-    const uint32_t thread = threadIdx.x;
     uint64_t* candidates = candidates_of(sequence);
     if (thread < 2) store_tagged(candidates + 2 * blockIdx.x + thread, thread ? __uint_as_float(id) : best, sequence);
     if (blockIdx.x == 0 && thread / 2 == 1) {
@@ -290,14 +251,6 @@ template <uint32_t F> struct Window {
             oldest.next();
             begin += SLOT_SUBS;
         } while (begin + SLOT_SUBS <= sub);
-    }
-    // Behind a barrier at which all warps had what lies before `sub`: lets it go, whether this warp had waited for it or not.
-    __device__ __forceinline__ void pass(uint32_t sub) {
-        drop(sub);
-        if (end < begin) {
-            next = oldest;
-            end = begin;
-        }
     }
 };
 
@@ -355,6 +308,24 @@ __device__ __forceinline__ uint32_t multiply_rounds(Window<F>& window, Places<F>
     return s;
 }
 
+// total += eight subs of the warp, whose products overlap.
+template <uint32_t F>
+__device__ __forceinline__ void multiply_octet(Window<F>& window, Places<F>& places, const Columns<F, 4> (&x)[2], uint32_t tile, uint32_t s, uint32_t warp, uint32_t lane, float2& total) {
+    places.template need<8>(tile, s / WARPS, warp, lane);
+    uint32_t at[2][4];
+    Spot own[2];
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) at[r][i] = places.sub(4 * r + i);
+        own[r] = places.of(4 * r + lane % 4);
+    }
+    places.used += 8;
+    window.reach(tile * places.subs + s + 7 * WARPS);
+#pragma unroll
+    for (int r = 0; r < 2; r++) multiply_columns<F, 4>(at[r], own[r], x[r], lane, total, 1.0f);
+}
+
 // The warp's sums of a tile, left for the block. Of columns, the four lanes of an output pair are added: the first leaves output g, the second g + 8.
 template <uint32_t F> __device__ __forceinline__ void leave_total(float* to, uint32_t lane, float2 total) {
     if constexpr (!by_codes(F)) {
@@ -384,6 +355,43 @@ __device__ __forceinline__ void multiply_tiles(Window<F>& window, Places<F>& pla
     }
 }
 
+// Tiles of codes of which every warp has two subs: two tiles at a time. In the last round of an odd number one is multiplied twice.
+template <uint32_t F>
+__device__ __forceinline__ void multiply_pairs(Window<F>& window, Places<F>& places, uint32_t first, uint32_t batch, float* partial, uint32_t warp, uint32_t lane) {
+    Columns<F, 4> x;
+    x.template load<2>(warp, lane);
+    const bool upper = lane & 1, second = lane & 2;
+    for (uint32_t tile = 0; tile < batch; tile += 2) {
+        const bool both = tile + 1 < batch;
+        places.template need<4>(first + tile, 0, warp, lane);
+        uint32_t at[4] = {places.sub(0), places.sub(1), places.sub(2), places.sub(3)};
+        const Spot own = places.of(both ? lane % 4 : lane % 2);
+        places.used += 4;
+        if (!both) { at[2] = at[0]; at[3] = at[1]; }
+        window.reach((first + min(tile + 2, batch)) * places.subs - 1);
+        float2 total = make_float2(0.0f, 0.0f);
+        multiply_columns<F, 4>(at, own, x, lane, total, 1.0f);
+        float v = upper ? total.y : total.x;
+        v += __shfl_xor_sync(~0u, upper ? total.x : total.y, 1);
+        if (!second || both) partial[(tile + second) * TILE_FLOATS + warp * 16 + lane / 4 + (upper ? 8 : 0)] = v;
+        window.leave((first + min(tile + 2, batch)) * places.subs);
+    }
+}
+
+// Tiles of codes of which every warp has eight subs.
+template <uint32_t F>
+__device__ __forceinline__ void multiply_octets(Window<F>& window, Places<F>& places, uint32_t first, uint32_t batch, float* partial, uint32_t warp, uint32_t lane) {
+    Columns<F, 4> x[2];
+#pragma unroll
+    for (uint32_t r = 0; r < 2; r++) x[r].load(warp + 4 * r * WARPS, lane);
+    for (uint32_t tile = 0; tile < batch; tile++) {
+        float2 total = make_float2(0.0f, 0.0f);
+        multiply_octet<F>(window, places, x, first + tile, warp, warp, lane, total);
+        leave_total<F>(partial + tile * TILE_FLOATS + warp * 16, lane, total);
+        window.leave((first + tile + 1) * places.subs);
+    }
+}
+
 // Tiles of any number of subs.
 template <uint32_t F>
 __device__ __forceinline__ void multiply_any(Window<F>& window, Places<F>& places, uint32_t first, uint32_t batch, float* partial, uint32_t warp, uint32_t lane, float raise) {
@@ -398,7 +406,7 @@ __device__ __forceinline__ void multiply_any(Window<F>& window, Places<F>& place
     }
 }
 
-// MIXED: perhaps with the weights of experts. `state`: the cursor (see Cursor::pack), and in bit 31 which half of scratch is next. Returns it moved on.
+// MIXED: perhaps with the weights of experts. `state`: the cursor (see Cursor::pack), and from bit 30 on the turn of scratch. Returns it moved on.
 template <Sync S, uint32_t F, bool MIXED> __device__ __noinline__ uint32_t linear(uint32_t state, uint32_t sequence, uint64_t* stamps) {
     const uint32_t thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
     const Instr& in = instruction(sequence);
@@ -408,55 +416,50 @@ template <Sync S, uint32_t F, bool MIXED> __device__ __noinline__ uint32_t linea
     const bool chosen = MIXED && in.op == EXPERTS;
     if (chosen && flags & PAIRED) mine = {2 * mine.first, 2 * mine.count};
     if (mine.count == 0) {
-        if (flags & DRAW) leave_candidate(-INFINITY, ~0u, sequence);
+        if (flags & DRAW) leave_candidate(-INFINITY, ~0u, sequence, thread);
         return state;
     }
     // What is in front of it costs those the most who come last, and find x there.
     typename Values<S>::Raw4 asked[4];
     ask<S, 4>(asked, in.x, in.inputs, warp, lane);
-    // The residual of the first outputs is on its way while x is prepared.
-    const uint32_t per_tile = flags & PAIRED ? 8 : 16, first_output = mine.first * per_tile;
-    const bool early_ones = (flags & RESIDUAL) && thread < per_tile * min(mine.count, BATCH) && first_output + thread < in.outputs;
-    const Ending ending{in.y, in.bias, in.residual, in.outputs, flags, sequence - in.residual_back, in.scale, in.eps, __fdividef(1.0f, float(in.inputs)), in.softcap};
-    typename Values<S>::Raw early_raw{};
-    if (early_ones) early_raw = Values<S>::start(in.residual, first_output + thread);
-    Window<F> window(Cursor::unpack(state & 0x7fffffff), mine.count * subs);
-    uint32_t half = state >> 31;
+    Window<F> window(Cursor::unpack(state & CURSOR), mine.count * subs);
+    Turn turn{state >> 30};
     // Weights of halves are long: four subs would hold more slots of the ring than their overlap is worth.
     constexpr int ROUND = by_codes(F) ? 4 : 2;
     Places<F> places{window.next.slot, subs, max(1u, (subs + WARPS - 1 - warp) / WARPS)};
-    // Where the first weights lie, and that they have come, is seen to before x has.
+    // Where the first weights lie, that they have come, and that scratch is free, is seen to before x has.
     places.template need<1>(0, 0, warp, lane);
     window.reach(min(warp + (ROUND - 1) * WARPS, mine.count * subs - 1));
+    mbarrier_wait(freed(turn), turn.parity() ^ 1);
     float squares = prepare<S, F>(in, asked, warp, lane, sequence - in.x_back);
     stamp(stamps, 1);
-    const float early = early_ones ? Values<S>::finish(early_raw, in.residual, first_output + thread, sequence - in.residual_back) : 0.0f;
     const float raise = F == BF16 ? in.raise : 1.0f;
-    float best = -INFINITY;
-    uint32_t best_id = ~0u;
     for (uint32_t first = 0; first < mine.count; first += BATCH) {
-        float* partial = reinterpret_cast<float*>(smem + AT_SCRATCH) + half * HALF_FLOATS;
-        half ^= 1;
+        if (first > 0) mbarrier_wait(freed(turn), turn.parity() ^ 1);
+        float* partial = reinterpret_cast<float*>(smem + AT_SCRATCH) + turn.half() * HALF_FLOATS;
         const uint32_t batch = min(BATCH, mine.count - first);
         if (subs == ROUND * WARPS) {
             multiply_tiles<F, ROUND>(window, places, first, batch, partial, warp, lane, raise);
         } else if (ROUND == 4 && subs == 2 * WARPS) {
-            multiply_tiles<F, 2>(window, places, first, batch, partial, warp, lane, raise);
+            if constexpr (by_codes(F)) multiply_pairs<F>(window, places, first, batch, partial, warp, lane);
+        } else if (ROUND == 4 && subs == 8 * WARPS) {
+            if constexpr (by_codes(F)) multiply_octets<F>(window, places, first, batch, partial, warp, lane);
         } else {
             multiply_any<F>(window, places, first, batch, partial, warp, lane, raise);
         }
         if ((flags & NORM) && lane == 0) partial[BATCH * TILE_FLOATS + warp] = squares;
+        __syncwarp();
+        leave_sums(turn);
         stamp(stamps, 3);
-        consumers_sync();
-        stamp(stamps, 4);
-        finish_tiles<S>(in, chosen, ending, partial, first_output + first * per_tile, batch * per_tile, early, first == 0, sequence + in.y_ahead, best, best_id);
-        window.pass(first + batch == mine.count ? window.last : (first + batch) * subs);
+        turn.next();
     }
-    if (flags & DRAW) {
-        const uint2 winner = block_best(best, best_id);
-        leave_candidate(__uint_as_float(winner.x), winner.y, sequence);
-    }
-    return window.oldest.pack() | half << 31;
+    // The others' subs of the last slot may still be on their way.
+    window.reach(mine.count * subs - 1);
+    window.drop(window.last);
+    // Where a barrier of the grid is next, outputs have been written.
+    Turn last{(turn.n + 3) & 3};
+    if (S == Sync::Barrier) mbarrier_wait(freed(last), last.parity());
+    return window.oldest.pack() | turn.n << 30;
 }
 
 }  // namespace brasa

@@ -93,8 +93,8 @@ static_assert(NO_TOKEN == 4294967295u, "");
 static_assert(MAX_STOPS == 32u, "");
 static_assert(TOKEN_IS_THERE == 4294967296u, "");
 
-constexpr uint32_t HOST_THREADS = 288;
+constexpr uint32_t HOST_THREADS = 384;
 constexpr uint32_t HOST_SLOT_BYTES = 16384;
-constexpr uint32_t HOST_SHARED_BYTES = 219488;
+constexpr uint32_t HOST_SHARED_BYTES = 221568;
 
 }  // namespace brasa

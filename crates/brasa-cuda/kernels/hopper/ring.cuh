@@ -3,7 +3,8 @@
 // One warp (the producer) walks the program ahead of the others and copies, in the order of use, everything that this
 // multiprocessor will read: its tiles of every linear layer, its pages of every attention. It waits for free slots, never for
 // the grid: when a barrier opens, the next operation's weights are already in shared memory. Eight warps (consumers) take
-// the slots in the same order. A slot is full when its bytes have come, empty when all eight have let it go.
+// the slots in the same order. A slot is full when its bytes have come, empty when all eight have let it go. Three more warps write what they leave
+// (finish.cuh).
 //
 // The ring is deep, to last over a barrier, but only a few slots are asked for at a time (`Launch::in_flight`): more bytes in
 // flight than latency × bandwidth only lengthen the queue in which the activations' loads wait, too. While half of the ring waits to be taken, it
@@ -21,7 +22,8 @@ namespace brasa {
 #endif
 constexpr uint32_t CONSUMERS = BRASA_CONSUMERS;  // threads
 constexpr uint32_t WARPS = CONSUMERS / 32;
-constexpr uint32_t THREADS = CONSUMERS + 32;
+constexpr uint32_t FINISHERS = 3;                // warps: registers are given to four at a time, and the producer is one
+constexpr uint32_t THREADS = CONSUMERS + 32 * (1 + FINISHERS);
 constexpr uint32_t SLOT_BYTES = 16384;
 constexpr uint32_t SLOTS = 10;
 constexpr uint32_t HUNGRY_SLOTS = 5;  // free slots of a ring that may have as many in flight as there can be
@@ -43,17 +45,21 @@ constexpr uint32_t AT_MASSES = AT_MAXIMA + WARPS * 32;
 constexpr uint32_t AT_NEW = AT_MASSES + WARPS * 32;         // key and value of the new position, 512 bytes each
 constexpr uint32_t AT_ROPE = AT_NEW + 1024;                 // [rotary/2] cosine, sine
 constexpr uint32_t AT_INSTR = AT_ROPE + 1024;               // each warp's copies of two instructions, 256 bytes each: this one and the next, by their sequence numbers' parity
-constexpr uint32_t AT_LAUNCH = AT_INSTR + 2 * WARPS * 256;
+constexpr uint32_t INSTR_BYTES = THREADS / 32 * 256;
+constexpr uint32_t AT_LAUNCH = AT_INSTR + 2 * INSTR_BYTES;
 constexpr uint32_t AT_FULL = AT_LAUNCH + sizeof(Launch);
 constexpr uint32_t AT_EMPTY = AT_FULL + 8 * SLOTS;
 constexpr uint32_t AT_PROGRESS = AT_EMPTY + 8 * SLOTS;      // instructions that the consumers have finished
 constexpr uint32_t AT_ENDED = AT_PROGRESS + 4;              // not 0: the consumers have left
-constexpr uint32_t AT_ZERO = (AT_ENDED + 4 + 15) / 16 * 16;     // sixteen bytes of zeros
+constexpr uint32_t AT_STOPPED = AT_ENDED + 4;               // not 0: the chain ended before its last step
+constexpr uint32_t AT_ZERO = (AT_STOPPED + 4 + 15) / 16 * 16;  // sixteen bytes of zeros
 constexpr uint32_t AT_ROW = AT_ZERO + 16;                   // the first row, as the launch begins
 constexpr uint32_t AT_CHOSEN = AT_ROW + 16;                 // the experts of a row
 constexpr uint32_t AT_SHARES = AT_CHOSEN + 4 * MAX_CHOSEN;  // and their shares
 constexpr uint32_t AT_CHOICE = AT_SHARES + 4 * MAX_CHOSEN;  // an mbarrier: a choice was made
-constexpr uint32_t SHARED_BYTES = AT_CHOICE + 16;
+constexpr uint32_t AT_FREED = AT_CHOICE + 8;                // mbarriers of both halves of scratch: partial sums have been read
+constexpr uint32_t AT_FOUND = AT_FREED + 16;                // each finisher's best logit and id
+constexpr uint32_t SHARED_BYTES = (AT_FOUND + 8 * FINISHERS + 15) / 16 * 16;
 static_assert(SHARED_BYTES <= 232448, "shared memory of a block");
 static_assert(CONSUMERS != 256 || (THREADS == HOST_THREADS && SLOT_BYTES == HOST_SLOT_BYTES && SHARED_BYTES == HOST_SHARED_BYTES), "shared with the host");
 static_assert(AT_QUERIES % 16 == 0 && AT_SUMS % 16 == 0, "alignment");
@@ -63,8 +69,21 @@ __device__ __forceinline__ uint64_t* empty(uint32_t slot) { return reinterpret_c
 __device__ __forceinline__ uint64_t* choice() { return reinterpret_cast<uint64_t*>(smem + AT_CHOICE); }
 __device__ __forceinline__ const Launch& the_launch() { return *reinterpret_cast<const Launch*>(smem + AT_LAUNCH); }
 
+// Barriers of a block: of the consumers, of the finishers, and of both halves of scratch, whose partial sums are there.
+constexpr uint32_t CONSUMING = 1, FINISHING = 2, SUMS = 3;
+constexpr uint32_t SUMMERS = CONSUMERS + 32 * FINISHERS;
+
+// How often scratch was filled, as far as it says which half is next, and the parity of that half's turn.
+struct Turn {
+    uint32_t n;
+    __device__ __forceinline__ uint32_t half() const { return n & 1; }
+    __device__ __forceinline__ uint32_t parity() const { return n >> 1 & 1; }
+    __device__ __forceinline__ void next() { n = (n + 1) & 3; }
+};
+__device__ __forceinline__ uint64_t* freed(Turn turn) { return reinterpret_cast<uint64_t*>(smem + AT_FREED) + turn.half(); }
+
 // The warp's copy of the instruction with this sequence number.
-__device__ __forceinline__ uint32_t instr_at(uint32_t sequence) { return AT_INSTR + sequence % 2 * WARPS * 256 + threadIdx.x / 32 * 256; }
+__device__ __forceinline__ uint32_t instr_at(uint32_t sequence) { return AT_INSTR + sequence % 2 * INSTR_BYTES + threadIdx.x / 32 * 256; }
 __device__ __forceinline__ const Instr& instruction(uint32_t sequence) { return *reinterpret_cast<const Instr*>(smem + instr_at(sequence)); }
 
 // A row as the launch begins. The first lies in shared memory: every attention needs it at once.
@@ -74,23 +93,33 @@ __device__ __forceinline__ Row the_row(uint32_t r) {
     return {v.x, v.y, v.z, v.w};
 }
 
-// A warp lets a slot go, behind __syncwarp. Consumers tell the producer how far they are by words at which it looks.
+// A warp lets a slot go, or leaves its sums, behind __syncwarp. Consumers tell the producer how far they are by words at which it looks.
 //
 // racecheck knows what a thread does by itself, and not what a lane does for its warp; and a word that is written while another thread reads it is a hazard to it
-// unless both accesses are atomic, which costs one row 1 to 3 %. For it, BRASA_EACH_LANE compiles waits and arrivals of each lane, and atomic accesses.
+// unless both accesses are atomic, which costs one row 1 to 3 %; nor does it know what `bar.arrive` tells others. For it, BRASA_EACH_LANE compiles waits and arrivals of
+// each lane, atomic accesses, and `bar.sync` alone.
 #ifdef BRASA_EACH_LANE
-constexpr uint32_t LEAVERS = CONSUMERS, CHOOSERS = CONSUMERS;
-__device__ __forceinline__ void let_go(uint32_t slot) { mbarrier_arrive(empty(slot)); }
+constexpr uint32_t LEAVERS = CONSUMERS, CHOOSERS = CONSUMERS, FREERS = FINISHERS * 32;
+__device__ __forceinline__ void arrive(uint64_t* bar) { mbarrier_arrive(bar); }
+__device__ __forceinline__ void leave_sums(Turn turn) { named_barrier(SUMS + turn.half(), SUMMERS); }
 __device__ __forceinline__ void tell(uint32_t at, uint32_t v) { atomicExch(reinterpret_cast<uint32_t*>(smem + at), v); }
 __device__ __forceinline__ uint32_t look(uint32_t at) { return atomicOr(reinterpret_cast<uint32_t*>(smem + at), 0); }
 #else
-constexpr uint32_t LEAVERS = WARPS, CHOOSERS = 1;
-__device__ __forceinline__ void let_go(uint32_t slot) {
-    if (threadIdx.x % 32 == 0) mbarrier_arrive(empty(slot));
+constexpr uint32_t LEAVERS = WARPS, CHOOSERS = 1, FREERS = FINISHERS;
+__device__ __forceinline__ void leave_sums(Turn turn) { named_arrive(SUMS + turn.half(), SUMMERS); }
+__device__ __forceinline__ void arrive(uint64_t* bar) {
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(bar);
 }
 __device__ __forceinline__ void tell(uint32_t at, uint32_t v) { *reinterpret_cast<volatile uint32_t*>(smem + at) = v; }
 __device__ __forceinline__ uint32_t look(uint32_t at) { return *reinterpret_cast<volatile uint32_t*>(smem + at); }
 #endif
+
+// Behind __syncwarp: a slot is let go; partial sums have been read.
+__device__ __forceinline__ void let_go(uint32_t slot) { arrive(empty(slot)); }
+__device__ __forceinline__ void free_sums(Turn turn) { arrive(freed(turn)); }
+
+// Bits of a consumer's state that hold its cursor.
+constexpr uint32_t CURSOR = 0x3fffffff;
 
 // The place of one side in the ring: a slot and the parity of its turn.
 struct Cursor {

@@ -207,11 +207,11 @@ pub(crate) const TOKEN_IS_THERE: u64 = 1 << 32;
 pub(crate) const NO_TOKEN: u32 = u32::MAX;
 
 /// Threads of a block.
-pub(crate) const THREADS: u32 = 288;
+pub(crate) const THREADS: u32 = 384;
 /// Bytes of a slot of the ring.
 pub(crate) const SLOT_BYTES: u32 = 16_384;
 /// Bytes of shared memory that a block has, `SHARED_BYTES` of `ring.cuh`.
-pub(crate) const SHARED_BYTES: u32 = 219_488;
+pub(crate) const SHARED_BYTES: u32 = 221_568;
 /// Slots on their way at a time: enough to saturate memory, and few enough that activations need not queue behind weights.
 pub(crate) const IN_FLIGHT: u32 = 3;
 

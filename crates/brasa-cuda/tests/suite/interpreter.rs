@@ -280,6 +280,89 @@ fn chains_equal_single_steps_bit_for_bit() {
     }
 }
 
+/// A few steps of each decoder, one by one and as a chain: short enough to be watched by racecheck.
+fn brief(device: &CudaBackend, decoders: &[Decoder], begin: usize, rules: &DrawRules) {
+    for decoder in decoders {
+        let graph = Arc::new(Decoder { windows: vec![Some(300)], ..decoder.clone() }.graph(9));
+        let begun = || {
+            let mut running = running(device, &graph);
+            running.step(&[(1, &tokens(begin, 3))]);
+            running
+        };
+        let expected = single_steps(&mut begun(), rules, 5, 3);
+        let (found, _) = chain(&mut begun(), rules, 5, 3, &[], &mut |_, _| Flow::Continue);
+        assert_eq!(found, expected, "{decoder:?} behind {begin} rows");
+    }
+}
+
+#[test]
+fn brief_chains_of_heads_of_64() {
+    let Some(device) = hopper() else { return };
+    let formats = [
+        StorageFormat::F16,
+        StorageFormat::Q8_0,
+        StorageFormat::Q4_0,
+        StorageFormat::Q4_K,
+        StorageFormat::Q6_K,
+    ];
+    brief(device, &formats.map(decoder), 20, &rules()[0]);
+}
+
+#[test]
+fn brief_chains_of_other_formats() {
+    let Some(device) = hopper() else { return };
+    let formats = [
+        StorageFormat::BF16,
+        StorageFormat::Q5_K,
+        StorageFormat::Q3_K,
+        StorageFormat::Q2_K,
+        StorageFormat::Q4_1,
+        StorageFormat::Q5_1,
+        StorageFormat::IQ4_XS,
+    ];
+    brief(device, &formats.map(decoder), 20, &rules()[0]);
+}
+
+#[test]
+fn brief_chains_of_heads_of_128() {
+    let Some(device) = hopper() else { return };
+    let wide = |format| Decoder {
+        heads: 4,
+        kv_heads: 1,
+        head_dim: 128,
+        hidden: 512,
+        feed_forward: 1280,
+        ..decoder(format)
+    };
+    brief(device, &[StorageFormat::F16, StorageFormat::Q4_0, StorageFormat::Q4_K].map(wide), 20, &rules()[0]);
+}
+
+#[test]
+fn brief_chains_over_pages() {
+    let Some(device) = hopper() else { return };
+    brief(device, &[decoder(StorageFormat::F16), decoder(StorageFormat::Q4_0)], 700, &rules()[0]);
+}
+
+#[test]
+fn brief_chains_of_long_rows() {
+    let Some(device) = hopper() else { return };
+    let long = |format| Decoder { hidden: 1024, feed_forward: 2048, ..decoder(format) };
+    brief(device, &[StorageFormat::F16, StorageFormat::Q4_0, StorageFormat::Q4_K].map(long), 20, &rules()[0]);
+}
+
+#[test]
+fn brief_chains_that_sample() {
+    let Some(device) = hopper() else { return };
+    brief(device, &[decoder(StorageFormat::Q4_0)], 20, &rules()[1]);
+}
+
+#[test]
+fn brief_chains_of_mixtures() {
+    let Some(device) = hopper() else { return };
+    let mixtures = [mixture(StorageFormat::F16), mixture(StorageFormat::Q4_K)];
+    brief(device, &mixtures, 20, &rules()[0]);
+}
+
 #[test]
 fn a_chain_ends_where_it_should() {
     let Some(device) = hopper() else { return };
