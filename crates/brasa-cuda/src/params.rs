@@ -169,8 +169,12 @@ constants! {
     DRAW_NO_TOKEN = 0xffff_ffff,
 }
 
+mod attention;
+mod experts;
 mod gradients;
 
+pub(crate) use attention::*;
+pub(crate) use experts::*;
 pub(crate) use gradients::*;
 
 params! {
@@ -357,106 +361,6 @@ params! {
     }
     /// A product in tiles, each block of which takes `part` of K; sums of several parts go to `partial`, one part behind the other.
     struct MatmulTilesParams { product: MatmulParams, partial: Ptr<f32>, part: u32, parts: u32, }
-    struct RouterTopKParams {
-        logits: Rows,
-        experts: Ptr<u32>,
-        weights: Ptr<f32>,
-        k: u32,
-        of_chosen: u32,
-    }
-    struct ExpertLinearParams {
-        x: Rows,
-        w: StoredWeight,
-        experts: Ptr<u32>,
-        y: Ptr<f32>,
-        fault: Ptr<Fault>,
-        slots: u32,
-        chosen: u32,
-        own_rows: u32,
-        experts_count: u32,
-        outputs: u32,
-    }
-    /// How the results of a row's chosen experts are weighed: `factor · scales[expert] · weights[slot]`. `scales` may be null.
-    struct ExpertShares {
-        experts: Ptr<u32>,
-        weights: Ptr<f32>,
-        scales: Ptr<f32>,
-        factor: f32,
-        chosen: u32,
-    }
-    /// Gated products of each slot, an expert that a row has chosen: weights of gates and of what they gate, in tiles.
-    struct ExpertGatesParams {
-        x: Rows,
-        experts: Ptr<u32>,
-        y: Ptr<f32>,
-        weights: [Ptr<u8>; 2],
-        factors: [f32; 2],
-        slots: u32,
-        chosen: u32,
-        inputs: u32,
-        subs: u32,
-        tiles: u32,
-        function: u32,
-    }
-    /// The weighed sum of the products of a row's slots.
-    struct ExpertDownParams {
-        x: Ptr<f32>,
-        weights: Ptr<u8>,
-        shares: ExpertShares,
-        residual: Rows,
-        y: Ptr<f32>,
-        factor: f32,
-        rows: u32,
-        inputs: u32,
-        subs: u32,
-        tiles: u32,
-    }
-    /// Slots sorted by their expert. Those of an expert take consecutive positions from a multiple of a number on, and blocks of so many
-    /// rows: `places` holds the position of each slot, `slots` the slot at each position, and `blocks`, of which there are `count`, an
-    /// expert, the block's first position and the one behind its last.
-    struct ExpertPlan { count: Ptr<u32>, places: Ptr<u32>, slots: Ptr<u32>, blocks: Ptr<u32>, }
-    struct ExpertPlanParams {
-        experts: Ptr<u32>,
-        plan: ExpertPlan,
-        slots: u32,
-        experts_count: u32,
-        block_rows: u32,
-        aligned: u32,
-    }
-    /// Rows to be rounded, each to the positions of its slots. Gated products with them, of `gated_width`, will go to the panels `gated` at the
-    /// same positions, divided by `gated_scale`: `largest` holds the largest squared norms of rows of gates and of what they gate.
-    struct ExpertPanelsParams {
-        x: Rows,
-        places: Ptr<u32>,
-        panels: Ptr<u8>,
-        row_scale: Ptr<f32>,
-        gated: Ptr<u8>,
-        gated_scale: Ptr<f32>,
-        largest: [Ptr<f32>; 2],
-        chosen: u32,
-        inputs: u32,
-        subs: u32,
-        gated_width: u32,
-        gated_subs: u32,
-    }
-    /// Products of sorted rows in panels with their experts' weights, which have `tiles` tiles each. Those with one weight go to `y`, by slots;
-    /// those with gates and with what they gate, multiplied with each other, to the panels `gated`.
-    struct ExpertGemmParams {
-        weights: [Ptr<u8>; 2],
-        raise: [f32; 2],
-        scale: [f32; 2],
-        panels: Ptr<u8>,
-        row_scale: Ptr<f32>,
-        plan: ExpertPlan,
-        y: Ptr<f32>,
-        gated: Ptr<u8>,
-        gated_scale: Ptr<f32>,
-        tiles: u32,
-        subs: u32,
-        gated_subs: u32,
-        function: u32,
-    }
-    struct ExpertSumParams { x: Ptr<f32>, shares: ExpertShares, residual: Rows, y: Ptr<f32>, rows: u32, width: u32, }
     struct NormParams { x: Rows, w: Ptr<f32>, b: Ptr<f32>, y: Ptr<f32>, eps: f32, }
     struct UnaryParams {
         x: Strided,
@@ -555,122 +459,6 @@ params! {
         hand_on: HandOn,
     }
     struct CrossEntropyParams { x: Rows, targets: Ptr<u32>, y: Ptr<f32>, fault: Ptr<Fault>, }
-    struct RopeParams {
-        x: Ptr<f32>,
-        positions: Ptr<u32>,
-        frequencies: Ptr<f32>,
-        y: Ptr<f32>,
-        rows: u32,
-        x_stride: u32,
-        y_stride: u32,
-        heads: u32,
-        head_dim: u32,
-        rotary_dim: u32,
-        interleaved: u32,
-        magnitude: f32,
-    }
-    struct RotateKeysParams {
-        pages: Ptr<u64>,
-        angles: Ptr<f32>,
-        offset_bytes: u64,
-        pages_count: u32,
-        kv_heads: u32,
-        head_dim: u32,
-        head_bytes: u32,
-        rotary_dim: u32,
-        interleaved: u32,
-    }
-    /// Cosine and sine of each row and pair.
-    struct RotationsParams {
-        positions: Ptr<u32>,
-        frequencies: Ptr<f32>,
-        table: Ptr<f32>,
-        rows: u32,
-        pairs: u32,
-        magnitude: f32,
-    }
-    /// Norms of heads, rotations of queries and keys by a table, and the write of keys and values. `threads` work on a head. Where there
-    /// are `parts`, queries, keys and values are the sums of as many numbers, `part_stride` apart, and of their biases.
-    struct HeadsParams {
-        q: Ptr<f32>,
-        k: Ptr<f32>,
-        v: Ptr<f32>,
-        y: Ptr<f32>,
-        rotations: Ptr<f32>,
-        q_norm: Norm,
-        k_norm: Norm,
-        v_norm: Norm,
-        step: StepRows,
-        cache: CachePages,
-        q_stride: u32,
-        k_stride: u32,
-        v_stride: u32,
-        heads: u32,
-        rotary_dim: u32,
-        interleaved: u32,
-        threads: u32,
-        parts: u32,
-        part_stride: u32,
-        q_bias: Ptr<f32>,
-        k_bias: Ptr<f32>,
-        v_bias: Ptr<f32>,
-    }
-    struct CacheWriteParams {
-        k: Ptr<f32>,
-        v: Ptr<f32>,
-        step: StepRows,
-        cache: CachePages,
-        k_stride: u32,
-        v_stride: u32,
-    }
-    struct AttentionParams {
-        q: Ptr<f32>,
-        k: Ptr<f32>,
-        v: Ptr<f32>,
-        y: Ptr<f32>,
-        step: StepRows,
-        cache: CachePages,
-        q_stride: u32,
-        k_stride: u32,
-        v_stride: u32,
-        heads: u32,
-        kv_heads: u32,
-        head_dim: u32,
-        source: u32,
-        scale: f32,
-        has_softcap: u32,
-        softcap: f32,
-        has_window: u32,
-        window: u32,
-    }
-    /// Attention of a row's KV heads, numbered on from row to row from `first_task`, to one page each.
-    struct PagesParams { attention: AttentionParams, partial: Ptr<f32>, first_task: u32, pages: u32, }
-    /// Attention to parts of `span` positions, by tasks of up to eight heads of a KV head of a row, numbered on from `first_task`. Where a task has
-    /// several parts, a word of `arrivals`, which is 0 before and behind, counts those that have ended. Means go to `panels` of `subs` pieces
-    /// unless it is null.
-    struct PartsParams {
-        attention: AttentionParams,
-        partial: Ptr<f32>,
-        arrivals: Ptr<u32>,
-        panels: Ptr<u8>,
-        row_scale: Ptr<f32>,
-        subs: u32,
-        first_task: u32,
-        span: u32,
-    }
-    /// Attention of segments of `fewest_rows` or more to a cache of halves; softcap and window are 0 for none.
-    struct FlashParams {
-        q: Ptr<f32>,
-        y: Ptr<f32>,
-        step: StepRows,
-        cache: CachePages,
-        q_stride: u32,
-        heads: u32,
-        fewest_rows: u32,
-        window: u32,
-        scale: f32,
-        softcap: f32,
-    }
     struct UnfoldParams {
         x: Ptr<f32>,
         y: Ptr<f32>,
@@ -735,10 +523,12 @@ fn header() -> String {
          typedef unsigned int u32;\n\
          typedef unsigned long long u64;\n\n\
          static const u32 PAGE_POSITIONS = {};\n\
-         {}{}{}",
+         {}{}{}{}{}",
         brasa_graph::step::PAGE_POSITIONS,
         constants(),
         structures(),
+        experts::structures(),
+        attention::structures(),
         gradients::structures()
     )
 }

@@ -516,210 +516,6 @@ static_assert(offsetof(MatmulTilesParams, partial) == 72, "");
 static_assert(offsetof(MatmulTilesParams, part) == 80, "");
 static_assert(offsetof(MatmulTilesParams, parts) == 84, "");
 
-struct RouterTopKParams {
-    Rows logits;
-    u32 *experts;
-    float *weights;
-    u32 k;
-    u32 of_chosen;
-};
-static_assert(sizeof(RouterTopKParams) == 48, "");
-static_assert(offsetof(RouterTopKParams, logits) == 0, "");
-static_assert(offsetof(RouterTopKParams, experts) == 24, "");
-static_assert(offsetof(RouterTopKParams, weights) == 32, "");
-static_assert(offsetof(RouterTopKParams, k) == 40, "");
-static_assert(offsetof(RouterTopKParams, of_chosen) == 44, "");
-
-struct ExpertLinearParams {
-    Rows x;
-    StoredWeight w;
-    u32 *experts;
-    float *y;
-    Fault *fault;
-    u32 slots;
-    u32 chosen;
-    u32 own_rows;
-    u32 experts_count;
-    u32 outputs;
-};
-static_assert(sizeof(ExpertLinearParams) == 96, "");
-static_assert(offsetof(ExpertLinearParams, x) == 0, "");
-static_assert(offsetof(ExpertLinearParams, w) == 24, "");
-static_assert(offsetof(ExpertLinearParams, experts) == 48, "");
-static_assert(offsetof(ExpertLinearParams, y) == 56, "");
-static_assert(offsetof(ExpertLinearParams, fault) == 64, "");
-static_assert(offsetof(ExpertLinearParams, slots) == 72, "");
-static_assert(offsetof(ExpertLinearParams, chosen) == 76, "");
-static_assert(offsetof(ExpertLinearParams, own_rows) == 80, "");
-static_assert(offsetof(ExpertLinearParams, experts_count) == 84, "");
-static_assert(offsetof(ExpertLinearParams, outputs) == 88, "");
-
-struct ExpertShares {
-    u32 *experts;
-    float *weights;
-    float *scales;
-    float factor;
-    u32 chosen;
-};
-static_assert(sizeof(ExpertShares) == 32, "");
-static_assert(offsetof(ExpertShares, experts) == 0, "");
-static_assert(offsetof(ExpertShares, weights) == 8, "");
-static_assert(offsetof(ExpertShares, scales) == 16, "");
-static_assert(offsetof(ExpertShares, factor) == 24, "");
-static_assert(offsetof(ExpertShares, chosen) == 28, "");
-
-struct ExpertGatesParams {
-    Rows x;
-    u32 *experts;
-    float *y;
-    u8 *weights[2];
-    float factors[2];
-    u32 slots;
-    u32 chosen;
-    u32 inputs;
-    u32 subs;
-    u32 tiles;
-    u32 function;
-};
-static_assert(sizeof(ExpertGatesParams) == 88, "");
-static_assert(offsetof(ExpertGatesParams, x) == 0, "");
-static_assert(offsetof(ExpertGatesParams, experts) == 24, "");
-static_assert(offsetof(ExpertGatesParams, y) == 32, "");
-static_assert(offsetof(ExpertGatesParams, weights) == 40, "");
-static_assert(offsetof(ExpertGatesParams, factors) == 56, "");
-static_assert(offsetof(ExpertGatesParams, slots) == 64, "");
-static_assert(offsetof(ExpertGatesParams, chosen) == 68, "");
-static_assert(offsetof(ExpertGatesParams, inputs) == 72, "");
-static_assert(offsetof(ExpertGatesParams, subs) == 76, "");
-static_assert(offsetof(ExpertGatesParams, tiles) == 80, "");
-static_assert(offsetof(ExpertGatesParams, function) == 84, "");
-
-struct ExpertDownParams {
-    float *x;
-    u8 *weights;
-    ExpertShares shares;
-    Rows residual;
-    float *y;
-    float factor;
-    u32 rows;
-    u32 inputs;
-    u32 subs;
-    u32 tiles;
-};
-static_assert(sizeof(ExpertDownParams) == 104, "");
-static_assert(offsetof(ExpertDownParams, x) == 0, "");
-static_assert(offsetof(ExpertDownParams, weights) == 8, "");
-static_assert(offsetof(ExpertDownParams, shares) == 16, "");
-static_assert(offsetof(ExpertDownParams, residual) == 48, "");
-static_assert(offsetof(ExpertDownParams, y) == 72, "");
-static_assert(offsetof(ExpertDownParams, factor) == 80, "");
-static_assert(offsetof(ExpertDownParams, rows) == 84, "");
-static_assert(offsetof(ExpertDownParams, inputs) == 88, "");
-static_assert(offsetof(ExpertDownParams, subs) == 92, "");
-static_assert(offsetof(ExpertDownParams, tiles) == 96, "");
-
-struct ExpertPlan {
-    u32 *count;
-    u32 *places;
-    u32 *slots;
-    u32 *blocks;
-};
-static_assert(sizeof(ExpertPlan) == 32, "");
-static_assert(offsetof(ExpertPlan, count) == 0, "");
-static_assert(offsetof(ExpertPlan, places) == 8, "");
-static_assert(offsetof(ExpertPlan, slots) == 16, "");
-static_assert(offsetof(ExpertPlan, blocks) == 24, "");
-
-struct ExpertPlanParams {
-    u32 *experts;
-    ExpertPlan plan;
-    u32 slots;
-    u32 experts_count;
-    u32 block_rows;
-    u32 aligned;
-};
-static_assert(sizeof(ExpertPlanParams) == 56, "");
-static_assert(offsetof(ExpertPlanParams, experts) == 0, "");
-static_assert(offsetof(ExpertPlanParams, plan) == 8, "");
-static_assert(offsetof(ExpertPlanParams, slots) == 40, "");
-static_assert(offsetof(ExpertPlanParams, experts_count) == 44, "");
-static_assert(offsetof(ExpertPlanParams, block_rows) == 48, "");
-static_assert(offsetof(ExpertPlanParams, aligned) == 52, "");
-
-struct ExpertPanelsParams {
-    Rows x;
-    u32 *places;
-    u8 *panels;
-    float *row_scale;
-    u8 *gated;
-    float *gated_scale;
-    float *largest[2];
-    u32 chosen;
-    u32 inputs;
-    u32 subs;
-    u32 gated_width;
-    u32 gated_subs;
-};
-static_assert(sizeof(ExpertPanelsParams) == 104, "");
-static_assert(offsetof(ExpertPanelsParams, x) == 0, "");
-static_assert(offsetof(ExpertPanelsParams, places) == 24, "");
-static_assert(offsetof(ExpertPanelsParams, panels) == 32, "");
-static_assert(offsetof(ExpertPanelsParams, row_scale) == 40, "");
-static_assert(offsetof(ExpertPanelsParams, gated) == 48, "");
-static_assert(offsetof(ExpertPanelsParams, gated_scale) == 56, "");
-static_assert(offsetof(ExpertPanelsParams, largest) == 64, "");
-static_assert(offsetof(ExpertPanelsParams, chosen) == 80, "");
-static_assert(offsetof(ExpertPanelsParams, inputs) == 84, "");
-static_assert(offsetof(ExpertPanelsParams, subs) == 88, "");
-static_assert(offsetof(ExpertPanelsParams, gated_width) == 92, "");
-static_assert(offsetof(ExpertPanelsParams, gated_subs) == 96, "");
-
-struct ExpertGemmParams {
-    u8 *weights[2];
-    float raise[2];
-    float scale[2];
-    u8 *panels;
-    float *row_scale;
-    ExpertPlan plan;
-    float *y;
-    u8 *gated;
-    float *gated_scale;
-    u32 tiles;
-    u32 subs;
-    u32 gated_subs;
-    u32 function;
-};
-static_assert(sizeof(ExpertGemmParams) == 120, "");
-static_assert(offsetof(ExpertGemmParams, weights) == 0, "");
-static_assert(offsetof(ExpertGemmParams, raise) == 16, "");
-static_assert(offsetof(ExpertGemmParams, scale) == 24, "");
-static_assert(offsetof(ExpertGemmParams, panels) == 32, "");
-static_assert(offsetof(ExpertGemmParams, row_scale) == 40, "");
-static_assert(offsetof(ExpertGemmParams, plan) == 48, "");
-static_assert(offsetof(ExpertGemmParams, y) == 80, "");
-static_assert(offsetof(ExpertGemmParams, gated) == 88, "");
-static_assert(offsetof(ExpertGemmParams, gated_scale) == 96, "");
-static_assert(offsetof(ExpertGemmParams, tiles) == 104, "");
-static_assert(offsetof(ExpertGemmParams, subs) == 108, "");
-static_assert(offsetof(ExpertGemmParams, gated_subs) == 112, "");
-static_assert(offsetof(ExpertGemmParams, function) == 116, "");
-
-struct ExpertSumParams {
-    float *x;
-    ExpertShares shares;
-    Rows residual;
-    float *y;
-    u32 rows;
-    u32 width;
-};
-static_assert(sizeof(ExpertSumParams) == 80, "");
-static_assert(offsetof(ExpertSumParams, x) == 0, "");
-static_assert(offsetof(ExpertSumParams, shares) == 8, "");
-static_assert(offsetof(ExpertSumParams, residual) == 40, "");
-static_assert(offsetof(ExpertSumParams, y) == 64, "");
-static_assert(offsetof(ExpertSumParams, rows) == 72, "");
-static_assert(offsetof(ExpertSumParams, width) == 76, "");
-
 struct NormParams {
     Rows x;
     float *w;
@@ -943,6 +739,266 @@ static_assert(offsetof(CrossEntropyParams, x) == 0, "");
 static_assert(offsetof(CrossEntropyParams, targets) == 24, "");
 static_assert(offsetof(CrossEntropyParams, y) == 32, "");
 static_assert(offsetof(CrossEntropyParams, fault) == 40, "");
+
+struct UnfoldParams {
+    float *x;
+    float *y;
+    StepRows step;
+    u32 factor;
+    u32 channels;
+    u32 taps;
+    u32 stride;
+    u32 padding;
+    u32 out_rows;
+};
+static_assert(sizeof(UnfoldParams) == 72, "");
+static_assert(offsetof(UnfoldParams, x) == 0, "");
+static_assert(offsetof(UnfoldParams, y) == 8, "");
+static_assert(offsetof(UnfoldParams, step) == 16, "");
+static_assert(offsetof(UnfoldParams, factor) == 48, "");
+static_assert(offsetof(UnfoldParams, channels) == 52, "");
+static_assert(offsetof(UnfoldParams, taps) == 56, "");
+static_assert(offsetof(UnfoldParams, stride) == 60, "");
+static_assert(offsetof(UnfoldParams, padding) == 64, "");
+static_assert(offsetof(UnfoldParams, out_rows) == 68, "");
+
+struct MeanPoolParams {
+    float *x;
+    float *y;
+    StepRows step;
+    u32 factor;
+    u32 width;
+};
+static_assert(sizeof(MeanPoolParams) == 56, "");
+static_assert(offsetof(MeanPoolParams, x) == 0, "");
+static_assert(offsetof(MeanPoolParams, y) == 8, "");
+static_assert(offsetof(MeanPoolParams, step) == 16, "");
+static_assert(offsetof(MeanPoolParams, factor) == 48, "");
+static_assert(offsetof(MeanPoolParams, width) == 52, "");
+
+struct IndexAddParams {
+    float *base;
+    u32 *indices;
+    float *x;
+    float *y;
+    Fault *fault;
+    u32 base_rows;
+    u32 rows;
+    u32 width;
+};
+static_assert(sizeof(IndexAddParams) == 56, "");
+static_assert(offsetof(IndexAddParams, base) == 0, "");
+static_assert(offsetof(IndexAddParams, indices) == 8, "");
+static_assert(offsetof(IndexAddParams, x) == 16, "");
+static_assert(offsetof(IndexAddParams, y) == 24, "");
+static_assert(offsetof(IndexAddParams, fault) == 32, "");
+static_assert(offsetof(IndexAddParams, base_rows) == 40, "");
+static_assert(offsetof(IndexAddParams, rows) == 44, "");
+static_assert(offsetof(IndexAddParams, width) == 48, "");
+
+struct RouterTopKParams {
+    Rows logits;
+    u32 *experts;
+    float *weights;
+    u32 k;
+    u32 of_chosen;
+};
+static_assert(sizeof(RouterTopKParams) == 48, "");
+static_assert(offsetof(RouterTopKParams, logits) == 0, "");
+static_assert(offsetof(RouterTopKParams, experts) == 24, "");
+static_assert(offsetof(RouterTopKParams, weights) == 32, "");
+static_assert(offsetof(RouterTopKParams, k) == 40, "");
+static_assert(offsetof(RouterTopKParams, of_chosen) == 44, "");
+
+struct ExpertLinearParams {
+    Rows x;
+    StoredWeight w;
+    u32 *experts;
+    float *y;
+    Fault *fault;
+    u32 slots;
+    u32 chosen;
+    u32 own_rows;
+    u32 experts_count;
+    u32 outputs;
+};
+static_assert(sizeof(ExpertLinearParams) == 96, "");
+static_assert(offsetof(ExpertLinearParams, x) == 0, "");
+static_assert(offsetof(ExpertLinearParams, w) == 24, "");
+static_assert(offsetof(ExpertLinearParams, experts) == 48, "");
+static_assert(offsetof(ExpertLinearParams, y) == 56, "");
+static_assert(offsetof(ExpertLinearParams, fault) == 64, "");
+static_assert(offsetof(ExpertLinearParams, slots) == 72, "");
+static_assert(offsetof(ExpertLinearParams, chosen) == 76, "");
+static_assert(offsetof(ExpertLinearParams, own_rows) == 80, "");
+static_assert(offsetof(ExpertLinearParams, experts_count) == 84, "");
+static_assert(offsetof(ExpertLinearParams, outputs) == 88, "");
+
+struct ExpertShares {
+    u32 *experts;
+    float *weights;
+    float *scales;
+    float factor;
+    u32 chosen;
+};
+static_assert(sizeof(ExpertShares) == 32, "");
+static_assert(offsetof(ExpertShares, experts) == 0, "");
+static_assert(offsetof(ExpertShares, weights) == 8, "");
+static_assert(offsetof(ExpertShares, scales) == 16, "");
+static_assert(offsetof(ExpertShares, factor) == 24, "");
+static_assert(offsetof(ExpertShares, chosen) == 28, "");
+
+struct ExpertGatesParams {
+    Rows x;
+    u32 *experts;
+    float *y;
+    u8 *weights[2];
+    float factors[2];
+    u32 slots;
+    u32 chosen;
+    u32 inputs;
+    u32 subs;
+    u32 tiles;
+    u32 function;
+};
+static_assert(sizeof(ExpertGatesParams) == 88, "");
+static_assert(offsetof(ExpertGatesParams, x) == 0, "");
+static_assert(offsetof(ExpertGatesParams, experts) == 24, "");
+static_assert(offsetof(ExpertGatesParams, y) == 32, "");
+static_assert(offsetof(ExpertGatesParams, weights) == 40, "");
+static_assert(offsetof(ExpertGatesParams, factors) == 56, "");
+static_assert(offsetof(ExpertGatesParams, slots) == 64, "");
+static_assert(offsetof(ExpertGatesParams, chosen) == 68, "");
+static_assert(offsetof(ExpertGatesParams, inputs) == 72, "");
+static_assert(offsetof(ExpertGatesParams, subs) == 76, "");
+static_assert(offsetof(ExpertGatesParams, tiles) == 80, "");
+static_assert(offsetof(ExpertGatesParams, function) == 84, "");
+
+struct ExpertDownParams {
+    float *x;
+    u8 *weights;
+    ExpertShares shares;
+    Rows residual;
+    float *y;
+    float factor;
+    u32 rows;
+    u32 inputs;
+    u32 subs;
+    u32 tiles;
+};
+static_assert(sizeof(ExpertDownParams) == 104, "");
+static_assert(offsetof(ExpertDownParams, x) == 0, "");
+static_assert(offsetof(ExpertDownParams, weights) == 8, "");
+static_assert(offsetof(ExpertDownParams, shares) == 16, "");
+static_assert(offsetof(ExpertDownParams, residual) == 48, "");
+static_assert(offsetof(ExpertDownParams, y) == 72, "");
+static_assert(offsetof(ExpertDownParams, factor) == 80, "");
+static_assert(offsetof(ExpertDownParams, rows) == 84, "");
+static_assert(offsetof(ExpertDownParams, inputs) == 88, "");
+static_assert(offsetof(ExpertDownParams, subs) == 92, "");
+static_assert(offsetof(ExpertDownParams, tiles) == 96, "");
+
+struct ExpertPlan {
+    u32 *count;
+    u32 *places;
+    u32 *slots;
+    u32 *blocks;
+};
+static_assert(sizeof(ExpertPlan) == 32, "");
+static_assert(offsetof(ExpertPlan, count) == 0, "");
+static_assert(offsetof(ExpertPlan, places) == 8, "");
+static_assert(offsetof(ExpertPlan, slots) == 16, "");
+static_assert(offsetof(ExpertPlan, blocks) == 24, "");
+
+struct ExpertPlanParams {
+    u32 *experts;
+    ExpertPlan plan;
+    u32 slots;
+    u32 experts_count;
+    u32 block_rows;
+    u32 aligned;
+};
+static_assert(sizeof(ExpertPlanParams) == 56, "");
+static_assert(offsetof(ExpertPlanParams, experts) == 0, "");
+static_assert(offsetof(ExpertPlanParams, plan) == 8, "");
+static_assert(offsetof(ExpertPlanParams, slots) == 40, "");
+static_assert(offsetof(ExpertPlanParams, experts_count) == 44, "");
+static_assert(offsetof(ExpertPlanParams, block_rows) == 48, "");
+static_assert(offsetof(ExpertPlanParams, aligned) == 52, "");
+
+struct ExpertPanelsParams {
+    Rows x;
+    u32 *places;
+    u8 *panels;
+    float *row_scale;
+    u8 *gated;
+    float *gated_scale;
+    float *largest[2];
+    u32 chosen;
+    u32 inputs;
+    u32 subs;
+    u32 gated_width;
+    u32 gated_subs;
+};
+static_assert(sizeof(ExpertPanelsParams) == 104, "");
+static_assert(offsetof(ExpertPanelsParams, x) == 0, "");
+static_assert(offsetof(ExpertPanelsParams, places) == 24, "");
+static_assert(offsetof(ExpertPanelsParams, panels) == 32, "");
+static_assert(offsetof(ExpertPanelsParams, row_scale) == 40, "");
+static_assert(offsetof(ExpertPanelsParams, gated) == 48, "");
+static_assert(offsetof(ExpertPanelsParams, gated_scale) == 56, "");
+static_assert(offsetof(ExpertPanelsParams, largest) == 64, "");
+static_assert(offsetof(ExpertPanelsParams, chosen) == 80, "");
+static_assert(offsetof(ExpertPanelsParams, inputs) == 84, "");
+static_assert(offsetof(ExpertPanelsParams, subs) == 88, "");
+static_assert(offsetof(ExpertPanelsParams, gated_width) == 92, "");
+static_assert(offsetof(ExpertPanelsParams, gated_subs) == 96, "");
+
+struct ExpertGemmParams {
+    u8 *weights[2];
+    float raise[2];
+    float scale[2];
+    u8 *panels;
+    float *row_scale;
+    ExpertPlan plan;
+    float *y;
+    u8 *gated;
+    float *gated_scale;
+    u32 tiles;
+    u32 subs;
+    u32 gated_subs;
+    u32 function;
+};
+static_assert(sizeof(ExpertGemmParams) == 120, "");
+static_assert(offsetof(ExpertGemmParams, weights) == 0, "");
+static_assert(offsetof(ExpertGemmParams, raise) == 16, "");
+static_assert(offsetof(ExpertGemmParams, scale) == 24, "");
+static_assert(offsetof(ExpertGemmParams, panels) == 32, "");
+static_assert(offsetof(ExpertGemmParams, row_scale) == 40, "");
+static_assert(offsetof(ExpertGemmParams, plan) == 48, "");
+static_assert(offsetof(ExpertGemmParams, y) == 80, "");
+static_assert(offsetof(ExpertGemmParams, gated) == 88, "");
+static_assert(offsetof(ExpertGemmParams, gated_scale) == 96, "");
+static_assert(offsetof(ExpertGemmParams, tiles) == 104, "");
+static_assert(offsetof(ExpertGemmParams, subs) == 108, "");
+static_assert(offsetof(ExpertGemmParams, gated_subs) == 112, "");
+static_assert(offsetof(ExpertGemmParams, function) == 116, "");
+
+struct ExpertSumParams {
+    float *x;
+    ExpertShares shares;
+    Rows residual;
+    float *y;
+    u32 rows;
+    u32 width;
+};
+static_assert(sizeof(ExpertSumParams) == 80, "");
+static_assert(offsetof(ExpertSumParams, x) == 0, "");
+static_assert(offsetof(ExpertSumParams, shares) == 8, "");
+static_assert(offsetof(ExpertSumParams, residual) == 40, "");
+static_assert(offsetof(ExpertSumParams, y) == 64, "");
+static_assert(offsetof(ExpertSumParams, rows) == 72, "");
+static_assert(offsetof(ExpertSumParams, width) == 76, "");
 
 struct RopeParams {
     float *x;
@@ -1169,62 +1225,6 @@ static_assert(offsetof(FlashParams, fewest_rows) == 96, "");
 static_assert(offsetof(FlashParams, window) == 100, "");
 static_assert(offsetof(FlashParams, scale) == 104, "");
 static_assert(offsetof(FlashParams, softcap) == 108, "");
-
-struct UnfoldParams {
-    float *x;
-    float *y;
-    StepRows step;
-    u32 factor;
-    u32 channels;
-    u32 taps;
-    u32 stride;
-    u32 padding;
-    u32 out_rows;
-};
-static_assert(sizeof(UnfoldParams) == 72, "");
-static_assert(offsetof(UnfoldParams, x) == 0, "");
-static_assert(offsetof(UnfoldParams, y) == 8, "");
-static_assert(offsetof(UnfoldParams, step) == 16, "");
-static_assert(offsetof(UnfoldParams, factor) == 48, "");
-static_assert(offsetof(UnfoldParams, channels) == 52, "");
-static_assert(offsetof(UnfoldParams, taps) == 56, "");
-static_assert(offsetof(UnfoldParams, stride) == 60, "");
-static_assert(offsetof(UnfoldParams, padding) == 64, "");
-static_assert(offsetof(UnfoldParams, out_rows) == 68, "");
-
-struct MeanPoolParams {
-    float *x;
-    float *y;
-    StepRows step;
-    u32 factor;
-    u32 width;
-};
-static_assert(sizeof(MeanPoolParams) == 56, "");
-static_assert(offsetof(MeanPoolParams, x) == 0, "");
-static_assert(offsetof(MeanPoolParams, y) == 8, "");
-static_assert(offsetof(MeanPoolParams, step) == 16, "");
-static_assert(offsetof(MeanPoolParams, factor) == 48, "");
-static_assert(offsetof(MeanPoolParams, width) == 52, "");
-
-struct IndexAddParams {
-    float *base;
-    u32 *indices;
-    float *x;
-    float *y;
-    Fault *fault;
-    u32 base_rows;
-    u32 rows;
-    u32 width;
-};
-static_assert(sizeof(IndexAddParams) == 56, "");
-static_assert(offsetof(IndexAddParams, base) == 0, "");
-static_assert(offsetof(IndexAddParams, indices) == 8, "");
-static_assert(offsetof(IndexAddParams, x) == 16, "");
-static_assert(offsetof(IndexAddParams, y) == 24, "");
-static_assert(offsetof(IndexAddParams, fault) == 32, "");
-static_assert(offsetof(IndexAddParams, base_rows) == 40, "");
-static_assert(offsetof(IndexAddParams, rows) == 44, "");
-static_assert(offsetof(IndexAddParams, width) == 48, "");
 
 struct UnaryGradientParams {
     Strided x;
