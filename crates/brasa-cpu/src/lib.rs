@@ -29,6 +29,8 @@ mod context;
 mod error;
 mod fault;
 pub mod heap;
+#[cfg(target_arch = "x86_64")]
+mod int16;
 pub mod isa;
 mod kv;
 pub mod linear;

@@ -77,6 +77,13 @@ impl RoundedRows {
         self.rows[first..].iter_mut().step_by(ROWS).take(self.steps).map(|tile| &mut tile.0)
     }
 
+    /// The tiles of group `group`, in the order of inputs.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn tiles_mut(&mut self, group: usize) -> &mut [Bf16Rows] {
+        let tiles = bytemuck::cast_slice_mut::<TileRow, Bf16Rows>(&mut self.rows);
+        &mut tiles[group * self.steps..][..self.steps]
+    }
+
     /// Copies `rows` rows of `from`; row `index` becomes a copy of row `row(index)`.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn gather(&mut self, from: RoundedView<'_>, rows: usize, row: impl Fn(usize) -> usize) {

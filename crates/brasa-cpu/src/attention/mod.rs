@@ -8,8 +8,6 @@
 //! If many rows may be rounded to bf16, items of many queries are products of tiles instead (`tiled`), or of vectors if the rows are a
 //! whole text.
 
-#[cfg(target_arch = "x86_64")]
-mod int16;
 mod items;
 mod page;
 #[cfg(target_arch = "x86_64")]

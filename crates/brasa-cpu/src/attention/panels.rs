@@ -4,7 +4,7 @@
 //! positions each. Either way the cache holds the 16 lanes of a tile side by side, so that a row of it is two vectors,
 //! rounded and shuffled.
 //!
-//! Values are bf16. Keys are [`int16`](super::int16) for vectors, and bf16 for a matrix unit, which has no int16. There the
+//! Values are bf16. Keys are [`int16`] for vectors, and bf16 for a matrix unit, which has no int16. There the
 //! residual of rounding a key is rounded and multiplied too. Keys have a large common part and differ little: rounded to bf16
 //! once, they more than doubled the error of a prompt of our trained models. Queries and values have less in common, and
 //! rounding them made no difference.
@@ -16,9 +16,9 @@ use std::ops::Range;
 
 use brasa_graph::step::PAGE_POSITIONS;
 
-use super::int16::Keys;
 use super::source::{KvFormat, Page};
 use crate::bf16::round_pairs;
+use crate::int16;
 use crate::isa::{Avx512, Avx512Bf16};
 use crate::kv::layout::{BLOCKS, SCALE_ELEMENTS};
 use crate::simd::{LANES, Simd, f16_to_f32};
@@ -138,7 +138,11 @@ impl Panels {
         let tiles = self.key_tiles();
         for block in blocks {
             let keys = Keys::<F> { elements: page.keys(block), scales: page.key_scales(block) };
-            self.key_scales[block] = keys.round(simd, &mut self.keys[block * tiles..][..tiles]);
+            let to = &mut self.keys[block * tiles..][..tiles];
+            // SAFETY: the proof.
+            self.key_scales[block] = unsafe {
+                int16::round_columns(simd, self.head_dim, |element| keys.element(simd, element), to)
+            };
         }
     }
 
@@ -169,6 +173,23 @@ impl Panels {
                 }
             }
         }
+    }
+}
+
+/// The keys of 16 positions: their elements, and the scales of each 32 if their format has some.
+#[derive(Clone, Copy)]
+struct Keys<'a, F: KvFormat> {
+    elements: &'a [[F::Raw; LANES]],
+    scales: &'a [[u16; LANES]],
+}
+
+impl<F: KvFormat> Keys<'_, F> {
+    /// An element of all keys; zero beyond the last.
+    #[inline(always)]
+    fn element(&self, simd: Avx512, element: usize) -> __m512 {
+        let Some(raw) = self.elements.get(element) else { return simd.splat(0.0) };
+        let value = F::load(simd, raw);
+        if F::SCALED { simd.mul(value, simd.load_f16(&self.scales[element / SCALE_ELEMENTS])) } else { value }
     }
 }
 

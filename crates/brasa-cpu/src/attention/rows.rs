@@ -50,7 +50,7 @@ impl Attention {
                         .map(|row| [&k.row(row)[columns.clone()], &v.row(row)[columns.clone()]]);
                     // SAFETY: rows have slots of their own, and each row is one thread's. Nothing reads the pages
                     // before the barrier, and nothing has read them since the barrier before this operation.
-                    unsafe { view.write_some(page, head, slot, positions) };
+                    unsafe { view.write_some(cx.isa, page, head, slot, positions) };
                 }
                 first += count;
             }

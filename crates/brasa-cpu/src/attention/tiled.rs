@@ -1,7 +1,7 @@
 //! Attention of many queries, with products of 16 bits.
 //!
 //! The queries of an item are rounded once, the keys and values of a page once for all of them ([`super::panels`]): to bf16
-//! for a matrix unit, queries and keys to [`int16`] for vectors.
+//! for a matrix unit, queries and keys to [`int16`] for vectors, so that keys need no second product.
 //! 32 queries then meet the page together. Products with keys make their scores in f32, 16 positions a tile. The softmax
 //! is f32. Its weights are rounded and multiplied with the values, and the sums grow from page to page. If a page has a
 //! larger score than any before, the earlier sums are scaled down first (Milakov & Gimelshein 2018, arXiv:1805.02867;
@@ -25,6 +25,7 @@ use brasa_graph::device::KvType;
 
 use crate::bf16::{Bf16Multiplier, bf16, round};
 use crate::context::Context;
+use crate::int16;
 use crate::isa::Avx512;
 use crate::kv::CacheReader;
 use crate::kv::layout::BLOCKS;
@@ -33,7 +34,6 @@ use crate::rounded::RoundedRows;
 use crate::simd::{LANES, Simd};
 use crate::tiles::{BF16_SIDE, Bf16Factors, Bf16MatrixUnit, Bf16Rows, ROWS, Sums, TileMemory};
 
-use super::int16;
 use super::items::Item;
 use super::page::{Distances, Scoring};
 use super::panels::{Panels, STEP, STEPS};
@@ -143,7 +143,7 @@ impl Attention {
                 if proof.tiles().is_some() {
                     scratch.q.round_row(cx.isa, query, q);
                 } else {
-                    scratch.factors[query] = int16::round_query(proof, q, scratch.q.tiles_of_row(query));
+                    scratch.factors[query] = int16::round_row(proof, q, scratch.q.tiles_of_row(query));
                 }
             }
         }
@@ -205,10 +205,11 @@ impl TiledScratch {
             let panels = step * STEP_PANELS..(step + 1) * STEP_PANELS;
             let scores = &mut self.scores[panels.start * groups..panels.end * groups];
             if tiled.proof.tiles().is_none() {
+                let factors = &self.factors[first * ROWS..][..rows];
                 for (panel, scores) in panels.zip(scores.chunks_exact_mut(groups)) {
                     let (keys, scales) = (self.panels.keys(panel), self.panels.key_scales(panel));
-                    for (group, (q, scores)) in q.iter().zip(scores).enumerate() {
-                        int16::multiply(tiled.proof, q, rows - group * ROWS, keys, scales, scores);
+                    for ((q, scores), factors) in q.iter().zip(scores).zip(factors.chunks(ROWS)) {
+                        int16::multiply(tiled.proof, q, factors, keys, scales, scores);
                     }
                 }
                 continue;
@@ -229,7 +230,6 @@ impl TiledScratch {
         for (group, visible) in visible.chunks(ROWS).enumerate() {
             let softmax = Softmax {
                 scoring,
-                factors: &self.factors[(first + group) * ROWS..][..visible.len()],
                 distances: self.distances.get(group * ROWS..).unwrap_or(&[]),
                 visible,
                 steps: steps.clone(),
@@ -285,8 +285,6 @@ impl TiledScratch {
 /// The scores of a group at the positions of a page, on their way to weights.
 struct Softmax<'a> {
     scoring: Scoring,
-    /// What the scores of each query are to be multiplied with.
-    factors: &'a [f32],
     /// The penalties of each query for distance; empty for none.
     distances: &'a [Distances],
     /// Slots that each query sees.
@@ -311,17 +309,17 @@ impl Softmax<'_> {
         // Otherwise the largest product is also the largest score, and scaling is part of the subtraction.
         if softcap.is_some() || !self.distances.is_empty() || scale <= 0.0 {
             self.bend(simd);
-            (scale, self.factors) = (1.0, &[1.0; ROWS]);
+            scale = 1.0;
         }
         let scale = scale * std::f32::consts::LOG2_E;
         let mut m = self.seen.m;
         for (row, m) in m.iter_mut().enumerate().take(self.visible.len()) {
-            let largest = self.largest(row) * (self.factors[row] * scale);
+            let largest = self.largest(row) * scale;
             *m = if largest > *m { largest } else { *m };
         }
         self.rescale(simd, &m);
         for (row, m) in m.into_iter().enumerate().take(self.visible.len()) {
-            self.seen.s[row] += self.weigh(simd, row, self.factors[row] * scale, -m);
+            self.seen.s[row] += self.weigh(simd, row, scale, -m);
         }
     }
 
@@ -341,7 +339,7 @@ impl Softmax<'_> {
         for panel in self.steps.start * STEP_PANELS..self.steps.end * STEP_PANELS {
             let scores = &mut self.scores[panel * self.stride].0[..self.visible.len()];
             for (row, scores) in scores.iter_mut().enumerate() {
-                let mut score = simd.mul(simd.load(scores), simd.splat(self.factors[row] * scale));
+                let mut score = simd.mul(simd.load(scores), simd.splat(scale));
                 if let Some(cap) = softcap {
                     let bent = simd.tanh(simd.div(score, simd.splat(cap)));
                     score = simd.mul(bent, simd.splat(cap));

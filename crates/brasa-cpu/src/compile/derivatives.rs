@@ -5,7 +5,7 @@ use brasa_graph::op::{Attention, Binary, Head, KvSource, LinearCrossEntropyGradi
 use brasa_graph::{Dim, Node, Op, ValueId};
 
 use super::{Lowering, unsupported};
-use crate::attention::{Over, Scoring, Sight};
+use crate::attention::{Over, Rounding, Scoring, Sight};
 use crate::linear::{ExpertInput, PackedLinear, WeightClass};
 use crate::ops::CompiledOp;
 use crate::ops::arrange::NarrowOp;
@@ -99,7 +99,18 @@ impl Lowering<'_> {
                 let geometry = self.geometry(&op.attention, q, k)?;
                 let [q, k, v, dy] = self.slots([q, k, v, dy])?;
                 let (dq, dk, dv) = (self.make(dq)?, self.make(dk)?, self.make(dv)?);
-                CompiledOp::AttentionGradient(AttentionGradientOp { geometry, q, k, v, dy, dq, dk, dv })
+                let rounds = self.rounding(geometry.sight.over) == Rounding::Everywhere;
+                CompiledOp::AttentionGradient(AttentionGradientOp {
+                    geometry,
+                    q,
+                    k,
+                    v,
+                    dy,
+                    dq,
+                    dk,
+                    dv,
+                    rounds,
+                })
             }
             (Op::AttentionGradientTangent(op), &[q, k, v, dy, tq, tk, tv], &[of_q, of_k, of_v]) => {
                 let geometry = self.geometry(&op.attention, q, k)?;

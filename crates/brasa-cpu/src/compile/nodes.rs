@@ -381,7 +381,7 @@ impl Lowering<'_> {
 
     /// Texts whose rows attend to each other are whole in a step, so rounding gives them the same result in every step; chunks of a
     /// prompt, which attends to a cache, would not equal the prompt. Where all weights are F32, nothing else is rounded either.
-    fn rounding(&self, over: Over) -> Rounding {
+    pub(super) fn rounding(&self, over: Over) -> Rounding {
         let rounds = |weight: usize| {
             let classes = self.weights.linear(weight).weight_classes();
             classes.has(WeightClass::Float16) || classes.has(WeightClass::Quantised)

@@ -7,8 +7,9 @@ use half::{bf16, f16};
 
 use super::CacheView;
 use super::layout::{SCALE_ELEMENTS, TileLayout};
+use crate::Isa;
 use crate::memory::Element;
-use crate::simd::LANES;
+use crate::simd::{Kernel, LANES, Simd, vectorize};
 
 /// Number of elements that are rounded at a time.
 const CHUNK: usize = 64;
@@ -54,6 +55,7 @@ impl CacheView<'_> {
     /// If the cache holds another type, or a key or value has another width.
     pub(crate) unsafe fn write_some<'x>(
         &self,
+        isa: Isa,
         page: u32,
         head: usize,
         slot: usize,
@@ -86,11 +88,7 @@ impl CacheView<'_> {
         let offset = slot / LANES * self.layout.key_block_bytes();
         // SAFETY: the keys of these slots, which are all of the block.
         let block: &mut [f32] = unsafe { self.get_mut(page, head, offset, LANES * head_dim) };
-        for (element, lanes) in block.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
-            for (lane, key) in lanes.iter_mut().zip(&keys) {
-                *lane = key[element];
-            }
-        }
+        vectorize(isa, Turn { keys: &keys, block: block.as_chunks_mut().0 });
     }
 
     /// Writes elements without scales.
@@ -150,6 +148,29 @@ impl CacheView<'_> {
             let offset = tile + layout.value_scales_bytes() + (group * PAGE_POSITIONS + slot) * 2;
             // SAFETY: one scale of this slot.
             unsafe { self.get_mut(page, head, offset, 1)[0] = scale.to_bits() };
+        }
+    }
+}
+
+/// Lays 16 keys out element by element.
+struct Turn<'a> {
+    keys: &'a [&'a [f32]; LANES],
+    block: &'a mut [[f32; LANES]],
+}
+
+impl Kernel for Turn<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let Self { keys, block } = self;
+        let (squares, rest) = block.as_chunks_mut::<LANES>();
+        let done = squares.len() * LANES;
+        for (at, square) in squares.iter_mut().enumerate() {
+            simd.transpose(&keys.map(|key| &key.as_chunks().0[at]), square);
+        }
+        for (element, lanes) in (done..).zip(rest) {
+            *lanes = keys.map(|key| key[element]);
         }
     }
 }

@@ -8,6 +8,7 @@
 //! Goto & van de Geijn 2008, *Anatomy of High-Performance Matrix Multiplication*.
 
 mod dots;
+mod rounded;
 mod tile;
 
 use std::marker::PhantomData;
@@ -21,6 +22,7 @@ use crate::context::View;
 use crate::simd::LANES;
 
 pub(crate) use dots::{FEW_COLUMNS, multiply_few};
+pub(crate) use rounded::{Arithmetic, FirstFactor, SecondFactor};
 use tile::{Shape, Tile, Turn};
 
 /// Summed elements whose sums stay in registers.

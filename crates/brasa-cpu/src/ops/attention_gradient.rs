@@ -2,7 +2,7 @@
 //!
 //! A thread takes one KV head of one segment and all query heads that read it, so no sum is shared. Scores and probabilities
 //! of a block of queries are computed again from queries and keys, and everything that they are needed for follows while
-//! they are in a cache: five products of f32 matrices in all.
+//! they are in a cache: five products of matrices in all, of f32 or rounded.
 #![expect(unsafe_code, reason = "threads write disjoint heads of one result")]
 
 use std::ops::Range;
@@ -12,7 +12,7 @@ use crate::arena::{Region, Rows};
 use crate::attention::{Distances, Scoring, Sight};
 use crate::context::{Context, Mine};
 use crate::kv::SharedKv;
-use crate::matrix::{Factor, Found, INNER, Packed, Part, Store, Strided};
+use crate::matrix::{Arithmetic, Factor, FirstFactor, Found, INNER, Part, SecondFactor, Store, Strided};
 use crate::simd::{Kernel, LANES, Simd, vectorize};
 use crate::slot::{Operands, Out, Slot};
 use crate::step_state::{SegmentState, StepState};
@@ -35,6 +35,8 @@ pub(crate) struct AttentionGradientOp {
     pub dq: Slot,
     pub dk: Slot,
     pub dv: Slot,
+    /// True if the factors of products may be rounded.
+    pub rounds: bool,
 }
 
 /// The change of attention along a direction.
@@ -80,18 +82,18 @@ pub(crate) struct Geometry {
 #[derive(Debug, Default)]
 pub(crate) struct GradientScratch {
     /// Keys and values as factors whose columns are keys, and keys as a factor that is summed over keys.
-    keys_across: Packed,
-    values_across: Packed,
-    keys: Packed,
+    keys_across: SecondFactor,
+    values_across: SecondFactor,
+    keys: SecondFactor,
     /// Queries, and then cotangents, of a block.
-    queries: Packed,
+    queries: SecondFactor,
     /// Scores, then probabilities, by query and key.
     scores: Vec<f32>,
     /// Changes of probabilities, then of products of queries and keys.
     changes: Vec<f32>,
     /// Slopes of the soft-cap of one query.
     slopes: Vec<f32>,
-    rows: Vec<f32>,
+    rows: FirstFactor,
     /// Of second derivatives: the keys that one query sees.
     bent: Vec<Bent>,
 }
@@ -145,13 +147,14 @@ impl AttentionGradientOp {
     /// One KV head of a segment.
     fn group(&self, cx: &Context<'_>, segment: &SegmentState, group: usize, scratch: &mut GradientScratch) {
         let (isa, count, width) = (cx.isa, segment.rows.len(), self.geometry.head_dim);
+        let how = Arithmetic { isa, rounds: self.rounds };
         let [q, k, v, dy] = [self.q, self.k, self.v, self.dy].map(|slot| cx.rows::<f32>(&slot));
         let of_group = self.geometry.columns(group);
         let keys = Found::new(|row| part(&k, segment, row, &of_group));
         let values = Found::new(|row| part(&v, segment, row, &of_group));
-        scratch.keys_across.pack(isa, Factor::Summed(&keys), 0..count, width);
-        scratch.values_across.pack(isa, Factor::Summed(&values), 0..count, width);
-        scratch.keys.pack(isa, Factor::Across(&keys), 0..width, count);
+        scratch.keys_across.pack(how, Factor::Summed(&keys), count, width);
+        scratch.values_across.pack(how, Factor::Summed(&values), count, width);
+        scratch.keys.pack(how, Factor::Across(&keys), width, count);
 
         let region = |slot: &Slot, rows: Range<usize>, columns: &Range<usize>| -> Region {
             let rows = segment.rows.start + rows.start..segment.rows.start + rows.end;
@@ -179,9 +182,9 @@ impl AttentionGradientOp {
                 let part = Part { rows: 0..block.len(), columns: seen.clone(), inner: 0..width };
                 let mut out = Strided { values: &mut scores[seen.start..], stride };
                 let of_block = Factor::Summed(&q);
-                keys_across.multiply(isa, of_block, &part, Store::Replace, rows, &mut out);
+                keys_across.multiply(how, of_block, &part, Store::Replace, rows, &mut out);
                 let mut out = Strided { values: &mut changes[seen.start..], stride };
-                values_across.multiply(isa, Factor::Summed(&dy), &part, Store::Replace, rows, &mut out);
+                values_across.multiply(how, Factor::Summed(&dy), &part, Store::Replace, rows, &mut out);
 
                 let all = seen.start..seen.end.next_multiple_of(LANES);
                 for row in 0..block.len() {
@@ -203,14 +206,14 @@ impl AttentionGradientOp {
                 let write =
                     |slot, rows, columns| unsafe { cx.write::<f32>(slot, region(slot, rows, columns)) };
                 let mut dq = write(&self.dq, block.clone(), &columns);
-                keys.multiply(isa, Factor::Summed(&changes), &part, Store::Replace, rows, &mut dq);
+                keys.multiply(how, Factor::Summed(&changes), &part, Store::Replace, rows, &mut dq);
                 let part = Part { rows: seen.clone(), columns: 0..width, inner: 0..block.len() };
-                queries.pack(isa, Factor::Across(&q), 0..width, block.len());
+                queries.pack(how, Factor::Across(&q), width, block.len());
                 let mut dk = write(&self.dk, seen.clone(), &of_group);
-                queries.multiply(isa, Factor::Across(&changes), &part, Store::Add, rows, &mut dk);
-                queries.pack(isa, Factor::Across(&dy), 0..width, block.len());
+                queries.multiply(how, Factor::Across(&changes), &part, Store::Add, rows, &mut dk);
+                queries.pack(how, Factor::Across(&dy), width, block.len());
                 let mut dv = write(&self.dv, seen.clone(), &of_group);
-                queries.multiply(isa, Factor::Across(&scores), &part, Store::Add, rows, &mut dv);
+                queries.multiply(how, Factor::Across(&scores), &part, Store::Add, rows, &mut dv);
             }
         }
     }

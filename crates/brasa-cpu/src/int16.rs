@@ -1,9 +1,8 @@
-//! Queries and keys as int16.
+//! Products of int16, of rows and columns that are rounded for it.
 //!
-//! A vector is scaled to the length 32,767, √Σx² over its elements, and rounded. So no sum of products of two of them
+//! A row or column is scaled to the length 32,767, √Σx² over its elements, and rounded. So no sum of products of two of them
 //! leaves an int32 (Cauchy–Schwarz), and sums are exact. An element keeps about 13 bits where bf16 keeps 8, and pairs are
-//! multiplied as fast: keys, which have a large common part and differ little, need no second product for what rounding
-//! took.
+//! multiplied as fast.
 #![expect(unsafe_code, reason = "instructions behind proofs that the processor has them")]
 #![allow(
     clippy::wildcard_imports,
@@ -14,39 +13,37 @@
 use std::arch::x86_64::*;
 
 use crate::isa::Avx512;
-use crate::simd::{LANES, Simd, read};
+use crate::simd::{LANES, Simd, read, transpose_words};
 use crate::tile_row::{BF16_INPUTS, Bf16Rows, ROWS};
 use crate::tiles::{Bf16Weights, Sums};
 
-use super::source::KvFormat;
-
-/// The length of a rounded vector.
+/// The length of a rounded row or column.
 const LENGTH: f32 = 32_767.0;
 
-/// Rounds a query to `tiles`, 32 elements each, and returns what its rounded elements are to be multiplied with.
+/// Rounds a row to `tiles`, 32 elements each, and returns what its rounded elements are to be multiplied with.
 #[inline]
-pub(super) fn round_query<'a>(
-    simd: Avx512,
-    q: &[f32],
+pub(crate) fn round_row<'a>(
+    _: Avx512,
+    x: &[f32],
     tiles: impl Iterator<Item = &'a mut [u16; BF16_INPUTS]>,
 ) -> f32 {
     // SAFETY: the proof.
-    unsafe { query(simd, q, tiles) }
+    unsafe { row(x, tiles) }
 }
 
 #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
-fn query<'a>(simd: Avx512, q: &[f32], tiles: impl Iterator<Item = &'a mut [u16; BF16_INPUTS]>) -> f32 {
+fn row<'a>(x: &[f32], tiles: impl Iterator<Item = &'a mut [u16; BF16_INPUTS]>) -> f32 {
     let mut squares = _mm512_setzero_ps();
-    for q in q.chunks(LANES) {
-        let q = load_some(q);
-        squares = _mm512_fmadd_ps(q, q, squares);
+    for x in x.chunks(LANES) {
+        let x = load_some(x);
+        squares = _mm512_fmadd_ps(x, x, squares);
     }
-    let length = simd.sum(squares).sqrt();
+    let length = _mm512_reduce_add_ps(squares).sqrt();
     let factor = _mm512_set1_ps(if length == 0.0 { 0.0 } else { LENGTH / length });
-    for (q, tile) in q.chunks(BF16_INPUTS).zip(tiles) {
-        let (first, second) = q.split_at(q.len().min(LANES));
-        for (q, to) in [first, second].into_iter().zip(tile.as_chunks_mut::<LANES>().0) {
-            let codes = _mm512_cvtps_epi32(_mm512_mul_ps(load_some(q), factor));
+    for (x, tile) in x.chunks(BF16_INPUTS).zip(tiles) {
+        let (first, second) = x.split_at(x.len().min(LANES));
+        for (x, to) in [first, second].into_iter().zip(tile.as_chunks_mut::<LANES>().0) {
+            let codes = _mm512_cvtps_epi32(_mm512_mul_ps(load_some(x), factor));
             // SAFETY: 16 codes are written.
             unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), _mm512_cvtepi32_epi16(codes)) };
         }
@@ -63,69 +60,83 @@ fn load_some(x: &[f32]) -> __m512 {
     unsafe { _mm512_maskz_loadu_ps(mask, x.as_ptr()) }
 }
 
-/// The keys of 16 positions: their elements, and the scales of each 32 if their format has some.
-#[derive(Clone, Copy)]
-pub(super) struct Keys<'a, F: KvFormat> {
-    pub elements: &'a [[F::Raw; LANES]],
-    pub scales: &'a [[u16; LANES]],
+/// Rounds 16 columns of `count` elements to `tiles`, 32 elements each, and returns what the rounded elements of each column are to be
+/// multiplied with. `element(e)` is element e of all columns.
+///
+/// # Safety
+///
+/// The processor has AVX-512.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
+pub(crate) unsafe fn round_columns(
+    simd: Avx512,
+    count: usize,
+    element: impl Fn(usize) -> __m512,
+    tiles: &mut [Bf16Weights],
+) -> [f32; LANES] {
+    let mut squares = _mm512_setzero_ps();
+    for e in 0..count {
+        let x = element(e);
+        squares = _mm512_fmadd_ps(x, x, squares);
+    }
+    let lengths = _mm512_sqrt_ps(squares);
+    let some = _mm512_cmp_ps_mask::<_CMP_NEQ_UQ>(lengths, _mm512_setzero_ps());
+    let factors = _mm512_maskz_div_ps(some, _mm512_set1_ps(LENGTH), lengths);
+    let low = _mm512_set1_epi32(0xffff);
+    for (tile, pairs) in tiles.iter_mut().enumerate() {
+        for (pair, to) in pairs.iter_mut().enumerate() {
+            let [first, second] = [0, 1].map(|odd| {
+                let e = tile * BF16_INPUTS + 2 * pair + odd;
+                let x = if e < count { element(e) } else { _mm512_setzero_ps() };
+                _mm512_cvtps_epi32(_mm512_mul_ps(x, factors))
+            });
+            let both = _mm512_or_si512(_mm512_and_si512(first, low), _mm512_slli_epi32::<16>(second));
+            // SAFETY: 64 bytes are written.
+            unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), both) };
+        }
+    }
+    let mut scales = [0.0; LANES];
+    simd.store(_mm512_div_ps(lengths, _mm512_set1_ps(LENGTH)), &mut scales);
+    scales
 }
 
-impl<F: KvFormat> Keys<'_, F> {
-    /// An element of all keys; zero beyond the last.
-    #[inline(always)]
-    pub fn element(&self, simd: Avx512, element: usize) -> __m512 {
-        let Some(raw) = self.elements.get(element) else { return simd.splat(0.0) };
-        let value = F::load(simd, raw);
-        if F::SCALED { simd.mul(value, simd.load_f16(&self.scales[element / BF16_INPUTS])) } else { value }
-    }
-
-    /// Rounds the keys to `tiles`, 32 elements each, and returns what the rounded elements of each are to be multiplied with.
-    #[inline]
-    #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
-    pub fn round(&self, simd: Avx512, tiles: &mut [Bf16Weights]) -> [f32; LANES] {
-        let mut squares = _mm512_setzero_ps();
-        for element in 0..self.elements.len() {
-            let x = self.element(simd, element);
-            squares = _mm512_fmadd_ps(x, x, squares);
-        }
-        let lengths = _mm512_sqrt_ps(squares);
-        let some = _mm512_cmp_ps_mask::<_CMP_NEQ_UQ>(lengths, _mm512_setzero_ps());
-        let factors = _mm512_maskz_div_ps(some, _mm512_set1_ps(LENGTH), lengths);
-        let low = _mm512_set1_epi32(0xffff);
-        for (tile, pairs) in tiles.iter_mut().enumerate() {
-            for (pair, to) in pairs.iter_mut().enumerate() {
-                let [first, second] = [0, 1].map(|odd| {
-                    let x = self.element(simd, tile * BF16_INPUTS + 2 * pair + odd);
-                    _mm512_cvtps_epi32(_mm512_mul_ps(x, factors))
-                });
-                let both = _mm512_or_si512(_mm512_and_si512(first, low), _mm512_slli_epi32::<16>(second));
-                // SAFETY: 64 bytes are written.
-                unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), both) };
+/// Makes tiles of rows of tiles of columns.
+pub(crate) fn turn(_: Avx512, columns: &[Bf16Weights], rows: &mut [Bf16Rows]) {
+    for (columns, rows) in columns.iter().zip(rows) {
+        // SAFETY: the proof; a row of either tile is a vector.
+        unsafe {
+            let pairs = transpose_words(columns.each_ref().map(|pair| read(pair.as_ptr().cast())));
+            for (row, pairs) in rows.iter_mut().zip(pairs) {
+                _mm512_storeu_si512(row.as_mut_ptr().cast(), pairs);
             }
         }
-        let mut scales = [0.0; LANES];
-        simd.store(_mm512_div_ps(lengths, _mm512_set1_ps(LENGTH)), &mut scales);
-        scales
     }
 }
 
-/// Writes the products of the first `rows` of 16 queries and 16 keys, times `scales` of the keys.
-pub(super) fn multiply(
+/// Writes the products of the first rows of 16, as many as there are `factors`, and 16 columns, times these factors of the rows and
+/// `scales` of the columns.
+///
+/// # Panics
+///
+/// If there are not as many tiles of rows as of columns, or more than 16 rows.
+pub(crate) fn multiply(
     _: Avx512,
-    queries: &[Bf16Rows],
-    rows: usize,
-    keys: &[Bf16Weights],
+    rows: &[Bf16Rows],
+    factors: &[f32],
+    columns: &[Bf16Weights],
     scales: &[f32; LANES],
     out: &mut Sums<f32>,
 ) {
-    assert_eq!(queries.len(), keys.len(), "tiles of queries and keys");
-    // SAFETY: the proof; there are as many tiles of queries as of keys.
+    let mut of_rows = [0.0; ROWS];
+    of_rows[..factors.len()].copy_from_slice(factors);
+    assert_eq!(rows.len(), columns.len(), "tiles of rows and columns");
+    // SAFETY: the proof; there are as many tiles of rows as of columns.
     unsafe {
-        match rows {
-            ..=4 => kernel::<4>(queries, keys, scales, out),
-            5..=8 => kernel::<8>(queries, keys, scales, out),
-            9..=12 => kernel::<12>(queries, keys, scales, out),
-            _ => kernel::<16>(queries, keys, scales, out),
+        match factors.len() {
+            ..=4 => kernel::<4>(rows, &of_rows, columns, scales, out),
+            5..=8 => kernel::<8>(rows, &of_rows, columns, scales, out),
+            9..=12 => kernel::<12>(rows, &of_rows, columns, scales, out),
+            _ => kernel::<16>(rows, &of_rows, columns, scales, out),
         }
     }
 }
@@ -134,34 +145,36 @@ pub(super) fn multiply(
 ///
 /// # Safety
 ///
-/// `queries` and `keys` are equally long.
+/// `rows` and `columns` are equally long.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 unsafe fn kernel<const R: usize>(
-    queries: &[Bf16Rows],
-    keys: &[Bf16Weights],
+    rows: &[Bf16Rows],
+    factors: &[f32; ROWS],
+    columns: &[Bf16Weights],
     scales: &[f32; LANES],
     out: &mut Sums<f32>,
 ) {
     let mut sums = [_mm512_setzero_si512(); R];
-    for (rows, keys) in queries.iter().zip(keys) {
-        let (rows, keys) = (rows.as_ptr().cast::<i32>(), keys.as_ptr());
+    for (rows, columns) in rows.iter().zip(columns) {
+        let (rows, columns) = (rows.as_ptr().cast::<i32>(), columns.as_ptr());
         for pair in 0..ROWS {
-            // SAFETY: a tile of keys is 16 vectors, a row of a tile 16 pairs.
+            // SAFETY: a tile of columns is 16 vectors, a row of a tile 16 pairs.
             unsafe {
-                let keys = read(keys.add(pair).cast());
+                let columns = read(columns.add(pair).cast());
                 for (row, sum) in sums.iter_mut().enumerate() {
                     let x = _mm512_set1_epi32(read(rows.add(row * ROWS + pair)));
-                    *sum = _mm512_dpwssd_epi32(*sum, keys, x);
+                    *sum = _mm512_dpwssd_epi32(*sum, columns, x);
                 }
             }
         }
     }
     // SAFETY: 16 floats.
     let scales = unsafe { _mm512_loadu_ps(scales.as_ptr()) };
-    for (sum, out) in sums.iter().zip(&mut out.0) {
-        let scores = _mm512_mul_ps(_mm512_cvtepi32_ps(*sum), scales);
+    for ((sum, &factor), out) in sums.iter().zip(factors).zip(&mut out.0) {
+        let scales = _mm512_mul_ps(scales, _mm512_set1_ps(factor));
+        let products = _mm512_mul_ps(_mm512_cvtepi32_ps(*sum), scales);
         // SAFETY: 16 floats.
-        unsafe { _mm512_storeu_ps(out.as_mut_ptr(), scores) };
+        unsafe { _mm512_storeu_ps(out.as_mut_ptr(), products) };
     }
 }
 
@@ -170,7 +183,6 @@ mod tests {
     use brasa_graph::testing::Random;
 
     use super::*;
-    use crate::attention::source::F32;
     use crate::rounded::RoundedRows;
 
     /// Products of 16 queries with 16 keys of `elements` elements, as rounded and as they are.
@@ -182,19 +194,18 @@ mod tests {
         let factors: Vec<f32> = queries
             .iter()
             .enumerate()
-            .map(|(row, q)| round_query(proof, q, rounded.tiles_of_row(row)))
+            .map(|(row, q)| round_row(proof, q, rounded.tiles_of_row(row)))
             .collect();
         let mut tiles = vec![[[[0; 2]; LANES]; ROWS]; elements.div_ceil(BF16_INPUTS)];
         let mut out = Sums([[0.0; LANES]; ROWS]);
-        let keys_as_given = Keys::<F32> { elements: &keys, scales: &[] };
         // SAFETY: the proof.
-        let scales = unsafe { keys_as_given.round(proof, &mut tiles) };
-        multiply(proof, rounded.view().tiles(0), ROWS, &tiles, &scales, &mut out);
+        let scales = unsafe { round_columns(proof, elements, |e| proof.load(&keys[e]), &mut tiles) };
+        multiply(proof, rounded.view().tiles(0), &factors, &tiles, &scales, &mut out);
         let pairs = || (0..ROWS).flat_map(|row| (0..LANES).map(move |lane| (row, lane)));
         let exact = |(row, lane): (usize, usize)| -> f64 {
             queries[row].iter().zip(&keys).map(|(&q, k)| f64::from(q) * f64::from(k[lane])).sum()
         };
-        let found = |(row, lane): (usize, usize)| f64::from(out.0[row][lane] * factors[row]);
+        let found = |(row, lane): (usize, usize)| f64::from(out.0[row][lane]);
         [pairs().map(found).collect(), pairs().map(exact).collect()]
     }
 
