@@ -135,3 +135,23 @@ fn nothing_gives_silence_and_no_frames() {
     let error = log_mel.window(&[0.0, f32::INFINITY]).unwrap_err().to_string();
     assert_eq!(error, "sample 1 is inf, expected a number within ±1000000000");
 }
+
+#[test]
+fn threads_change_no_bit() {
+    // Up to lengths whose frames fill no block of the last thread.
+    for seconds in [0.0, 0.5, 19.99, 20.0, 30.0, 47.123] {
+        let count = (seconds * 16_000.0) as usize;
+        let samples: Vec<f32> =
+            (0..count).map(|n| (n as f32 * 0.37).sin() * (n as f32 * 1e-3).cos()).collect();
+        let alone = LogMel::new(MelFilters::slaney(80).unwrap());
+        for threads in [0, 2, 3, 8] {
+            let together = alone.clone().with_threads(threads);
+            assert_eq!(
+                alone.features(&samples).unwrap(),
+                together.features(&samples).unwrap(),
+                "{seconds} s"
+            );
+            assert_eq!(alone.window(&samples).unwrap(), together.window(&samples).unwrap(), "{seconds} s");
+        }
+    }
+}

@@ -119,13 +119,13 @@ impl Transcriber {
             Some(weights) => MelFilters::from_matrix(model.spec.num_mel_bins, weights)?,
             None => MelFilters::slaney(model.spec.num_mel_bins)?,
         };
-        let log_mel = LogMel::new(filters);
         let named = options.device.is_some() || options.own_device.is_some();
         let backend = if named {
             device::of(options)?
         } else {
             device::of(&LoadOptions { device: Some(DEVICE.into()), ..options.clone() })?
         };
+        let log_mel = LogMel::new(filters).with_threads(backend.info().threads);
         let weights = backend.weight_set(options.precision);
         let total_bytes = backend.weight_bytes(&graphs.encoder) + backend.weight_bytes(&graphs.decoder);
         let mut before = 0;
