@@ -65,7 +65,7 @@ impl LogMel {
         Self { filters, spectrum: Spectrum::new(), threads: 1 }
     }
 
-    /// The same features, computed by up to `threads` threads where the samples are in memory; at least one.
+    /// Lets [`window`](Self::window) and [`features`](Self::features) compute on up to `threads` threads; 0 counts as 1.
     #[must_use]
     pub fn with_threads(self, threads: usize) -> Self {
         Self { threads: threads.max(1), ..self }

@@ -40,7 +40,7 @@ pub(super) struct Panels {
     keys: TileMemory<Bf16Weights>,
     /// Tiles of what rounding to bf16 took from keys, by 16 positions and 32 elements.
     key_residuals: TileMemory<Bf16Weights>,
-    /// What keys of int16 are to be multiplied with, by 16 positions.
+    /// By 16 positions, the factor that makes elements of the int16 codes of a key.
     key_scales: [[f32; LANES]; BLOCKS],
     /// Tiles of values, by 16 elements and 32 positions.
     values: TileMemory<Bf16Weights>,
@@ -77,7 +77,7 @@ impl Panels {
         &self.key_residuals[block * tiles..][..tiles]
     }
 
-    /// What the keys of panel `block` are to be multiplied with if they are int16.
+    /// The factors that make elements of the int16 codes of panel `block`, one for each key.
     pub fn key_scales(&self, block: usize) -> &[f32; LANES] {
         &self.key_scales[block]
     }

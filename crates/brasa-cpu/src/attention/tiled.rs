@@ -53,7 +53,7 @@ const ROWS_AHEAD: usize = 4;
 pub(super) struct TiledScratch {
     /// Rounded queries.
     q: RoundedRows,
-    /// What the products of each query are to be multiplied with.
+    /// For each query the factor that makes elements of its int16 codes.
     factors: Vec<f32>,
     /// Rounded keys and values of a page.
     panels: Panels,

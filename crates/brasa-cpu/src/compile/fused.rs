@@ -5,6 +5,7 @@ use brasa_graph::fuse::{
     self, Fusion, GateUpActivation, LinearActivation, LinearResidual, LowRankRows, NormLinear, Projection,
     QkNormRopeCacheWrite, RouterExperts,
 };
+use brasa_graph::op::Unary;
 use brasa_graph::{Fused, ValueId};
 
 use super::Lowering;
@@ -40,32 +41,38 @@ impl Lowering<'_> {
     }
 
     fn lower_linear_residual(&mut self, sum: &LinearResidual) -> Result<bool, DeviceError> {
-        let Some(weight) = self.whole(&sum.layer) else { return Ok(false) };
-        if self.shape(sum.x).rank() != 2 || self.shape(sum.residual).rank() != 2 {
+        if self.shape(sum.residual).rank() != 2 {
             return Ok(false);
         }
-        let rows = self.row_slot(sum.x);
-        let activations = self.activations(sum.x, &[weight])?;
-        let bias = sum.layer.bias.map(|bias| self.vector(bias)).transpose()?;
-        let residual = Some(self.source(sum.residual)?);
-        let follow = Follow { bias, residual, ..Follow::default() };
-        let layer = Layer { weight, follow, out: self.make(sum.y)? };
-        let label = self.label("linear+residual", weight);
-        self.push(CompiledOp::Linear(LinearOp { activations, layers: vec![layer], rows }), label);
-        Ok(true)
+        self.lower_followed("linear+residual", (sum.x, &sum.layer, sum.y), None, Some(sum.residual))
     }
 
     fn lower_linear_activation(&mut self, fused: &LinearActivation) -> Result<bool, DeviceError> {
-        let Some(weight) = self.whole(&fused.layer) else { return Ok(false) };
-        if self.shape(fused.x).rank() != 2 || self.shape(fused.y).rank() != 2 {
+        if self.shape(fused.y).rank() != 2 {
             return Ok(false);
         }
-        let rows = self.row_slot(fused.x);
-        let activations = self.activations(fused.x, &[weight])?;
-        let bias = fused.layer.bias.map(|bias| self.vector(bias)).transpose()?;
-        let follow = Follow { bias, activation: fused.activation, ..Follow::default() };
-        let layer = Layer { weight, follow, out: self.make(fused.y)? };
         let name = fused.activation.map_or("linear", |_| "linear+activation");
+        self.lower_followed(name, (fused.x, &fused.layer, fused.y), fused.activation, None)
+    }
+
+    /// Appends a linear layer of `x` with its bias and what follows it.
+    fn lower_followed(
+        &mut self,
+        name: &str,
+        (x, layer, y): (ValueId, &Projection, ValueId),
+        activation: Option<Unary>,
+        residual: Option<ValueId>,
+    ) -> Result<bool, DeviceError> {
+        let Some(weight) = self.whole(layer) else { return Ok(false) };
+        if self.shape(x).rank() != 2 {
+            return Ok(false);
+        }
+        let rows = self.row_slot(x);
+        let activations = self.activations(x, &[weight])?;
+        let bias = layer.bias.map(|bias| self.vector(bias)).transpose()?;
+        let residual = residual.map(|residual| self.source(residual)).transpose()?;
+        let follow = Follow { bias, activation, residual };
+        let layer = Layer { weight, follow, out: self.make(y)? };
         let label = self.label(name, weight);
         self.push(CompiledOp::Linear(LinearOp { activations, layers: vec![layer], rows }), label);
         Ok(true)

@@ -1,5 +1,5 @@
-//! The same products with factors that are rounded to [`int16`], where the caller may round and the processor multiplies
-//! pairs.
+//! Products of matrices whose factors are rounded to [`int16`], if the caller allows it and the processor has AVX-512 with
+//! bf16; otherwise the products of f32 of [`Packed`].
 #![cfg_attr(
     target_arch = "x86_64",
     expect(unsafe_code, reason = "instructions behind proofs that the processor has them")
@@ -103,7 +103,7 @@ struct RoundedColumns {
     inner: usize,
     /// Tiles of 32 summed elements.
     tiles: TileMemory<Bf16Weights>,
-    /// What the products of each column are to be multiplied with.
+    /// For each column the factor that makes elements of its int16 codes.
     scales: Vec<[f32; LANES]>,
     /// Columns that lie in rows, turned.
     turned: Vec<[f32; LANES]>,

@@ -1,4 +1,4 @@
-//! What follows a linear layer while its results are still in a cache: bias, activation, residual.
+//! Adds the bias to a linear layer's results, applies the activation and adds the residual while they are still in a cache.
 
 use std::ops::Range;
 
