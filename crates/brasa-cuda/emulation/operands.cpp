@@ -130,7 +130,7 @@ template <uint32_t F> void multiply_row(const Whole& x, uint32_t g, double (&sum
             }
         }
         CodeScales<F> scales;
-        scales.load(at, g * 4);
+        scales.load(at, g);
         float f[2 * BLOCKS];
         for (uint32_t i = 0; i < 2 * BLOCKS; i++) f[i] = (float)(v[i] - (i / BLOCKS ? upper_codes(F) : 1) * code_bias(F) * (int64_t)blocks[i % BLOCKS]);
         const float2 share = scales.apply(f, blocks);

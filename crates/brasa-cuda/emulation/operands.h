@@ -42,10 +42,26 @@ namespace brasa {
 // Memory that addresses of shared memory count from.
 inline const uint8_t* shared_memory = nullptr;
 
+// Is told of each read, where it is set; of one that a lane does not ask for, it is told the address NOWHERE.
+const uint32_t NOWHERE = ~0u;
+inline void (*on_read)(uint32_t at, uint32_t bytes) = nullptr;
+
 template <typename T> inline T peek(uint32_t at) {
+    if (on_read) {
+        on_read(at, sizeof(T));
+    }
     T value;
     memcpy(&value, shared_memory + at, sizeof(T));
     return value;
+}
+inline uint4 peek16_if(bool asks, uint32_t at) {
+    if (asks) {
+        return peek<uint4>(at);
+    }
+    if (on_read) {
+        on_read(NOWHERE, sizeof(uint4));
+    }
+    return {0, 0, 0, 0};
 }
 inline uint4 load_shared16(uint32_t at) { return peek<uint4>(at); }
 inline uint2 load_shared8(uint32_t at) { return peek<uint2>(at); }

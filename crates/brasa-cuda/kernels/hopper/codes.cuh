@@ -3,8 +3,12 @@
 // x of a sub is whole numbers of 15 bits and a sign, times a power of two. Each is 256·high + low, both signed bytes. mma.m16n8k32 multiplies 16 outputs and
 // one block of 32 codes with eight columns, mma.m16n8k16 one block of 16. Sub i has columns 2i, its high bytes, and 2i + 1, its low bytes; B holds zeros in
 // all others. The first blocks of the four subs collect in one accumulator, the second blocks in another, and so on. Lane l, with g = l/4 and t = l%4, then
-// has the high and the low sums of all blocks of sub t, for outputs g and g + 8: it puts them together, scales them, and the four lanes of a g are added once
+// has the high and the low sums of all blocks of sub t, for two outputs: it puts them together, scales them, and the four lanes of an output are added once
 // a tile.
+//
+// Rows of A need not be the outputs in order, nor in the same order for each sub: row g of sub i is output g ^ 2i, and row g + 8 the one eight behind it, so
+// lane l reads the codes of lane l ^ 8i. The subs of a round lie a multiple of 128 bytes apart in most formats: in order, the scales of an output would lie in the
+// same banks for all four. This way records of eight bytes are read in four wavefronts and not in eight, those of sixteen in four and not in sixteen.
 //
 // Codes are bytes (operands.cuh), those of output g + 8 in an upper nibble 16 times too large. Sums are exact: 32 · 255 · 2^14 lies below 2^31. What a
 // code reads too much is taken out by the accumulator's first value, −bias · Σx of the block.
@@ -12,7 +16,7 @@
 // The inputs of a block are counted as a lane has them: byte i of the lane's word of a step is input 2t, 2t + 8, 2t + 1, 2t + 9 of the step.
 #pragma once
 #include "operands.cuh"
-#include "ring.cuh"
+#include "smem_layout.cuh"
 
 namespace brasa {
 
@@ -20,6 +24,7 @@ namespace brasa {
 constexpr float WHOLE = 12582912.0f + 128.0f;
 constexpr uint32_t WHOLE_BITS = 0x4B400080;
 
+#ifdef __CUDACC__
 // c += a · b, m16n8k32, unsigned and signed bytes.
 __device__ __forceinline__ void mma(int (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
     asm(
@@ -35,6 +40,7 @@ __device__ __forceinline__ void mma16(int (&c)[4], uint32_t a0, uint32_t a1, uin
         : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
         : "r"(a0), "r"(a1), "r"(b));
 }
+#endif
 
 // Four inputs of a lane, sixteen lanes a sub, in the order of `ask`: their bytes to shared memory. Returns their sum.
 __device__ __forceinline__ int leave_whole(float4 x, float down, uint32_t sub, uint32_t lane, bool there) {
@@ -54,7 +60,7 @@ __device__ __forceinline__ int leave_whole(float4 x, float down, uint32_t sub, u
     return int(v[0] + v[1] + (v[2] + v[3]) - 4 * WHOLE_BITS);
 }
 
-// x of N subs, WARPS apart, in columns: fragments of B, and for the lane's own sub what its accumulators begin with, Σx of its blocks and the power of two.
+// x of N subs, WARPS apart, in columns: fragments of B, zeros but for the lanes of the sub's columns, and for the lane's own sub what its accumulators begin with, Σx of its blocks and the power of two.
 template <uint32_t F, int N> struct CodeColumns {
     static constexpr int BLOCKS = column_blocks(F);
     static_assert(N <= 4, "eight columns");
@@ -67,7 +73,7 @@ template <uint32_t F, int N> struct CodeColumns {
         const uint32_t g = lane / 4, t = lane % 4;
 #pragma unroll
         for (int i = 0; i < N; i++) {
-            const uint4 v = peek<uint4>(g / 2 == i ? AT_X + (from + i % EACH * WARPS) * 128 + g % 2 * 64 + t * 16 : AT_ZERO);
+            const uint4 v = peek16_if(g / 2 == uint32_t(i), AT_X + (from + i % EACH * WARPS) * 128 + g % 2 * 64 + t * 16);
             b[i][0] = v.x; b[i][1] = v.y; b[i][2] = v.z; b[i][3] = v.w;
         }
         scale = 0.0f;
@@ -96,8 +102,8 @@ __device__ __forceinline__ void multiply_columns(const uint32_t (&subs)[N], Spot
     Codes<F> w[N];
     CodeScales<F> scales;
 #pragma unroll
-    for (int i = 0; i < N; i++) w[i].load(subs[i], lane);
-    scales.load(own, lane);
+    for (int i = 0; i < N; i++) w[i].load(subs[i], lane ^ i * 8);
+    scales.load(own, output_of(lane));
     int acc[BLOCKS][4] = {};
 #pragma unroll
     for (int k = 0; k < BLOCKS; k++) { acc[k][1] = x.first[k]; acc[k][3] = upper_codes(F) * x.first[k]; }
@@ -127,6 +133,15 @@ __device__ __forceinline__ void multiply_columns(const uint32_t (&subs)[N], Spot
         total.x = fmaf(x.scale, share.x, total.x);
         total.y = fmaf(x.scale, share.y, total.y);
     }
+}
+
+// The sum of a lane's outputs over LANES lanes: even ones get that of output_of, odd ones that of the output eight behind it.
+template <int LANES> __device__ __forceinline__ float add_lanes(float2 total, uint32_t lane) {
+    const bool upper = lane & 1;
+    float v = upper ? total.y : total.x;
+    v += __shfl_xor_sync(~0u, upper ? total.x : total.y, same_output(1));
+    if (LANES == 4) v += __shfl_xor_sync(~0u, v, same_output(2));
+    return v;
 }
 
 }  // namespace brasa

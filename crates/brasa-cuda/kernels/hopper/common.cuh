@@ -123,14 +123,16 @@ __device__ __forceinline__ bool mbarrier_try(uint64_t* bar, uint32_t parity) {
         : "=r"(done) : "r"(shared_address(bar)), "r"(parity) : "memory");
     return done;
 }
-// Looks and does not wait.
-__device__ __forceinline__ bool mbarrier_test(uint64_t* bar, uint32_t parity) {
+// Looks and does not wait. Who does not ask is told false; lanes that do and lanes that do not stay together.
+__device__ __forceinline__ bool mbarrier_test(uint64_t* bar, uint32_t parity, bool asks = true) {
     uint32_t done;
     asm volatile(
-        "{\n .reg .pred p;\n"
-        " mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+        "{\n .reg .pred p, q;\n"
+        " setp.ne.u32 q, %3, 0;\n"
+        " setp.ne.u32 p, 0, 0;\n"
+        " @q mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
         " selp.u32 %0, 1, 0, p;\n}"
-        : "=r"(done) : "r"(shared_address(bar)), "r"(parity) : "memory");
+        : "=r"(done) : "r"(shared_address(bar)), "r"(parity), "r"(uint32_t(asks)) : "memory");
     return done;
 }
 __device__ __forceinline__ void mbarrier_wait(uint64_t* bar, uint32_t parity) {

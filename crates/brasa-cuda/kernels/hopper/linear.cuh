@@ -11,6 +11,7 @@
 // Products whose sum could be contracted are written with __fmul_rn or fmaf, so that both kinds of Sync make the same bits.
 #pragma once
 #include "columns.cuh"
+#include "ring.cuh"
 #include "stamps.cuh"
 #include "values.cuh"
 
@@ -224,7 +225,7 @@ template <uint32_t F> struct Window {
             const uint32_t lane = threadIdx.x % 32;
             Cursor mine = next;
             mine.skip(lane % SLOTS);
-            const bool there = lane < SLOTS && mine.came();
+            const bool there = mine.came(lane < SLOTS);
             uint32_t found = __ffs(~__ballot_sync(~0u, there)) - 1;
             __syncwarp();  // what one lane saw to have come may be read by all
             if (found == 0) {
@@ -244,13 +245,9 @@ template <uint32_t F> struct Window {
     // Lets go the held slots that lie before `sub`.
     __device__ __forceinline__ void leave(uint32_t sub) { drop(min(sub, end)); }
     __device__ __forceinline__ void drop(uint32_t sub) {
-        if (begin + SLOT_SUBS > sub) return;
-        __syncwarp();
-        do {
-            let_go(oldest.slot);
-            oldest.next();
-            begin += SLOT_SUBS;
-        } while (begin + SLOT_SUBS <= sub);
+        const uint32_t slots = (sub - begin) / SLOT_SUBS;
+        oldest.release(slots, false);
+        begin += slots * SLOT_SUBS;
     }
 };
 
@@ -270,6 +267,8 @@ template <uint32_t F> struct Places {
         const uint32_t tiles = quotient(k, each);
         place((tile + tiles) * subs + (k - tiles * each) * WARPS + warp);
     }
+    // Where every warp has as many subs of a tile, those of the tile that begins with sub `first` and of the next.
+    __device__ __forceinline__ void begin(uint32_t first, uint32_t warp, uint32_t lane) { place(first + lane * WARPS + warp); }
     __device__ __forceinline__ void place(uint32_t sub) {
         constexpr Geometry G = geometry(F);
         constexpr uint32_t SLOT_SUBS = SLOT_BYTES / unit_bytes(F) * G.unit_subs;
@@ -277,22 +276,19 @@ template <uint32_t F> struct Places {
         spot.unit = AT_RING + (start + sub / SLOT_SUBS) % SLOTS * SLOT_BYTES + in_slot / G.unit_subs * unit_bytes(F);
         spot.sub = spot.unit + G.header_bytes + in_slot % G.unit_subs * G.sub_bytes;
     }
-    __device__ __forceinline__ uint32_t sub(uint32_t i) const { return __shfl_sync(~0u, spot.sub, used + i); }
-    __device__ __forceinline__ Spot of(uint32_t i) const { return {sub(i), __shfl_sync(~0u, spot.unit, used + i)}; }
+    __device__ __forceinline__ uint32_t sub(uint32_t i) const { return __shfl_sync(~0u, spot.sub, i); }
+    __device__ __forceinline__ Spot of(uint32_t i) const { return {sub(i), geometry(F).header_bytes > 0 ? __shfl_sync(~0u, spot.unit, i) : 0}; }
 };
 
-// total += N subs of the warp, from `s` of the tile on, with their x.
+// total += N subs of the warp with their x: those that lane `from` and the next know. `last`: the last of them.
 template <uint32_t F, int N>
-__device__ __forceinline__ void multiply_round(Window<F>& window, Places<F>& places, const Columns<F, N>& x, uint32_t tile, uint32_t s, uint32_t warp, uint32_t lane, float2& total,
-                                               float raise) {
-    places.template need<N>(tile, s / WARPS, warp, lane);
+__device__ __forceinline__ void multiply_round(Window<F>& window, const Places<F>& places, uint32_t from, uint32_t last, const Columns<F, N>& x, uint32_t lane, float2& total, float raise) {
     uint32_t at[N];
 #pragma unroll
-    for (int i = 0; i < N; i++) at[i] = places.sub(i);
+    for (int i = 0; i < N; i++) at[i] = places.sub(from + i);
     // Lanes without a sub of their own read the last one's scales, and drop them.
-    const Spot own = by_codes(F) ? places.of(min(lane % 4, N - 1u)) : Spot{};
-    places.used += N;
-    window.reach(tile * places.subs + s + (N - 1) * WARPS);
+    const Spot own = by_codes(F) ? places.of(from + min(lane % 4, N - 1u)) : Spot{};
+    window.reach(last);
     multiply_columns<F, N>(at, own, x, lane, total, raise);
 }
 
@@ -302,56 +298,37 @@ __device__ __forceinline__ uint32_t multiply_rounds(Window<F>& window, Places<F>
     for (; s + (N - 1) * WARPS < places.subs; s += N * WARPS) {
         Columns<F, N> x;
         x.load(s, lane);
-        multiply_round<F, N>(window, places, x, tile, s, warp, lane, total, raise);
+        places.template need<N>(tile, s / WARPS, warp, lane);
+        multiply_round<F, N>(window, places, places.used, tile * places.subs + s + (N - 1) * WARPS, x, lane, total, raise);
+        places.used += N;
         window.leave(tile * places.subs + s);
     }
     return s;
 }
 
-// total += eight subs of the warp, whose products overlap.
-template <uint32_t F>
-__device__ __forceinline__ void multiply_octet(Window<F>& window, Places<F>& places, const Columns<F, 4> (&x)[2], uint32_t tile, uint32_t s, uint32_t warp, uint32_t lane, float2& total) {
-    places.template need<8>(tile, s / WARPS, warp, lane);
-    uint32_t at[2][4];
-    Spot own[2];
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-#pragma unroll
-        for (int i = 0; i < 4; i++) at[r][i] = places.sub(4 * r + i);
-        own[r] = places.of(4 * r + lane % 4);
-    }
-    places.used += 8;
-    window.reach(tile * places.subs + s + 7 * WARPS);
-#pragma unroll
-    for (int r = 0; r < 2; r++) multiply_columns<F, 4>(at[r], own[r], x[r], lane, total, 1.0f);
-}
-
-// The warp's sums of a tile, left for the block. Of columns, the four lanes of an output pair are added: the first leaves output g, the second g + 8.
+// Where a lane leaves its sum of a tile, from the tile's sums on.
+template <uint32_t F> __device__ __forceinline__ uint32_t sum_place(uint32_t warp, uint32_t lane) { return warp * 16 + (by_codes(F) ? output_of(lane) : lane / 4) + lane % 2 * 8; }
+// The warp's sums of a tile, left for the block. Lanes that have the same sum all write it: a branch costs more. Of halves all columns are alike.
 template <uint32_t F> __device__ __forceinline__ void leave_total(float* to, uint32_t lane, float2 total) {
-    if constexpr (!by_codes(F)) {
-        if (lane % 4 == 0) {
-            to[lane / 4] = total.x;
-            to[lane / 4 + 8] = total.y;
-        }
-        return;
-    }
-    const bool upper = lane & 1;
-    float v = upper ? total.y : total.x;
-    v += __shfl_xor_sync(~0u, upper ? total.x : total.y, 1);
-    v += __shfl_xor_sync(~0u, v, 2);
-    if (lane % 4 < 2) to[lane / 4 + (upper ? 8 : 0)] = v;
+    if constexpr (by_codes(F)) *to = add_lanes<4>(total, lane);
+    else *to = lane % 2 ? total.y : total.x;
 }
 
-// Tiles of which every warp has N subs: x stays in registers.
+// Tiles of which every warp has N subs: x stays in registers. Where the next tile's subs lie is known before they are wanted.
 template <uint32_t F, int N>
 __device__ __forceinline__ void multiply_tiles(Window<F>& window, Places<F>& places, uint32_t first, uint32_t batch, float* partial, uint32_t warp, uint32_t lane, float raise) {
     Columns<F, N> x;
     x.load(warp, lane);
+    float* to = partial + sum_place<F>(warp, lane);
+    uint32_t end = first * places.subs;
     for (uint32_t tile = 0; tile < batch; tile++) {
+        end += places.subs;
         float2 total = make_float2(0.0f, 0.0f);
-        multiply_round<F, N>(window, places, x, first + tile, warp, warp, lane, total, raise);
-        leave_total<F>(partial + tile * TILE_FLOATS + warp * 16, lane, total);
-        window.leave((first + tile + 1) * places.subs);
+        multiply_round<F, N>(window, places, 0, end - WARPS + warp, x, lane, total, raise);
+        places.begin(end, warp, lane);
+        leave_total<F>(to, lane, total);
+        to += TILE_FLOATS;
+        window.leave(end);
     }
 }
 
@@ -360,48 +337,65 @@ template <uint32_t F>
 __device__ __forceinline__ void multiply_pairs(Window<F>& window, Places<F>& places, uint32_t first, uint32_t batch, float* partial, uint32_t warp, uint32_t lane) {
     Columns<F, 4> x;
     x.template load<2>(warp, lane);
-    const bool upper = lane & 1, second = lane & 2;
+    float* to = partial + sum_place<F>(warp, lane);
+    uint32_t end = first * places.subs;
     for (uint32_t tile = 0; tile < batch; tile += 2) {
         const bool both = tile + 1 < batch;
-        places.template need<4>(first + tile, 0, warp, lane);
+        end += both ? 2 * places.subs : places.subs;
         uint32_t at[4] = {places.sub(0), places.sub(1), places.sub(2), places.sub(3)};
         const Spot own = places.of(both ? lane % 4 : lane % 2);
-        places.used += 4;
         if (!both) { at[2] = at[0]; at[3] = at[1]; }
-        window.reach((first + min(tile + 2, batch)) * places.subs - 1);
+        window.reach(end - 1);
         float2 total = make_float2(0.0f, 0.0f);
         multiply_columns<F, 4>(at, own, x, lane, total, 1.0f);
-        float v = upper ? total.y : total.x;
-        v += __shfl_xor_sync(~0u, upper ? total.x : total.y, 1);
-        if (!second || both) partial[(tile + second) * TILE_FLOATS + warp * 16 + lane / 4 + (upper ? 8 : 0)] = v;
-        window.leave((first + min(tile + 2, batch)) * places.subs);
+        places.begin(end, warp, lane);
+        to[both && lane & 2 ? TILE_FLOATS : 0] = add_lanes<2>(total, lane);
+        to += 2 * TILE_FLOATS;
+        window.leave(end);
     }
 }
 
-// Tiles of codes of which every warp has eight subs.
+// Tiles of codes of which every warp has eight subs, whose products overlap.
 template <uint32_t F>
 __device__ __forceinline__ void multiply_octets(Window<F>& window, Places<F>& places, uint32_t first, uint32_t batch, float* partial, uint32_t warp, uint32_t lane) {
     Columns<F, 4> x[2];
 #pragma unroll
     for (uint32_t r = 0; r < 2; r++) x[r].load(warp + 4 * r * WARPS, lane);
+    float* to = partial + sum_place<F>(warp, lane);
+    uint32_t end = first * places.subs;
     for (uint32_t tile = 0; tile < batch; tile++) {
+        end += places.subs;
+        uint32_t at[2][4];
+        Spot own[2];
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) at[r][i] = places.sub(4 * r + i);
+            own[r] = places.of(4 * r + lane % 4);
+        }
+        window.reach(end - WARPS + warp);
         float2 total = make_float2(0.0f, 0.0f);
-        multiply_octet<F>(window, places, x, first + tile, warp, warp, lane, total);
-        leave_total<F>(partial + tile * TILE_FLOATS + warp * 16, lane, total);
-        window.leave((first + tile + 1) * places.subs);
+#pragma unroll
+        for (int r = 0; r < 2; r++) multiply_columns<F, 4>(at[r], own[r], x[r], lane, total, 1.0f);
+        places.begin(end, warp, lane);
+        leave_total<F>(to, lane, total);
+        to += TILE_FLOATS;
+        window.leave(end);
     }
 }
 
 // Tiles of any number of subs.
 template <uint32_t F>
 __device__ __forceinline__ void multiply_any(Window<F>& window, Places<F>& places, uint32_t first, uint32_t batch, float* partial, uint32_t warp, uint32_t lane, float raise) {
+    float* to = partial + sum_place<F>(warp, lane);
     for (uint32_t tile = first; tile < first + batch; tile++) {
         float2 total = make_float2(0.0f, 0.0f);
         uint32_t s = warp;
         if constexpr (by_codes(F)) s = multiply_rounds<F, 4>(window, places, tile, s, warp, lane, total, raise);
         s = multiply_rounds<F, 2>(window, places, tile, s, warp, lane, total, raise);
         multiply_rounds<F, 1>(window, places, tile, s, warp, lane, total, raise);
-        leave_total<F>(partial + (tile - first) * TILE_FLOATS + warp * 16, lane, total);
+        leave_total<F>(to, lane, total);
+        to += TILE_FLOATS;
         window.leave((tile + 1) * places.subs);
     }
 }

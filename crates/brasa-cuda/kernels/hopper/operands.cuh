@@ -17,6 +17,11 @@ __host__ __device__ constexpr int code_bias(uint32_t format) {
 // How much too large the codes of output g + 8 are read.
 __host__ __device__ constexpr int upper_codes(uint32_t format) { return format == Q4_0 || format == Q4_K || format == Q4_1 ? 16 : 1; }
 
+// A lane has the products of sub lane % 4 with this output, and with the one eight behind it (codes.cuh).
+__host__ __device__ constexpr uint32_t output_of(uint32_t lane) { return lane / 4 ^ lane % 4 * 2; }
+// By exclusive or: the lane with the same output, `t` subs away.
+__host__ __device__ constexpr uint32_t same_output(uint32_t t) { return t ^ t * 8; }
+
 // Where a sub lies in shared memory, and the unit that it is part of.
 struct Spot { uint32_t sub, unit; };
 
@@ -111,10 +116,10 @@ template <> struct Codes<Q3_K> : Codes<Q2_K> {
     }
 };
 
-// The scales of a lane's own sub, and its sums with them. v: those of the blocks of output g, then of output g + 8; sums: Σx of each block.
+// The scales of a lane's own sub for outputs g and g + 8, and its sums with them. v: those of the blocks of output g, then of output g + 8; sums: Σx of each block.
 template <uint32_t F> struct CodeScales {
     uint2 d;
-    __device__ __forceinline__ void load(Spot own, uint32_t lane) { d = peek<uint2>(own.sub + (F == Q8_0 ? 1024 : 512) + lane / 4 * 8); }
+    __device__ __forceinline__ void load(Spot own, uint32_t g) { d = peek<uint2>(own.sub + (F == Q8_0 ? 1024 : 512) + g * 8); }
     __device__ __forceinline__ float2 apply(const float (&v)[4], const float (&)[2]) const {
         const float2 low = unpack_halves(d.x), high = unpack_halves(d.y);
         return make_float2(fmaf(low.y, v[1], __fmul_rn(low.x, v[0])), (1.0f / upper_codes(F)) * fmaf(high.y, v[3], __fmul_rn(high.x, v[2])));
@@ -123,9 +128,9 @@ template <uint32_t F> struct CodeScales {
 // Scales and minima of a super-block, records from `RECORDS` on.
 template <uint32_t F, uint32_t RECORDS> struct SuperScales {
     uint2 sm, h;
-    __device__ __forceinline__ void load(Spot own, uint32_t lane) {
-        sm = peek<uint2>(own.sub + RECORDS + lane / 4 * 8);
-        h = peek<uint2>(own.unit + lane / 4 * 8);
+    __device__ __forceinline__ void load(Spot own, uint32_t g) {
+        sm = peek<uint2>(own.sub + RECORDS + g * 8);
+        h = peek<uint2>(own.unit + g * 8);
     }
     __device__ __forceinline__ float2 apply(const float (&v)[4], const float (&sums)[2]) const {
         const float2 d = unpack_halves(h.x), dmin = unpack_halves(h.y);
@@ -141,7 +146,7 @@ template <> struct CodeScales<Q5_K> : SuperScales<Q5_K, 640> {};
 // A scale and an offset of each block, records from `RECORDS` on.
 template <uint32_t F, uint32_t RECORDS> struct OffsetScales {
     uint4 dm;
-    __device__ __forceinline__ void load(Spot own, uint32_t lane) { dm = peek<uint4>(own.sub + RECORDS + lane / 4 * 16); }
+    __device__ __forceinline__ void load(Spot own, uint32_t g) { dm = peek<uint4>(own.sub + RECORDS + g * 16); }
     __device__ __forceinline__ float2 apply(const float (&v)[4], const float (&sums)[2]) const {
         const float2 low = unpack_halves(dm.x), high = unpack_halves(dm.y), low_offset = unpack_halves(dm.z), high_offset = unpack_halves(dm.w);
         const float low_sum = fmaf(low.y, v[1], __fmul_rn(low.x, v[0])), high_sum = fmaf(high.y, v[3], __fmul_rn(high.x, v[2]));
@@ -153,9 +158,9 @@ template <> struct CodeScales<Q4_1> : OffsetScales<Q4_1, 512> {};
 template <> struct CodeScales<MLX8> : OffsetScales<MLX8, 1024> {};
 template <> struct CodeScales<IQ4_XS> {
     uint32_t s, d;
-    __device__ __forceinline__ void load(Spot own, uint32_t lane) {
-        s = peek<uint32_t>(own.sub + 512 + lane / 4 * 4);
-        d = peek<uint32_t>(own.unit + lane / 4 * 4);
+    __device__ __forceinline__ void load(Spot own, uint32_t g) {
+        s = peek<uint32_t>(own.sub + 512 + g * 4);
+        d = peek<uint32_t>(own.unit + g * 4);
     }
     __device__ __forceinline__ float2 apply(const float (&v)[4], const float (&)[2]) const {
         const float2 both = unpack_halves(d);
@@ -173,9 +178,9 @@ __device__ __forceinline__ float dot_bytes(uint32_t w, float bias, float a, floa
 template <uint32_t F, uint32_t RECORDS> struct SignedScales {
     uint2 s;
     uint32_t d;
-    __device__ __forceinline__ void load(Spot own, uint32_t lane) {
-        s = peek<uint2>(own.sub + RECORDS + lane / 4 * 8);
-        d = peek<uint32_t>(own.unit + lane / 4 * 4);
+    __device__ __forceinline__ void load(Spot own, uint32_t g) {
+        s = peek<uint2>(own.sub + RECORDS + g * 8);
+        d = peek<uint32_t>(own.unit + g * 4);
     }
     __device__ __forceinline__ float2 apply(const float (&v)[8], const float (&)[4]) const {
         const float2 both = unpack_halves(d);
@@ -187,9 +192,9 @@ template <> struct CodeScales<Q6_K> : SignedScales<Q6_K, 768> {};
 template <> struct CodeScales<Q3_K> : SignedScales<Q3_K, 384> {};
 template <> struct CodeScales<Q2_K> {
     uint2 sm, h;
-    __device__ __forceinline__ void load(Spot own, uint32_t lane) {
-        sm = peek<uint2>(own.sub + 256 + lane / 4 * 8);
-        h = peek<uint2>(own.unit + lane / 4 * 8);
+    __device__ __forceinline__ void load(Spot own, uint32_t g) {
+        sm = peek<uint2>(own.sub + 256 + g * 8);
+        h = peek<uint2>(own.unit + g * 8);
     }
     __device__ __forceinline__ float2 apply(const float (&v)[8], const float (&sums)[4]) const {
         const float2 d = unpack_halves(h.x), dmin = unpack_halves(h.y);

@@ -210,7 +210,7 @@ pub(crate) const NO_TOKEN: u32 = u32::MAX;
 pub(crate) const THREADS: u32 = 384;
 /// Bytes of a slot of the ring.
 pub(crate) const SLOT_BYTES: u32 = 16_384;
-/// Bytes of shared memory that a block has, `SHARED_BYTES` of `ring.cuh`.
+/// Bytes of shared memory that a block has, `SHARED_BYTES` of `smem_layout.cuh`.
 pub(crate) const SHARED_BYTES: u32 = 221_568;
 /// Slots on their way at a time: enough to saturate memory, and few enough that activations need not queue behind weights.
 pub(crate) const IN_FLIGHT: u32 = 3;
