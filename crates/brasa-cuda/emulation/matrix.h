@@ -15,6 +15,8 @@ template <unsigned N> inline void wait_for_groups() {}
 
 inline float raise_two(float x) { return exp2f(x); }
 inline uint32_t pack_halves(float low, float high) { return float_to_half(low) | (uint32_t)float_to_half(high) << 16; }
+inline float within_half(float x) { return x > 65504.0f ? 65504.0f : x < -65504.0f ? -65504.0f : x; }
+inline uint32_t pack_halves_within(float low, float high) { return pack_halves(within_half(low), within_half(high)); }
 inline float half_of(uint32_t word, unsigned side) { return half_to_float((unsigned short)(side ? word >> 16 : word)); }
 
 // What each lane of a warp gives the others. A warp is alone between its exchanges, which are barriers of its lanes.

@@ -202,6 +202,12 @@ __device__ __forceinline__ uint32_t pack_halves(float low, float high) {
     __half2 h = __floats2half2_rn(low, high);
     return *reinterpret_cast<uint32_t*>(&h);
 }
+// What is larger than the largest half becomes that one; what is no number stays none.
+__device__ __forceinline__ uint32_t pack_halves_within(float low, float high) {
+    uint32_t r;
+    asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+    return r;
+}
 __device__ __forceinline__ float2 unpack_halves(uint32_t h) { return __half22float2(*reinterpret_cast<__half2*>(&h)); }
 __device__ __forceinline__ uint32_t or_and(uint32_t a, uint32_t mask, uint32_t bits) {  // (a & mask) | bits
     uint32_t r;

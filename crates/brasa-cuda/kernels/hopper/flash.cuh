@@ -2,7 +2,7 @@
 //
 // A block makes one head of 64 or 128 rows of a segment, which take 64 positions at a time. Rows see j ≤ index and, with a window w, j > index − w; blocks skip
 // positions that none of their rows sees. The row's own keys are in the cache already. Segments of fewer than `p.fewest_rows` rows and draft trees are left alone.
-// Grid: x: blocks of rows of the longest segment, y: heads, z: segments. Positions behind the last hold finite numbers.
+// Grid: x: heads, y: blocks of rows of the longest segment, z: segments. Positions behind the last hold finite numbers.
 //
 // f16 operands, f32 scores and sums. Pages of f16 are copied, pages of q8 decoded to f16.
 #pragma once
@@ -37,11 +37,11 @@ template <u32 E, class Kv> DEVICE void flash(const FlashParams& p) {
     constexpr bool IN_REGISTERS = E <= 128;
     const SegmentRows& segment = p.step.segments[blockIdx.z];
     const u32 blocks = (segment.rows + ROWS - 1) / ROWS;
-    if (blockIdx.x >= blocks || segment.rows < p.fewest_rows || segment.has_tree) {
+    if (blockIdx.y >= blocks || segment.rows < p.fewest_rows || segment.has_tree) {
         return;
     }
-    // The last rows see most: they begin first.
-    const u32 first = (blocks - 1 - blockIdx.x) * ROWS, head = blockIdx.y, kv_head = head / (p.heads / p.cache.kv_heads);
+    // The last rows see most: they begin first, of all heads.
+    const u32 first = (blocks - 1 - blockIdx.y) * ROWS, head = blockIdx.x, kv_head = head / (p.heads / p.cache.kv_heads);
     const u32 last = min(first + ROWS, segment.rows) - 1, of_group = threadIdx.x / 128 * GROUP_ROWS, own = first + threadIdx.x / 32 * 16;
     const u32 r0 = own + threadIdx.x % 32 / 4, r1 = r0 + 8, t = threadIdx.x % 4;
     const Seen seen(segment.first_index + segment.rows, p.window, true);
@@ -95,7 +95,7 @@ template <u32 E, class Kv> DEVICE void flash(const FlashParams& p) {
     Attended<E> attended;
     each_tile<E>(tiles, begin, end, load, [&](SharedAt tile, u32 at) {
         // The last positions are hidden from a warp group's rows where another's see them.
-        if (at > segment.first_index + first + of_group + GROUP_ROWS - 1) {
+        if (FLASH_GROUPS<E> > 1 && at > segment.first_index + first + of_group + GROUP_ROWS - 1) {
             return;
         }
         attended.take(

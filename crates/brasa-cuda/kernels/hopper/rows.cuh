@@ -12,7 +12,8 @@
 //   rows_sums: adds these of the query heads that share a KV head. A block that took all of these heads would have four times the work of one that
 //     makes queries, and the first keys' blocks would still be at work when most multiprocessors have none.
 // Sums have a fixed order, so equal steps give equal bits. A row computes the same bits whatever else is in its step, but for the power of two.
-// Grid: x: blocks of rows of the longest segment, y: heads, z: segments. Without draft trees.
+// Grid: x: heads, y: blocks of rows of the longest segment, z: segments. Blocks begin in this order: those that take long before the others, of all heads. Without
+// draft trees.
 #pragma once
 
 #include "rows_tiles.cuh"
@@ -52,9 +53,6 @@ DEVICE float raise_of(float largest) {
     return exponent == -127 || exponent == 128 ? 1.0f : __uint_as_float((u32)(raised + 127) << 23);
 }
 
-// A half is at most 65,504; what is no number stays none.
-DEVICE float within_half(float x) { return x > 65504.0f ? 65504.0f : x < -65504.0f ? -65504.0f : x; }
-
 // Where a block's rows of queries, keys and values begin among those of a head.
 template <u32 E> struct RowsBlock {
     const AttentionRowsParams& p;
@@ -78,8 +76,8 @@ template <u32 E, u32 GROUPS> struct QueryBlock : RowsBlock<E> {
     DEVICE QueryBlock(const AttentionRowsParams& p) : RowsBlock<E>(p) {
         const u32 lane = threadIdx.x % 32;
         blocks = (this->seen.rows + ROWS - 1) / ROWS;
-        head = blockIdx.y;
-        first = blockIdx.x < blocks ? (blocks - 1 - blockIdx.x) * ROWS : 0;
+        head = blockIdx.x;
+        first = blockIdx.y < blocks ? (blocks - 1 - blockIdx.y) * ROWS : 0;
         last = min(first + ROWS, this->seen.rows) - 1;
         own = first + threadIdx.x / 32 * 16;
         r0 = own + lane / 4;
@@ -90,7 +88,7 @@ template <u32 E, u32 GROUPS> struct QueryBlock : RowsBlock<E> {
         keys = this->of_keys(p.k, kv_head);
         values = this->of_keys(p.v, kv_head);
     }
-    DEVICE bool is_there() const { return blockIdx.x < blocks; }
+    DEVICE bool is_there() const { return blockIdx.y < blocks; }
     DEVICE void load_queries(u32 (&a)[E / 16][4], const u8* halves) const {
         load_fragments<E>(a, this->of_queries(halves, head), this->q_stride, min(r0, last), min(r1, last));
     }
@@ -103,7 +101,7 @@ template <u32 E, u32 GROUPS> struct QueryBlock : RowsBlock<E> {
         };
         const u32 last_of_group = first + threadIdx.x / 128 * GROUP_ROWS + GROUP_ROWS - 1;
         brasa::each_tile<E>(tiles, begin, end, load, [&](SharedAt tile, u32 at) {
-            if (!this->seen.is_causal || at <= last_of_group) {
+            if (GROUPS == 1 || !this->seen.is_causal || at <= last_of_group) {
                 use(tile, at);
             }
         });
@@ -225,9 +223,9 @@ template <u32 E, bool IS_CAPPED> DEVICE void attention_gradient_rows_queries(con
         wait_for_products<0>();
 #pragma unroll
         for (u32 i = 0; i < 32; ++i) {
-            change[i] = within_half(change[i] * (dp[i] - mean[i % 4 / 2]));
+            change[i] *= dp[i] - mean[i % 4 / 2];
         }
-        pack_weights(changes, change);
+        pack_changes(changes, change);
         start_sums<E>(dq, changes, tile);
         products_end_group();
     });
@@ -246,15 +244,15 @@ template <u32 E, bool IS_CAPPED> DEVICE void attention_gradient_rows_queries(con
 
 template <u32 E, bool IS_CAPPED> DEVICE void attention_gradient_rows_keys(const AttentionRowsParams& p) {
     DYNAMIC_SHARED(shared);
-    constexpr u32 ROWS = GRADIENT_GROUPS<E> * GROUP_ROWS, THREADS = GRADIENT_GROUPS<E> * 128, TILE = TILE_BYTES<E>, KEYS = ROWS * E * 2;
+    constexpr u32 GROUPS = GRADIENT_GROUPS<E>, ROWS = GROUPS * GROUP_ROWS, THREADS = GROUPS * 128, TILE = TILE_BYTES<E>, KEYS = ROWS * E * 2;
     const RowsBlock<E> block(p);
     const Seen& seen = block.seen;
     // The first keys are seen by most: they begin first.
-    const u32 first = blockIdx.x * ROWS, head = blockIdx.y, kv_head = head / (p.heads / p.kv_heads);
+    const u32 first = blockIdx.y * ROWS, head = blockIdx.x, kv_head = head / (p.heads / p.kv_heads);
     if (first >= seen.rows) {
         return;
     }
-    const u32 last = min(first + ROWS, seen.rows) - 1, own = first + threadIdx.x / 32 * 16, of_group = threadIdx.x / 128 * GROUP_ROWS;
+    const u32 last = min(first + ROWS, seen.rows) - 1, own = first + threadIdx.x / 32 * 16, of_group = GROUPS == 1 ? 0 : threadIdx.x / 128 * GROUP_ROWS;
     const u32 r0 = own + threadIdx.x % 32 / 4, r1 = r0 + 8, t = threadIdx.x % 4;
     const u32 begin = seen.first_query(first), count = (seen.end_of_queries(last) - begin + SPAN - 1) / SPAN;
     u8 *keys = aligned_tiles(shared), *values = keys + KEYS, *stages = values + KEYS, *stages_sums = stages + STAGES<E> * 2 * TILE;
@@ -284,7 +282,7 @@ template <u32 E, bool IS_CAPPED> DEVICE void attention_gradient_rows_keys(const 
         }
         const u32 at = begin + number * SPAN;
         // Queries in front of all of the warp group's keys see none of them.
-        if (seen.is_causal && at + SPAN <= first + of_group) {
+        if (GROUPS > 1 && seen.is_causal && at + SPAN <= first + of_group) {
             continue;
         }
         const SharedAt tile = shared_address(stages + number % STAGES<E> * 2 * TILE);
@@ -300,12 +298,8 @@ template <u32 E, bool IS_CAPPED> DEVICE void attention_gradient_rows_keys(const 
             change[i] = IS_CAPPED ? capped(p.softcap, s[i]) : s[i];
         }
         if (!seen.sees_all(at, at + SPAN - 1, own, own + 15)) {
-#pragma unroll
-            for (u32 i = 0; i < 32; ++i) {
-                if (!seen.sees(at + i / 4 * 8 + 2 * t + i % 2, i % 4 < 2 ? r0 : r1)) {
-                    change[i] = -INFINITY;
-                }
-            }
+            const RowRange queries[2] = {seen.queries_of(r0), seen.queries_of(r1)};
+            hide_others(change, queries, at + 2 * t);
         }
         float slope[2];
 #pragma unroll
@@ -323,9 +317,9 @@ template <u32 E, bool IS_CAPPED> DEVICE void attention_gradient_rows_keys(const 
         wait_for_products<1>();
 #pragma unroll
         for (u32 i = 0; i < 32; ++i) {
-            change[i] = within_half(change[i] * (dp[i] - sums[i / 4 * 8 + 2 * t + i % 2].at[1]));
+            change[i] *= dp[i] - sums[i / 4 * 8 + 2 * t + i % 2].at[1];
         }
-        pack_weights(changes, change);
+        pack_changes(changes, change);
         start_sums<E>(dk, changes, tile);
         products_end_group();
         // Sums that go on while the loop comes to its next turn would make the compiler wait for each product by itself.

@@ -37,7 +37,7 @@ ROWS_KERNEL(rows_halves, RowsHalvesParams, 256, 4) {
         Halves8 halves;
 #pragma unroll
         for (u32 n = 0; n < 4; ++n) {
-            halves.at[n] = float_to_half(brasa::within_half(v[2 * n] * factor)) | (u32)float_to_half(brasa::within_half(v[2 * n + 1] * factor)) << 16;
+            halves.at[n] = brasa::pack_halves_within(v[2 * n] * factor, v[2 * n + 1] * factor);
         }
         *(Halves8*)(p.to[number] + (row * width + e) * 2) = halves;
     }

@@ -48,7 +48,8 @@ template <u32 E> DEVICE void start_sums(float (&sums)[E / 2], const u32 (&a)[4][
 }
 DEVICE void products_end_group() { wgmma_commit(); }
 template <u32 N> DEVICE void wait_for_products() { wgmma_wait<N>(); }
-// Copies of this thread are there for products of any thread behind the next barrier.
-DEVICE void copies_for_products() { fence_proxy_async(); }
+// Copies of this thread are there for products of any thread behind the next barrier. A fence that did not name shared memory would wait for all memory
+// (MEMBAR.ALL.GPU), longer than a tile's products take.
+DEVICE void copies_for_products() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 }  // namespace brasa

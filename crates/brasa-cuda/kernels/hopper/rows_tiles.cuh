@@ -86,14 +86,17 @@ template <u32 N> DEVICE void clear(float (&c)[N]) {
     }
 }
 
-// Weights of the rows of a tile as A fragments.
+// Weights of the rows of a tile as A fragments; and changes, which may be more than a half holds.
 DEVICE void pack_weights(u32 (&a)[4][4], const float (&c)[32]) {
 #pragma unroll
-    for (u32 n = 0; n < 4; ++n) {
+    for (u32 i = 0; i < 16; ++i) {
+        a[i / 4][i % 4] = pack_halves(c[2 * i], c[2 * i + 1]);
+    }
+}
+DEVICE void pack_changes(u32 (&a)[4][4], const float (&c)[32]) {
 #pragma unroll
-        for (u32 i = 0; i < 4; ++i) {
-            a[n][i] = pack_halves(c[8 * n + 2 * i], c[8 * n + 2 * i + 1]);
-        }
+    for (u32 i = 0; i < 16; ++i) {
+        a[i / 4][i % 4] = pack_halves_within(c[2 * i], c[2 * i + 1]);
     }
 }
 
@@ -121,27 +124,37 @@ DEVICE float quad_max(float x) {
     return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
 }
 
+// Rows from `first` on.
+struct RowRange {
+    u32 first, count;
+    DEVICE bool has(u32 row) const { return row - first < count; }
+};
+
 // Which keys a query sees, of `rows` that there are.
 struct Seen {
     u32 rows, window;
     bool is_causal;
 
     DEVICE Seen(u32 rows, u32 window, bool is_causal) : rows(rows), window(window), is_causal(is_causal) {}
-    DEVICE bool sees(u32 query, u32 key) const {
-        return query < rows && key < rows && (!is_causal || key <= query) && (window == 0 || (key + window > query && query + window > key));
-    }
     // True if each query from `query` to `last_query` sees each key from `key` to `last_key`.
     DEVICE bool sees_all(u32 query, u32 last_query, u32 key, u32 last_key) const {
         return last_query < rows && last_key < rows && (!is_causal || last_key <= query) &&
                (window == 0 || (key + window > last_query && query + window > last_key));
     }
     // Keys of some queries, and queries of some keys.
-    DEVICE u32 first_key(u32 query) const { return (window != 0 && query + 1 > window ? query + 1 - window : 0) / SPAN * SPAN; }
+    DEVICE u32 first_key(u32 query) const { return first_in_window(query) / SPAN * SPAN; }
     DEVICE u32 end_of_keys(u32 last_query) const {
         return is_causal ? last_query + 1 : window != 0 && rows - last_query > window ? last_query + window : rows;
     }
     DEVICE u32 first_query(u32 key) const { return is_causal ? key / SPAN * SPAN : first_key(key); }
     DEVICE u32 end_of_queries(u32 last_key) const { return window != 0 && rows - last_key > window ? last_key + window : rows; }
+    // All keys of a query, and all queries of a key.
+    DEVICE RowRange keys_of(u32 query) const { return query < rows ? from(first_in_window(query), end_of_keys(query)) : from(0, 0); }
+    DEVICE RowRange queries_of(u32 key) const { return key < rows ? from(is_causal ? key : first_in_window(key), end_of_queries(key)) : from(0, 0); }
+
+private:
+    DEVICE u32 first_in_window(u32 row) const { return window != 0 && row + 1 > window ? row + 1 - window : 0; }
+    DEVICE static RowRange from(u32 first, u32 end) { return {first, end - first}; }
 };
 
 static const float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
@@ -151,6 +164,16 @@ DEVICE float capped(float softcap, float x) { return softcap * tanhf(x / softcap
 DEVICE float slope_of(float softcap, float score) {
     const float y = score / (softcap * LOG2_E);
     return score == -INFINITY ? 0.0f : 1.0f - y * y;
+}
+
+// Scores of this lane that lie outside of its two rows' ranges are −∞; `at` is where the first of its columns belongs.
+DEVICE void hide_others(float (&s)[32], const RowRange (&ranges)[2], u32 at) {
+#pragma unroll
+    for (u32 i = 0; i < 32; ++i) {
+        if (!ranges[i % 4 / 2].has(at + i / 4 * 8 + i % 2)) {
+            s[i] = -INFINITY;
+        }
+    }
 }
 
 // Makes products scores, of queries, which come first, and of the keys of a tile: of a warp's sixteen queries this lane has q0 and q0 + 8.
@@ -163,12 +186,8 @@ DEVICE void finish_scores(bool is_capped, float softcap, const Seen& seen, float
     }
     const u32 lane = threadIdx.x % 32, q0 = first_query + lane / 4, t = lane % 4;
     if (!seen.sees_all(first_query, first_query + 15, first_key, first_key + SPAN - 1)) {
-#pragma unroll
-        for (u32 i = 0; i < 32; ++i) {
-            if (!seen.sees(q0 + i % 4 / 2 * 8, first_key + i / 4 * 8 + 2 * t + i % 2)) {
-                s[i] = -INFINITY;
-            }
-        }
+        const RowRange keys[2] = {seen.keys_of(q0), seen.keys_of(q0 + 8)};
+        hide_others(s, keys, first_key + 2 * t);
     }
 }
 

@@ -361,7 +361,7 @@ impl FlashPages {
             softcap: params.softcap,
         };
         let groups = flash_groups(params.head_dim as usize);
-        let blocks = [most.div_ceil(groups * GROUP_ROWS), params.heads, run.step.segments.len() as u32];
+        let blocks = [params.heads, most.div_ceil(groups * GROUP_ROWS), run.step.segments.len() as u32];
         run.launch_blocks(kernel, blocks, groups * GROUP_THREADS, self.shared_bytes, &of_flash)?;
         Ok(true)
     }

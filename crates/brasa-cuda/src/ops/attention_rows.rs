@@ -155,19 +155,20 @@ fn parameters(
     (attention, rounding)
 }
 
-/// Blocks of `groups` warp groups for the longest segment's rows of each head, and segments.
+/// Heads, blocks of `groups` warp groups for the rows of the longest segment, and segments.
 fn grid(run: &Run<'_>, of: &AttentionParams, groups: u32, shared_bytes: u32) -> Grid {
     let longest = run.step.segments.iter().map(|segment| segment.rows).max().unwrap_or(0) as u32;
-    let blocks = [longest.div_ceil(groups * GROUP_ROWS), of.heads, run.step.segments.len() as u32];
+    let blocks = [of.heads, longest.div_ceil(groups * GROUP_ROWS), run.step.segments.len() as u32];
     Grid { blocks, threads: groups * GROUP_THREADS, shared_bytes }
 }
 
-/// Segments of a grid.
-const MOST_SEGMENTS: usize = 65_535;
+/// Segments of a grid, and blocks of a head's rows.
+const MOST_BLOCKS: usize = 65_535;
 
 fn fits(run: &Run<'_>, params: &AttentionParams) -> bool {
-    let is_any = run.step.segments.iter().any(|segment| segment.rows > 0);
-    is_any && takes(run, params) && run.step.segments.len() <= MOST_SEGMENTS
+    let longest = run.step.segments.iter().map(|segment| segment.rows).max().unwrap_or(0);
+    let blocks = longest.div_ceil(GROUP_ROWS as usize).max(run.step.segments.len());
+    longest > 0 && takes(run, params) && blocks <= MOST_BLOCKS
 }
 
 impl AttentionRows {
