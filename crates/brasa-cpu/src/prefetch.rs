@@ -170,6 +170,7 @@ pub(crate) fn lines(start: *const u8, len_bytes: usize) {
 }
 
 /// Prefetches the cache lines of `len_bytes` bytes from `start` into the second cache. The memory need not exist.
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "asked for between products of AVX-512"))]
 #[inline(always)]
 pub(crate) fn second_cache_lines(start: *const u8, len_bytes: usize) {
     each_line(start, len_bytes, to_second_cache);

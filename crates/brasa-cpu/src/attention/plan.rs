@@ -72,6 +72,7 @@ pub(crate) struct Attention {
     /// How scores come from products.
     pub scoring: Scoring,
     /// When operands are rounded.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "nothing multiplies bf16"))]
     pub rounding: Rounding,
 }
 

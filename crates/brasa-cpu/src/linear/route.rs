@@ -108,6 +108,7 @@ impl Route {
     }
 
     /// True if `rows` rows are multiplied with the other side of weights of a class in bf16.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "vectors of x86-64 multiply bf16"))]
     pub const fn turns(isa: Isa, class: WeightClass, rows: usize) -> bool {
         let rounds = matches!(class, WeightClass::Quantised | WeightClass::Float16);
         rounds && isa.has_bf16() && rows >= Thresholds::BF16_OF_FLOATS

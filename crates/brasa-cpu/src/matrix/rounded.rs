@@ -5,6 +5,7 @@
     expect(unsafe_code, reason = "instructions behind proofs that the processor has them")
 )]
 
+#[cfg(target_arch = "x86_64")]
 use std::ops::Range;
 
 use super::{Factor, FactorRows, Packed, Part, ResultRows, Store};
@@ -27,6 +28,7 @@ use crate::tiles::{Bf16Weights, Sums, TileMemory};
 pub(crate) struct Arithmetic {
     pub isa: Isa,
     /// True if factors may be rounded.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "int16 is multiplied by AVX-512"))]
     pub rounds: bool,
 }
 

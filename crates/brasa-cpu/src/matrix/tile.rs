@@ -10,6 +10,7 @@ use crate::simd::{Kernel, LANES, Simd};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
     /// 12 rows and 32 columns, for 32 registers of 16 lanes: 24 hold sums, and 14 loads feed 24 products.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "AVX-512 alone has them"))]
     Large,
     /// 6 rows and 16 columns, for 16 registers of 8 lanes or 32 of 4.
     Small,

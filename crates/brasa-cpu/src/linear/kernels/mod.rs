@@ -79,6 +79,10 @@ macro_rules! with_dots {
 }
 
 /// The place of a call's rows among all rows that are multiplied with the same strips, one call after the other.
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    expect(dead_code, reason = "pairs of strips are multiplied by AVX-512")
+)]
 #[derive(Clone, Copy)]
 pub(super) struct Turn {
     /// Number of the call's first row.
@@ -97,6 +101,10 @@ pub(super) fn multiply_strips(
     layout: &Layout,
     strips: &[u8],
     x: &[QuantizedRow<'_>],
+    #[cfg_attr(
+        not(target_arch = "x86_64"),
+        expect(unused_variables, reason = "pairs of strips are multiplied by AVX-512")
+    )]
     turn: Turn,
     out: &mut [Lanes],
 ) {
