@@ -53,6 +53,7 @@ pub mod testing;
 mod tile_row;
 #[cfg(target_arch = "x86_64")]
 pub mod tiles;
+mod waiting;
 mod weights;
 
 pub use backend::{CpuBackend, CpuOptions};

@@ -4,6 +4,7 @@
 //! every operation, with one barrier between two operations. The caller is thread 0. Between two runs the
 //! workers spin for a moment, since the next token follows soon, and then sleep. If there are more threads than
 //! processors, a waiting thread soon yields instead of spinning: the thread that it waits for may need its processor.
+//! [`waiting`](crate::waiting) says what it does beside other programs.
 #![expect(unsafe_code, reason = "hands a borrowed closure to threads that outlive the borrow")]
 
 use std::any::Any;
@@ -11,11 +12,12 @@ use std::cell::Cell;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::Error;
+use crate::waiting::Waiting;
 
 /// Time that an idle worker spins before it sleeps.
 const SPIN_TIME: Duration = Duration::from_micros(200);
@@ -43,7 +45,7 @@ pub struct Team {
 #[derive(Debug)]
 pub struct Barrier {
     threads: u32,
-    patience: u32,
+    waiting: Waiting,
     arrived: AtomicU32,
     generation: AtomicU32,
     poisoned: AtomicBool,
@@ -58,9 +60,8 @@ struct Shared {
     job: Mutex<Option<Job>>,
     done: AtomicUsize,
     stopping: AtomicBool,
-    sleepers: AtomicUsize,
-    sleep: Mutex<()>,
-    wake: Condvar,
+    /// Where workers wait for work.
+    idle: Waiting,
     failure: Mutex<Option<(usize, String)>>,
 }
 
@@ -84,10 +85,12 @@ impl Team {
     pub fn new(threads: usize) -> Result<Self, Error> {
         let threads = threads.max(1);
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let crowded = threads > processors;
+        let waiting = || Waiting::new(if crowded { CROWDED_PATIENCE } else { PATIENCE }, !crowded);
         let shared = Arc::new(Shared {
             barrier: Barrier {
                 threads: threads as u32,
-                patience: if threads > processors { CROWDED_PATIENCE } else { PATIENCE },
+                waiting: waiting(),
                 arrived: AtomicU32::new(0),
                 generation: AtomicU32::new(0),
                 poisoned: AtomicBool::new(false),
@@ -96,9 +99,7 @@ impl Team {
             job: Mutex::new(None),
             done: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
-            sleepers: AtomicUsize::new(0),
-            sleep: Mutex::new(()),
-            wake: Condvar::new(),
+            idle: waiting(),
             failure: Mutex::new(None),
         });
         let mut team = Self { shared, workers: Vec::with_capacity(threads - 1), turn: Mutex::new(()) };
@@ -153,13 +154,10 @@ impl Team {
             *lock(&shared.job) = Some(job);
             shared.done.store(0, Ordering::Relaxed);
             shared.epoch.fetch_add(1, Ordering::SeqCst);
-            if shared.sleepers.load(Ordering::SeqCst) > 0 {
-                drop(lock(&shared.sleep));
-                shared.wake.notify_all();
-            }
+            shared.idle.wake();
         }
         shared.call(0, &work);
-        wait_until(shared.barrier.patience, || shared.done.load(Ordering::Acquire) == self.workers.len());
+        shared.barrier.waiting.until(|| shared.done.load(Ordering::SeqCst) == self.workers.len());
 
         let failure = lock(&shared.failure).take();
         failure.map_or(Ok(()), |(thread, message)| {
@@ -184,8 +182,7 @@ impl Drop for Team {
     fn drop(&mut self) {
         self.shared.stopping.store(true, Ordering::SeqCst);
         self.shared.epoch.fetch_add(1, Ordering::SeqCst);
-        drop(lock(&self.shared.sleep));
-        self.shared.wake.notify_all();
+        self.shared.idle.wake();
         for worker in self.workers.drain(..) {
             // A worker catches every panic of the closures that it runs.
             let _ = worker.join();
@@ -202,13 +199,14 @@ impl Barrier {
         if self.threads == 1 {
             return;
         }
-        let generation = self.generation.load(Ordering::Acquire);
+        let generation = self.generation.load(Ordering::SeqCst);
         if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.threads {
             self.arrived.store(0, Ordering::Relaxed);
-            self.generation.store(generation.wrapping_add(1), Ordering::Release);
+            self.generation.store(generation.wrapping_add(1), Ordering::SeqCst);
+            self.waiting.wake();
         } else {
-            wait_until(self.patience, || {
-                self.generation.load(Ordering::Acquire) != generation || self.poisoned.load(Ordering::Relaxed)
+            self.waiting.until(|| {
+                self.generation.load(Ordering::SeqCst) != generation || self.poisoned.load(Ordering::SeqCst)
             });
         }
         if self.poisoned.load(Ordering::Relaxed) {
@@ -242,7 +240,8 @@ impl Shared {
                 // SAFETY: `Team::run` keeps the closure alive until `done` is counted below.
                 self.call(thread, unsafe { &*job.0 });
             }
-            self.done.fetch_add(1, Ordering::Release);
+            self.done.fetch_add(1, Ordering::SeqCst);
+            self.barrier.waiting.wake();
         }
     }
 
@@ -259,12 +258,7 @@ impl Shared {
             }
             std::thread::yield_now();
         }
-        let mut guard = lock(&self.sleep);
-        self.sleepers.fetch_add(1, Ordering::SeqCst);
-        while !ready() {
-            guard = self.wake.wait(guard).unwrap_or_else(PoisonError::into_inner);
-        }
-        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+        self.idle.asleep_until(ready);
     }
 
     /// Runs the closure on this thread; a panic poisons the barrier and is kept for the caller.
@@ -276,19 +270,8 @@ impl Shared {
             && !payload.is::<Abandoned>()
         {
             lock(&self.failure).get_or_insert((thread, message(payload.as_ref())));
-            self.barrier.poisoned.store(true, Ordering::Release);
-        }
-    }
-}
-
-fn wait_until(patience: u32, ready: impl Fn() -> bool) {
-    let mut spins = 0_u32;
-    while !ready() {
-        if spins < patience {
-            spins += 1;
-            std::hint::spin_loop();
-        } else {
-            std::thread::yield_now();
+            self.barrier.poisoned.store(true, Ordering::SeqCst);
+            self.barrier.waiting.wake();
         }
     }
 }
