@@ -4,7 +4,7 @@
 //! every operation, with one barrier between two operations. The caller is thread 0. Between two runs the
 //! workers spin for a moment, since the next token follows soon, and then sleep. If there are more threads than
 //! processors, a waiting thread soon yields instead of spinning: the thread that it waits for may need its processor.
-//! [`waiting`](crate::waiting) says what it does beside other programs.
+//! `waiting` says what it does beside other programs.
 #![expect(unsafe_code, reason = "hands a borrowed closure to threads that outlive the borrow")]
 
 use std::any::Any;
