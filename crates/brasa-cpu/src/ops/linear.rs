@@ -20,6 +20,7 @@ use crate::{Isa, Team};
 use super::elementwise::Gated;
 use super::finish::{Follow, add};
 use super::operation::{Cost, Operation};
+use super::pieces::Pieces;
 use super::prepare::Activations;
 use super::scratch::{Scratch, ScratchSize};
 
@@ -30,6 +31,9 @@ const STRIPS_AT_ONCE: usize = 8;
 const STRIPS_AT_ONCE_ON_TILES: usize = 32;
 /// Rows from which on results are finished a few strips at a time.
 const MANY_ROWS: usize = 8;
+/// Rows from which on threads share strips by [`Pieces`]. With fewer, weights that stream from memory are the work, and long runs of
+/// them the fastest.
+const ROWS_OF_PIECES: usize = 64;
 
 /// Linear layers of one operand; each computes `out = norm(x) · Wᵀ` and what [follows](Follow).
 #[derive(Clone, Debug)]
@@ -95,8 +99,21 @@ impl Operation for LinearOp {
         }
         let (input, cx) = self.activations.prepare(cx, &view, rows, &mut scratch.rows);
         let vectors = rows * self.activations.per_row;
-        for layer in &self.layers {
-            layer.run(cx, &input, vectors, self.activations.per_row);
+        let per_row = self.activations.per_row;
+        if vectors < ROWS_OF_PIECES {
+            for layer in &self.layers {
+                layer.run(cx, &input, vectors, per_row);
+            }
+            return;
+        }
+        let share =
+            |layer: usize, thread| cx.weights.linear(self.layers[layer].weight).share(cx.threads, thread);
+        let pieces = Pieces::new(self.layers.len(), cx.threads, strips_at_once(cx.isa), share);
+        for (number, layer) in self.layers.iter().enumerate() {
+            layer.multiply(cx, &input, vectors, per_row, pieces.own(number, cx.thread));
+        }
+        while let Some((number, strips)) = pieces.get(cx.take()) {
+            self.layers[number].multiply(cx, &input, vectors, per_row, strips);
         }
     }
 
@@ -124,6 +141,19 @@ impl Operation for LinearOp {
 impl Layer {
     /// Computes this thread's outputs of `vectors` prepared vectors, of which a row has `per_row`.
     pub(super) fn run(&self, cx: &Context<'_>, input: &Input<'_>, vectors: usize, per_row: usize) {
+        let mine = cx.weights.linear(self.weight).share(cx.threads, cx.thread);
+        self.multiply(cx, input, vectors, per_row, mine);
+    }
+
+    /// Computes the outputs of `strips`, which no other thread computes.
+    fn multiply(
+        &self,
+        cx: &Context<'_>,
+        input: &Input<'_>,
+        vectors: usize,
+        per_row: usize,
+        strips: Range<usize>,
+    ) {
         let linear = cx.weights.linear(self.weight);
         let mut region = cx.region(&self.out);
         if per_row > 1 {
@@ -132,7 +162,7 @@ impl Layer {
             region.width = linear.n();
             region.stride = linear.n();
         }
-        for strips in chunks(linear.share(cx.threads, cx.thread), vectors, cx.isa) {
+        for strips in chunks(strips, vectors, cx.isa) {
             let columns = outputs(linear, &strips);
             // SAFETY: the weight's outputs are split among threads.
             let mut out = unsafe { cx.write::<f32>(&self.out, region.of_columns(columns.clone())) };
@@ -159,58 +189,19 @@ impl Operation for GateUpOp {
 
     fn run(&self, cx: &mut Context<'_>, scratch: &mut Scratch) {
         let view = cx.view(&self.activations.x);
-        let region = cx.region(&self.out);
-        let rows = region.rows;
+        let rows = cx.region(&self.out).rows;
         if rows == 0 {
             return;
         }
         let (input, cx) = self.activations.prepare(cx, &view, rows, &mut scratch.rows);
-        let mine = Team::split(self.strips, 1, cx.threads, cx.thread);
-        if mine.is_empty() || self.run_together(cx, &input, mine.clone()) {
-            return;
+        let share = |_, thread| Team::split(self.strips, 1, cx.threads, thread);
+        if rows < ROWS_OF_PIECES {
+            return self.multiply(cx, &input, &mut scratch.up, share(0, cx.thread));
         }
-        let (gate, up) = (cx.weights.linear(self.gate.weight), cx.weights.linear(self.up.weight));
-        let biases = [&self.gate, &self.up].map(|factor| factor.bias.map(|bias| cx.view(&bias)));
-        // To go from one factor to the other interrupts the stream of weights: take as many strips at once as there is room for.
-        let used = scratch.up.len() / STRIPS_AT_ONCE_ON_TILES * strips_at_once(cx.isa);
-        let room = used / (rows * STRIP);
-        for strips in in_steps(mine, room) {
-            let strips_of =
-                |factor: &Factor| factor.first_strip + strips.start..factor.first_strip + strips.end;
-            let columns = outputs(gate, &strips_of(&self.gate));
-            let columns = columns.start - self.gate.first_output..columns.end - self.gate.first_output;
-            let width = columns.len();
-            // SAFETY: the strips are split among threads.
-            let mut out = unsafe { cx.write::<f32>(&self.out, region.of_columns(columns.clone())) };
-            let gates = Output {
-                values: out.elements(),
-                stride: region.stride,
-                column: region.offset.cast_signed() - self.gate.first_output.cast_signed(),
-            };
-            let first = self.up.first_output + columns.start;
-            let ups = Output {
-                values: SharedSlice::new(&mut scratch.up),
-                stride: width,
-                column: -first.cast_signed(),
-            };
-            let map = RowMap::All(rows);
-            // SAFETY: `out` holds these columns of all rows for this thread, to which `scratch` belongs.
-            unsafe {
-                gate.multiply(cx.isa, &input, map, &gates, strips_of(&self.gate));
-                up.multiply(cx.isa, &input, map, &ups, strips_of(&self.up));
-            }
-            for row in 0..rows {
-                let ups = &mut scratch.up[row * width..(row + 1) * width];
-                if let [gate, Some(up)] = &biases {
-                    if let Some(gate) = gate {
-                        add(cx.isa, out.row(row), &gate.row(0)[columns.clone()]);
-                    }
-                    add(cx.isa, ups, &up.row(0)[columns.clone()]);
-                } else if let [Some(gate), None] = &biases {
-                    add(cx.isa, out.row(row), &gate.row(0)[columns.clone()]);
-                }
-                vectorize(cx.isa, Gated { function: self.activation, gate: out.row(row), up: ups });
-            }
+        let pieces = Pieces::new(1, cx.threads, strips_at_once(cx.isa), share);
+        self.multiply(cx, &input, &mut scratch.up, pieces.own(0, cx.thread));
+        while let Some((_, strips)) = pieces.get(cx.take()) {
+            self.multiply(cx, &input, &mut scratch.up, strips);
         }
     }
 
@@ -237,6 +228,55 @@ impl Operation for GateUpOp {
 }
 
 impl GateUpOp {
+    /// Computes the outputs of `mine`, strips of each factor that no other thread computes. `memory` is the thread's.
+    fn multiply(&self, cx: &Context<'_>, input: &Input<'_>, memory: &mut [f32], mine: Range<usize>) {
+        if mine.is_empty() || self.run_together(cx, input, mine.clone()) {
+            return;
+        }
+        let region = cx.region(&self.out);
+        let rows = region.rows;
+        let (gate, up) = (cx.weights.linear(self.gate.weight), cx.weights.linear(self.up.weight));
+        let biases = [&self.gate, &self.up].map(|factor| factor.bias.map(|bias| cx.view(&bias)));
+        // To go from one factor to the other interrupts the stream of weights: take as many strips at once as there is room for.
+        let used = memory.len() / STRIPS_AT_ONCE_ON_TILES * strips_at_once(cx.isa);
+        let room = used / (rows * STRIP);
+        for strips in in_steps(mine, room) {
+            let strips_of =
+                |factor: &Factor| factor.first_strip + strips.start..factor.first_strip + strips.end;
+            let columns = outputs(gate, &strips_of(&self.gate));
+            let columns = columns.start - self.gate.first_output..columns.end - self.gate.first_output;
+            let width = columns.len();
+            // SAFETY: the strips are split among threads.
+            let mut out = unsafe { cx.write::<f32>(&self.out, region.of_columns(columns.clone())) };
+            let gates = Output {
+                values: out.elements(),
+                stride: region.stride,
+                column: region.offset.cast_signed() - self.gate.first_output.cast_signed(),
+            };
+            let first = self.up.first_output + columns.start;
+            let ups =
+                Output { values: SharedSlice::new(memory), stride: width, column: -first.cast_signed() };
+            let map = RowMap::All(rows);
+            // SAFETY: `out` holds these columns of all rows for this thread, to which `scratch` belongs.
+            unsafe {
+                gate.multiply(cx.isa, input, map, &gates, strips_of(&self.gate));
+                up.multiply(cx.isa, input, map, &ups, strips_of(&self.up));
+            }
+            for row in 0..rows {
+                let ups = &mut memory[row * width..(row + 1) * width];
+                if let [gate, Some(up)] = &biases {
+                    if let Some(gate) = gate {
+                        add(cx.isa, out.row(row), &gate.row(0)[columns.clone()]);
+                    }
+                    add(cx.isa, ups, &up.row(0)[columns.clone()]);
+                } else if let [Some(gate), None] = &biases {
+                    add(cx.isa, out.row(row), &gate.row(0)[columns.clone()]);
+                }
+                vectorize(cx.isa, Gated { function: self.activation, gate: out.row(row), up: ups });
+            }
+        }
+    }
+
     /// Computes the gates of `strips` and the values that they multiply side by side. False if these weights have no
     /// kernel for that; then nothing is done.
     fn run_together(&self, cx: &Context<'_>, input: &Input<'_>, strips: Range<usize>) -> bool {

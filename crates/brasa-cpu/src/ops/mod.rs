@@ -17,6 +17,7 @@ pub(crate) mod low_rank;
 pub(crate) mod matmul;
 pub(crate) mod norm;
 pub(crate) mod operation;
+mod pieces;
 pub(crate) mod prepare;
 pub(crate) mod reduce;
 pub(crate) mod rope;
