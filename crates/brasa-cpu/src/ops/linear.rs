@@ -31,9 +31,6 @@ const STRIPS_AT_ONCE: usize = 8;
 const STRIPS_AT_ONCE_ON_TILES: usize = 32;
 /// Rows from which on results are finished a few strips at a time.
 const MANY_ROWS: usize = 8;
-/// Rows from which on threads share strips by [`Pieces`]. With fewer, weights that stream from memory are the work, and long runs of
-/// them the fastest.
-const ROWS_OF_PIECES: usize = 64;
 
 /// Linear layers of one operand; each computes `out = norm(x) · Wᵀ` and what [follows](Follow).
 #[derive(Clone, Debug)]
@@ -99,22 +96,12 @@ impl Operation for LinearOp {
         }
         let (input, cx) = self.activations.prepare(cx, &view, rows, &mut scratch.rows);
         let vectors = rows * self.activations.per_row;
-        let per_row = self.activations.per_row;
-        if vectors < ROWS_OF_PIECES {
-            for layer in &self.layers {
-                layer.run(cx, &input, vectors, per_row);
-            }
-            return;
-        }
         let share =
             |layer: usize, thread| cx.weights.linear(self.layers[layer].weight).share(cx.threads, thread);
         let pieces = Pieces::new(self.layers.len(), cx.threads, strips_at_once(cx.isa), share);
-        for (number, layer) in self.layers.iter().enumerate() {
-            layer.multiply(cx, &input, vectors, per_row, pieces.own(number, cx.thread));
-        }
-        while let Some((number, strips)) = pieces.get(cx.take()) {
-            self.layers[number].multiply(cx, &input, vectors, per_row, strips);
-        }
+        pieces.each(cx, vectors, |layer, strips| {
+            self.layers[layer].multiply(cx, &input, vectors, self.activations.per_row, strips);
+        });
     }
 
     fn warm(&self, cx: &Context<'_>) {
@@ -195,14 +182,8 @@ impl Operation for GateUpOp {
         }
         let (input, cx) = self.activations.prepare(cx, &view, rows, &mut scratch.rows);
         let share = |_, thread| Team::split(self.strips, 1, cx.threads, thread);
-        if rows < ROWS_OF_PIECES {
-            return self.multiply(cx, &input, &mut scratch.up, share(0, cx.thread));
-        }
-        let pieces = Pieces::new(1, cx.threads, strips_at_once(cx.isa), share);
-        self.multiply(cx, &input, &mut scratch.up, pieces.own(0, cx.thread));
-        while let Some((_, strips)) = pieces.get(cx.take()) {
-            self.multiply(cx, &input, &mut scratch.up, strips);
-        }
+        Pieces::new(1, cx.threads, strips_at_once(cx.isa), share)
+            .each(cx, rows, |_, strips| self.multiply(cx, &input, &mut scratch.up, strips));
     }
 
     fn warm(&self, cx: &Context<'_>) {
@@ -257,7 +238,7 @@ impl GateUpOp {
             let ups =
                 Output { values: SharedSlice::new(memory), stride: width, column: -first.cast_signed() };
             let map = RowMap::All(rows);
-            // SAFETY: `out` holds these columns of all rows for this thread, to which `scratch` belongs.
+            // SAFETY: `out` holds these columns of all rows for this thread, to which `memory` belongs.
             unsafe {
                 gate.multiply(cx.isa, input, map, &gates, strips_of(&self.gate));
                 up.multiply(cx.isa, input, map, &ups, strips_of(&self.up));

@@ -5,6 +5,11 @@
 
 use std::ops::Range;
 
+use crate::context::Context;
+
+/// Rows from which on there are pieces. With fewer, weights that stream from memory are the work, and long runs of them the fastest.
+const MANY_ROWS: usize = 64;
+
 /// The strips of several weights, shared out among threads.
 pub(super) struct Pieces<F> {
     threads: usize,
@@ -22,8 +27,20 @@ impl<F: Fn(usize, usize) -> Range<usize>> Pieces<F> {
         Self { threads, step: step.max(1), weights, share }
     }
 
+    /// Lets `compute` have the strips of each weight that this thread is to multiply with `rows` rows: those of all threads cover them once.
+    pub(super) fn each(&self, cx: &Context<'_>, rows: usize, mut compute: impl FnMut(usize, Range<usize>)) {
+        let many = rows >= MANY_ROWS;
+        for weight in 0..self.weights {
+            let of_thread = if many { self.own(weight, cx.thread) } else { (self.share)(weight, cx.thread) };
+            compute(weight, of_thread);
+        }
+        while many && let Some((weight, strips)) = self.get(cx.take()) {
+            compute(weight, strips);
+        }
+    }
+
     /// The strips of a weight that a thread computes by itself: half of its share, in whole pieces.
-    pub(super) fn own(&self, weight: usize, thread: usize) -> Range<usize> {
+    fn own(&self, weight: usize, thread: usize) -> Range<usize> {
         let share = (self.share)(weight, thread);
         if self.threads == 1 {
             return share;
@@ -33,7 +50,7 @@ impl<F: Fn(usize, usize) -> Range<usize>> Pieces<F> {
     }
 
     /// The weight and strips of piece `number` of what is left; `None` behind the last.
-    pub(super) fn get(&self, mut number: usize) -> Option<(usize, Range<usize>)> {
+    fn get(&self, mut number: usize) -> Option<(usize, Range<usize>)> {
         for weight in 0..self.weights {
             for thread in 0..self.threads {
                 let rest = self.own(weight, thread).end..(self.share)(weight, thread).end;
