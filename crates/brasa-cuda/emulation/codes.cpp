@@ -55,6 +55,7 @@ inline void mma16(int (&c)[4], uint32_t a0, uint32_t a1, uint32_t b) { mma(c, {a
 }  // namespace brasa
 
 #include "../kernels/hopper/codes.cuh"
+#include "random_tile.h"
 
 #include <stdio.h>
 
@@ -66,14 +67,6 @@ using namespace brasa;
 namespace {
 
 const uint32_t SUBS = 64, K = SUBS * SUB_INPUTS;
-
-uint64_t state = 1;
-uint32_t noise() {
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return (uint32_t)(state >> 32);
-}
 
 const char* const NAMES[] = {"F16", "Q8_0", "Q4_0", "Q4_K", "Q6_K", "BF16", "Q5_K", "Q4_1", "MLX8", "Q3_K", "Q2_K", "IQ4_XS"};
 
@@ -99,20 +92,12 @@ float xs[K];
 float scale_of(uint32_t sub) { return (float)(1 << sub % 3); }
 
 template <uint32_t F> void fill() {
-    const bool halves = F == Q8_0 || F == Q4_0 || F == Q4_1 || F == MLX8;
-    tile.resize(tile_bytes(F, SUBS));
-    for (uint32_t at = 0; at < tile.size(); at += 2) {
-        const uint32_t in_unit = at % unit_bytes(F);
-        const bool half = in_unit < geometry(F).header_bytes || (halves && in_records(F, in_unit));
-        const uint16_t v = half ? float_to_half(((int)(noise() % 2001) - 1000) * 2e-5f) : (uint16_t)noise();
-        memcpy(tile.data() + at, &v, 2);
-    }
+    tile = random_tile(F, SUBS);
     memset(smem, 0xff, sizeof(smem));
-    memset(smem + AT_ZERO, 0, 16);
     for (uint32_t unit = 0; unit < SUBS / geometry(F).unit_subs; unit++) {
         memcpy(smem + spot<F>(unit * geometry(F).unit_subs).unit, tile.data() + unit * unit_bytes(F), unit_bytes(F));
     }
-    for (float& x : xs) x = (float)((int)(noise() % 32767) - 16383);
+    for (float& x : xs) x = random_whole();
 }
 
 // What the warp is to multiply, and what each lane found.

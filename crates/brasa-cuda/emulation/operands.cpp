@@ -1,52 +1,17 @@
 // Weights that kernels decode in registers, against `weight_at`: for each format random tiles, as halves of products of many rows, and
 // multiplied with one row by their codes. Prints what differs, and fails.
 
-#include "operands.h"
+#include "random_tile.h"
 
 #include "../kernels/hopper/halves.cuh"
-#include "../kernels/hopper/operands.cuh"
 
 #include <stdio.h>
-#include <vector>
 
 using namespace brasa;
 
 namespace {
 
 const uint32_t SUBS = 8, INPUTS = SUBS * SUB_INPUTS;
-
-uint64_t state = 1;
-uint32_t noise() {
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return (uint32_t)(state >> 32);
-}
-// A scale or an offset.
-uint16_t random_half() { return float_to_half(((int)(noise() % 2001) - 1000) * 2e-5f); }
-
-// Where the halves of a format begin and end: in a unit's header, or in a sub.
-bool is_half(uint32_t format, uint32_t in_sub) {
-    switch (format) {
-        case F16: case BF16: return true;
-        case Q8_0: case MLX8: return in_sub >= 1024;
-        case Q4_0: case Q4_1: return in_sub >= 512;
-        default: return false;
-    }
-}
-
-std::vector<uint8_t> random_tile(uint32_t format) {
-    const Geometry G = geometry(format);
-    std::vector<uint8_t> tile(tile_bytes(format, SUBS));
-    for (uint32_t at = 0; at < tile.size(); at += 2) {
-        const uint32_t in_unit = at % unit_bytes(format);
-        const bool header = in_unit < G.header_bytes;
-        uint16_t v = (uint16_t)noise();
-        if (header || is_half(format, (in_unit - G.header_bytes) % G.sub_bytes)) v = format == BF16 ? float_to_bf16(half_to_float(random_half())) : random_half();
-        memcpy(tile.data() + at, &v, 2);
-    }
-    return tile;
-}
 
 Spot spot(uint32_t format, uint32_t sub) {
     const Geometry G = geometry(format);
@@ -89,7 +54,7 @@ template <uint32_t F> bool halves_differ(const std::vector<uint8_t>& tile) {
 struct Whole {
     float x[INPUTS];
     Whole() {
-        for (float& v : x) v = (float)((int)(noise() % 32767) - 16383);
+        for (float& v : x) v = random_whole();
     }
     float sum(uint32_t first, uint32_t count) const {
         double s = 0;
@@ -148,7 +113,7 @@ std::vector<uint8_t> with_small_codes(std::vector<uint8_t> tile) {
 }
 
 template <uint32_t F> bool format_differs() {
-    const std::vector<uint8_t> tile = random_tile(F);
+    const std::vector<uint8_t> tile = random_tile(F, SUBS);
     bool failed = false;
     if constexpr (F == MLX8) {
         const std::vector<uint8_t> small = with_small_codes(tile);
