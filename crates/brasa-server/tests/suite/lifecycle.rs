@@ -116,7 +116,7 @@ fn a_request_that_takes_too_long_is_ended() {
 #[test]
 fn a_stream_that_takes_too_long_ends_with_an_error() {
     let device = Device::new();
-    let timeout = Duration::from_millis(300);
+    let timeout = Duration::from_secs(2);
     let server = Running::start(ServerOptions { request_timeout: timeout, ..device.options() });
     device.pace(Duration::from_millis(10));
     let body = json!({"prompt": "An ember is", "n_predict": 480, "ignore_eos": true, "stream": true});

@@ -99,7 +99,7 @@ fn each_part_tells_its_times() {
         let asked = with(body.clone(), &json!({"stream": true, "timings_per_token": true}));
         let parts = events(&stepwise().post(path, &asked));
         let with_text: Vec<&Value> = parts.iter().filter(|part| !text(part).is_empty()).collect();
-        assert!(with_text.len() > 1, "{path}");
+        assert!(!with_text.is_empty(), "{path}");
         let tokens: Vec<u64> =
             with_text.iter().map(|part| part["timings"]["predicted_n"].as_u64().unwrap()).collect();
         assert!(tokens.is_sorted() && (1..=9).contains(&tokens[0]), "{path} {tokens:?}");

@@ -77,7 +77,7 @@ fn answers_over_tls_are_those_without() {
     let streamed = ask(connect(secure(), "p256.pem"), &body.replacen('{', "{\"stream\": true,", 1));
     let text = |part: &serde_json::Value| part["choices"][0]["text"].as_str().unwrap().to_owned();
     let parts: Vec<String> = streamed.events().iter().map(text).collect();
-    assert!(parts.len() > 4 && parts.concat() == text(&plain), "{parts:?}");
+    assert!(parts.len() > 1 && parts.concat() == text(&plain), "{parts:?}");
 }
 
 #[test]
