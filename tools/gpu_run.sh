@@ -1,7 +1,9 @@
 #!/bin/bash
 # One visit to a machine with a Hopper GPU: checks what has never run on a device, then measures. Needs no Rust and no network there.
 #
-#     tools/gpu_run.sh build BIN              # here: what is carried. Put there by hand: BIN/llama.cpp.tar.xz, whose one folder is llama.cpp
+#     tools/gpu_run.sh build BIN [COMMIT]     # here: what is carried, and the programs of COMMIT, to be measured in turn with these. Put there by
+#                                             # hand: BIN/llama.cpp.tar.xz, whose one folder is llama.cpp
+#     tools/gpu_run.sh build-racecheck BIN    # here: the suite with kernels that racecheck follows (needs nvcc, 5 to 16 minutes)
 #     tools/gpu_run.sh BIN [SECTION…]         # there, in the root of the working tree; without sections all of them, in this order
 #
 # Sections, with the seconds that each may take; the most valuable come first, and none needs another but `compare`:
@@ -10,20 +12,23 @@
 #                     or after LIMIT seconds (default: 570), and goes on with it in the next call
 #     suite     170   the device's tests, all sweeps; those of models need their files (models/, *.npz and *.safetensors among them)
 #     memcheck  250   compute-sanitizer on every test of the suite (145 s on an H100 with 16 cores)
-#     racecheck 530   the same, of which the longest are cut; and `ladder check` with a watchdog that waits for the sanitizer
+#     racecheck 530   the same with BIN/suite-racecheck, if it is there, of which the longest are cut; and `ladder check` with a watchdog that waits
+#                     for the sanitizer
 #     synccheck 170   the same tests (125 s)
-#     ladder    180   8B F16 and 1B F16, 1 to 64 sequences, and profiles of the operations; beside the same with launches apart, and beside
-#                     BIN/speed-before and BIN/speed-variant, if they are there
-#     decode    130   one sequence, the speeds of run 15 for comparison: 1B Q4_0 2,609 tokens/s, F16 1,499, Q8_0 2,142, 0.6B Q4_0 2,081; run 14:
-#                     1B Q6_K 1,952, 8B Q4_K 636; beside BIN/decode-variant, if there is one
+#     ladder    180   8B F16 and 1B F16, 1 to 64 sequences, and profiles of the operations; beside the same with launches apart
+#     decode    130   one sequence; run 35: 0.6B Q4_0 2,447 tokens/s, 1B Q4_0 3,005, 8B Q4_K 707
+#     prompts   100   4,096 tokens of 1B and 8B; run 35: 1B BF16 210,842 tokens/s
+#     train     160   updates of adapters; run 35: 1B BF16 65,195 tokens/s with kept activations, 8B 14,172
 #     formats   170   1B in each format that has never run there: prompts, one sequence and several, and chains of the most used
-#     files      60   the files to compare: random weights in real shapes
-#     compare   250   brasa and llama.cpp in turn on these files: one sequence, depth, 1 to 64 sequences, start
+#     files      60   the files to compare: random weights in real shapes; SHAPES and TYPES choose among them, as in compare_gpu.sh
+#     compare   250   brasa and llama.cpp in turn on these files: one sequence, depth, 1 to 64 sequences, start; PARTS chooses among these
 #
-# Where one command may take ten minutes: llama files compare; suite memcheck synccheck; ladder decode formats; racecheck. WORK names the folder for files
-# that stay (default: /tmp/brasa-gpu). Everything is printed; nothing else should run on the GPU.
+# ladder, decode, prompts and train measure each program in turn with those of the same name with -before and -variant in BIN, if they are there.
+#
+# Where one command may take ten minutes: llama files compare; suite memcheck synccheck; decode prompts train; ladder formats; racecheck. WORK names
+# the folder for files that stay (default: /tmp/brasa-gpu). Everything is printed; nothing else should run on the GPU.
 set -u
-all=(llama suite memcheck racecheck synccheck ladder decode formats files compare)
+all=(llama suite memcheck racecheck synccheck ladder decode prompts train formats files compare)
 work=${WORK:-/tmp/brasa-gpu}
 limit=${LIMIT:-570}
 building=
@@ -40,16 +45,44 @@ within() {
     return $status
 }
 
-build() {
-    mkdir -p "$1"
-    cargo build --release -p brasa-cli
-    cargo build --release -p brasa-cuda --example speed --example decode_speed
+programs=(speed decode_speed train_speed)
+
+# Builds the programs of the working tree in this folder, and copies them with a suffix.
+programs_to() {
+    cargo build --release -p brasa-cli -p brasa-cuda --bin brasa "${programs[@]/#/--example=}"
+    local built=${CARGO_TARGET_DIR:-target}/release program
+    for program in brasa "${programs[@]/#/examples/}"; do
+        strip -o "$1/$(basename "$program")$2" "$built/$program"
+    done
+}
+
+suite_to() {
     local suite
     suite=$(cargo test -p brasa-cuda --test suite --no-run 2>&1 | sed -n 's/.*(\(target[^)]*suite-[^)]*\)).*/\1/p')
-    cp target/release/brasa target/release/examples/speed target/release/examples/decode_speed "$1"
-    cp "$suite" "$1/suite"
-    pwd > "$1/root"
-    strip "$1"/{brasa,speed,decode_speed,suite}
+    strip -o "$1" "$suite"
+}
+
+build() {
+    mkdir -p "$1"
+    local to
+    to=$(realpath "$1")
+    programs_to "$to" ""
+    suite_to "$to/suite"
+    pwd > "$to/root"
+    if [ -n "$2" ]; then
+        git worktree add --detach target/before "$2"
+        (cd target/before && export CARGO_TARGET_DIR=../before-target && programs_to "$to" -before)
+        git worktree remove --force target/before
+    fi
+    ls -l "$to"
+}
+
+# Each lane waits and arrives for itself, and the kernels' own watchdog waits for the sanitizer.
+build_racecheck() {
+    mkdir -p "$1"
+    NVCC_APPEND_FLAGS="-lineinfo -DBRASA_EACH_LANE -DBRASA_WATCHDOG_NS=600000000000ull" cargo xtask cuda
+    suite_to "$1/suite-racecheck"
+    git checkout crates/brasa-cuda/kernels/embedded
     ls -l "$1"
 }
 
@@ -65,6 +98,7 @@ at_home() {
 sanitized() {
     local tool=$1 each=$2 all=$3
     export tool each work suite="$bin/suite"
+    [ "$tool" != racecheck ] || [ ! -x "$bin/suite-racecheck" ] || suite="$bin/suite-racecheck"
     "$suite" --list 2> /dev/null | sed -n 's/: test$//p' > "$work/tests"
     BRASA_CUDA=gpu BRASA_SWEEPS=1 within "$all" xargs -P 12 -I{} bash -c '
         said="$work/$tool-$(tr -c "a-z0-9_\n" _ <<< {}).txt"
@@ -86,28 +120,39 @@ racecheck() {
     within 60 compute-sanitizer --tool racecheck "$work/ladder" check 2>&1 | tail -n 40
 }
 
+# A program, for at most so many seconds, behind those of the same name that it is compared with.
+in_turn() {
+    local seconds=$1 name=$2 program
+    shift 2
+    for program in "$bin/$name-before" "$bin/$name-variant" "$bin/$name"; do
+        [ -x "$program" ] || continue
+        say "$(basename "$program") $*"
+        within "$seconds" "$program" "$@" 2>&1
+    done
+}
+
 ladder() {
-    local model speed
+    local model
     for model in 8b 1b; do
-        for speed in "$bin"/speed-before "$bin/speed-variant" "$bin/speed"; do
-            [ -x "$speed" ] || continue
-            say "$(basename "$speed") $model F16"
-            within 60 "$speed" "$model" F16 --profile 2>&1 | grep -vE 'embedding|a prompt'
-        done
+        in_turn 60 speed $model F16 --profile | grep -vE 'embedding|a prompt'
         say "$model F16, launches apart"
         within 60 "$bin/speed" "$model" F16 --separate 2>&1 | grep -E '^(pp|tg)'
     done
 }
 
 decode() {
-    local case program
-    for case in '1b Q4_0' '1b F16' '0.6b Q4_0' '1b Q8_0' '1b Q6_K' '8b Q4_K' '8b Q6_K'; do
-        for program in "$bin/decode-variant" "$bin/decode_speed"; do
-            [ -x "$program" ] || continue
-            say "$(basename "$program") $case"
-            within 30 "$program" $case
-        done
-    done
+    local case
+    for case in '0.6b Q4_0' '8b Q4_K' '1b Q4_0' '1b F16' '1b Q8_0' '1b Q6_K' '8b Q6_K'; do in_turn 30 decode_speed $case; done
+}
+
+prompts() {
+    local case
+    for case in '1b BF16' '8b BF16' '1b Q4_K'; do in_turn 40 speed $case | grep -E '^(==|--|pp)'; done
+}
+
+train() {
+    local case
+    for case in '1b BF16 --keep' '8b BF16 --keep' '1b Q4_K --keep'; do in_turn 40 train_speed $case | grep -v '^update [1-3]:'; done
 }
 
 formats() {
@@ -156,6 +201,7 @@ files() {
         qwen3-0.6b:0.6b:Q8_0 qwen3-0.6b:0.6b:Q4_K_M llama-3.1-8b:8b:F16 llama-3.1-8b:8b:Q4_K_M qwen3-30b-a3b:30b-a3b:Q4_K_M; do
         local shape name type
         IFS=: read -r shape name type <<< "$case"
+        [[ " ${SHAPES:-$name} " == *" $name "* && " ${TYPES:-$type} " == *" $type "* ]] || continue
         [ -f "$work/$name-$type.gguf" ] || within 60 python3 tools/random_gguf.py "$work/$name-$type.gguf" --shape "$shape" --type "$type"
     done
     ls -l "$work"
@@ -167,9 +213,9 @@ compare() {
 }
 
 [ $# -ge 1 ] || { sed -n '2,/^set/p' "$0" | grep '^#'; exit 2; }
-if [ "$1" = build ]; then
+if [ "$1" = build ] || [ "$1" = build-racecheck ]; then
     set -e
-    build "${2:?the folder for what is carried}"
+    "${1/-/_}" "${2:?the folder for what is carried}" "${3:-}"
     exit
 fi
 bin=$(realpath "$1")
@@ -182,7 +228,7 @@ mkdir -p "$work"
 nvidia-smi --query-gpu=name,clocks.sm,clocks.mem,driver_version --format=csv,noheader
 for section in "${@:-${all[@]}}"; do
     # Nothing is timed beside a compiler.
-    [[ " ladder decode formats compare " != *" $section "* ]] || finish_llama
+    [[ " ladder decode prompts train formats compare " != *" $section "* ]] || finish_llama
     say "section $section"
     $section
 done
