@@ -89,36 +89,59 @@ DEVICE void multiply_thin(float (&sums)[2][2][4], const u32 (&halves)[2][4], Pai
 // The lane's address of a piece of eight halves in a sub of a panel.
 DEVICE const u8* piece_of(const u8* sub, u32 row, u32 piece) { return sub + row * 128 + (piece ^ row % 8) * 16; }
 
+// Calls `multiply(step, stage)` for the steps from `begin` to before `end`, while the next step, which `fetch(step, stage)` asks for, is on its way. Two
+// stages of STAGE bytes take turns.
+template <u32 STAGE, class Fetch, class Multiply>
+DEVICE void each_step(u32 begin, u32 end, u8* shared, Fetch fetch, Multiply multiply) {
+    auto begin_fetch = [&](u32 step, u32 stage) {
+        if (step < end) {
+            fetch(step, shared + stage * STAGE);
+        }
+        brasa::copies_end_group();
+    };
+    begin_fetch(begin, 0);
+    for (u32 step = begin; step < end; ++step) {
+        const u32 stage = (step - begin) % 2;
+        begin_fetch(step + 1, 1 - stage);
+        brasa::wait_for_groups<1>();
+        __syncthreads();
+        multiply(step, shared + stage * STAGE);
+        __syncthreads();
+    }
+}
+
+// Calls `store(row, column, sum)` for each of the thread's sums, of the block's 128 rows from `row` on and its 16 columns from `column` on.
+template <class Store>
+DEVICE void each_sum(const float (&sums)[2][2][4], u32 row, u32 column, Store store) {
+    const u32 g = lane() / 4, t = lane() % 4;
+#pragma unroll
+    for (u32 i = 0; i < 16; ++i) {
+        const u32 f = i / 8, n = i / 4 % 2, c = i % 4;
+        store(row + warp() * 32 + 16 * f + g + c / 2 * 8, column + 8 * n + 2 * t + c % 2, sums[f][n][c]);
+    }
+}
+
 template <bool ALONG_K>
 DEVICE void low_rank_product_along(const LowRankParams& p, u8* shared) {
     typedef ThinTile<ALONG_K> Thin;
     const u32 STAGE = 2 * PIECE_BYTES + Thin::FLOATS * 4;
     const u32 column = blockIdx.x * LOW_RANK_COLUMNS, first_panel = blockIdx.y * 2, panels = (p.rows + 63) / 64;
     const u32 subs = (p.width + 63) / 64, begin = blockIdx.z * p.part, end = min(begin + p.part, subs);
-    auto fetch = [&](u32 sub, u32 stage) {
-        if (sub < end) {
-            u8* to = shared + stage * STAGE;
+    auto fetch = [&](u32 sub, u8* stage) {
 #pragma unroll
-            for (u32 n = 0; n < 2 * PIECE_BYTES / 16 / LOW_RANK_THREADS; ++n) {
-                const u32 place = (n * LOW_RANK_THREADS + threadIdx.x) * 16, panel = first_panel + place / PIECE_BYTES;
-                if (panel < panels) {
-                    brasa::copy16(to + place, p.panels + ((u64)panel * p.subs + sub) * PIECE_BYTES + place % PIECE_BYTES);
-                }
+        for (u32 n = 0; n < 2 * PIECE_BYTES / 16 / LOW_RANK_THREADS; ++n) {
+            const u32 place = (n * LOW_RANK_THREADS + threadIdx.x) * 16, panel = first_panel + place / PIECE_BYTES;
+            if (panel < panels) {
+                brasa::copy16(stage + place, p.panels + ((u64)panel * p.subs + sub) * PIECE_BYTES + place % PIECE_BYTES);
             }
-            Thin::fetch((float*)(to + 2 * PIECE_BYTES), p.w, sub * 64, p.width, p.w_k, column, p.columns, p.w_column);
         }
-        brasa::copies_end_group();
+        Thin::fetch((float*)(stage + 2 * PIECE_BYTES), p.w, sub * 64, p.width, p.w_k, column, p.columns, p.w_column);
     };
     const u32 row = warp() % 2 * 32, within = lane() % 16, upper = lane() / 16;
     float sums[2][2][4] = {};
-    fetch(begin, 0);
-    for (u32 sub = begin; sub < end; ++sub) {
-        const u32 stage = (sub - begin) % 2;
-        fetch(sub + 1, 1 - stage);
-        brasa::wait_for_groups<1>();
-        __syncthreads();
-        const u8* halves = shared + stage * STAGE + warp() / 2 * PIECE_BYTES;
-        const float* thin = (const float*)(shared + stage * STAGE + 2 * PIECE_BYTES);
+    each_step<STAGE>(begin, end, shared, fetch, [&](u32, const u8* stage) {
+        const u8* halves = stage + warp() / 2 * PIECE_BYTES;
+        const float* thin = (const float*)(stage + 2 * PIECE_BYTES);
 #pragma unroll
         for (u32 s = 0; s < 4; ++s) {
             u32 of_rows[2][4];
@@ -128,17 +151,12 @@ DEVICE void low_rank_product_along(const LowRankParams& p, u8* shared) {
             }
             multiply_thin(sums, of_rows, [&](u32 k, u32 j) { return Thin::pair(thin, 16 * s + k, j); });
         }
-        __syncthreads();
-    }
-    const u32 g = lane() / 4, t = lane() % 4;
-#pragma unroll
-    for (u32 i = 0; i < 16; ++i) {
-        const u32 f = i / 8, n = i / 4 % 2, c = i % 4;
-        const u32 r = first_panel * 64 + warp() * 32 + 16 * f + g + c / 2 * 8, j = column + 8 * n + 2 * t + c % 2;
+    });
+    each_sum(sums, first_panel * 64, column, [&](u32 r, u32 j, float sum) {
         if (r < p.rows && j < p.columns) {
-            p.partial[((u64)blockIdx.z * p.rows + r) * p.columns + j] = sums[f][n][c];
+            p.partial[((u64)blockIdx.z * p.rows + r) * p.columns + j] = sum;
         }
-    }
+    });
 }
 
 KERNEL_WITHIN(__launch_bounds__(128, 4), low_rank_product, LowRankParams) {
@@ -173,40 +191,30 @@ KERNEL_WITHIN(__launch_bounds__(128, 4), low_rank_gradient, LowRankParams) {
     typedef ThinTile<false> Thin;
     const u32 STAGE = 2 * PIECE_BYTES + Thin::FLOATS * 4 + 256;
     __shared__ Floats4 stages[2 * STAGE / 16];
-    u8* shared = (u8*)stages;
     const u32 first_sub = blockIdx.x * 2, subs = (p.width + 63) / 64, column = blockIdx.y * LOW_RANK_COLUMNS;
     const u32 panels = (p.rows + 63) / 64, begin = blockIdx.z * p.part, end = min(begin + p.part, panels);
-    auto fetch = [&](u32 panel, u32 stage) {
-        if (panel < end) {
-            u8* to = shared + stage * STAGE;
+    auto fetch = [&](u32 panel, u8* stage) {
 #pragma unroll
-            for (u32 n = 0; n < 2 * PIECE_BYTES / 16 / LOW_RANK_THREADS; ++n) {
-                const u32 place = (n * LOW_RANK_THREADS + threadIdx.x) * 16, sub = first_sub + place / PIECE_BYTES, within = place % PIECE_BYTES;
-                if (panel * 64 + within / 128 >= p.rows) {
-                    // Nothing was rounded to there.
-                    *(Halves8*)(to + place) = {};
-                } else if (sub < subs) {
-                    brasa::copy16(to + place, p.panels + ((u64)panel * p.subs + sub) * PIECE_BYTES + within);
-                }
-            }
-            Thin::fetch((float*)(to + 2 * PIECE_BYTES), p.w, panel * 64, p.rows, p.w_k, column, p.columns, p.w_column);
-            if (threadIdx.x < 16) {
-                brasa::copy16(to + STAGE - 256 + threadIdx.x * 16, p.row_scale + panel * 64 + threadIdx.x * 4);
+        for (u32 n = 0; n < 2 * PIECE_BYTES / 16 / LOW_RANK_THREADS; ++n) {
+            const u32 place = (n * LOW_RANK_THREADS + threadIdx.x) * 16, sub = first_sub + place / PIECE_BYTES, within = place % PIECE_BYTES;
+            if (panel * 64 + within / 128 >= p.rows) {
+                // Nothing was rounded to there.
+                *(Halves8*)(stage + place) = {};
+            } else if (sub < subs) {
+                brasa::copy16(stage + place, p.panels + ((u64)panel * p.subs + sub) * PIECE_BYTES + within);
             }
         }
-        brasa::copies_end_group();
+        Thin::fetch((float*)(stage + 2 * PIECE_BYTES), p.w, panel * 64, p.rows, p.w_k, column, p.columns, p.w_column);
+        if (threadIdx.x < 16) {
+            brasa::copy16(stage + STAGE - 256 + threadIdx.x * 16, p.row_scale + panel * 64 + threadIdx.x * 4);
+        }
     };
     const u32 piece = warp() % 2 * 4 + lane() / 8 % 2, within = lane() % 8 + lane() / 16 * 8;
     float sums[2][2][4] = {};
-    fetch(begin, 0);
-    for (u32 panel = begin; panel < end; ++panel) {
-        const u32 stage = (panel - begin) % 2;
-        fetch(panel + 1, 1 - stage);
-        brasa::wait_for_groups<1>();
-        __syncthreads();
-        const u8* halves = shared + stage * STAGE + warp() / 2 * PIECE_BYTES;
-        const float* thin = (const float*)(shared + stage * STAGE + 2 * PIECE_BYTES);
-        const float* scales = (const float*)(shared + (stage + 1) * STAGE - 256);
+    each_step<STAGE>(begin, end, (u8*)stages, fetch, [&](u32 panel, const u8* stage) {
+        const u8* halves = stage + warp() / 2 * PIECE_BYTES;
+        const float* thin = (const float*)(stage + 2 * PIECE_BYTES);
+        const float* scales = (const float*)(stage + STAGE - 256);
 #pragma unroll
         for (u32 s = 0; s < 4; ++s) {
             u32 of_columns[2][4];
@@ -220,16 +228,11 @@ KERNEL_WITHIN(__launch_bounds__(128, 4), low_rank_gradient, LowRankParams) {
                 return Floats2{{row < p.rows ? numbers.at[0] * scale.at[0] : 0.0f, row + 1 < p.rows ? numbers.at[1] * scale.at[1] : 0.0f}};
             });
         }
-        __syncthreads();
-    }
+    });
     float* to = p.parts == 1 ? p.y : p.partial + (u64)blockIdx.z * p.width * p.columns;
-    const u32 g = lane() / 4, t = lane() % 4;
-#pragma unroll
-    for (u32 i = 0; i < 16; ++i) {
-        const u32 f = i / 8, n = i / 4 % 2, c = i % 4;
-        const u32 x = blockIdx.x * 128 + warp() * 32 + 16 * f + g + c / 2 * 8, j = column + 8 * n + 2 * t + c % 2;
+    each_sum(sums, blockIdx.x * 128, column, [&](u32 x, u32 j, float sum) {
         if (x < p.width && j < p.columns) {
-            to[(u64)x * p.y_row + (u64)j * p.y_column] = sums[f][n][c];
+            to[(u64)x * p.y_row + (u64)j * p.y_column] = sum;
         }
-    }
+    });
 }
