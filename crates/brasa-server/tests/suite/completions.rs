@@ -1,10 +1,13 @@
 //! `/v1/completions`, `/completion` and `/infill`.
 
+use std::time::Duration;
+
 use brasa::tokenizer::{AddSpecial, ParseSpecial};
 use brasa::{LoadOptions, Model};
 use serde_json::{Value, json};
 
-use super::client::{models, server};
+use super::client::{Running, models, server};
+use super::device::Device;
 
 #[test]
 fn prompts_may_be_texts_ids_and_mixes() {
@@ -75,7 +78,11 @@ fn llama_cpps_form_tells_how_an_answer_ended() {
     let word = text.split(' ').rfind(|word| !word.is_empty()).unwrap();
     let mut body = body;
     body.as_object_mut().unwrap().extend([("stop".into(), json!([word])), ("stream".into(), json!(true))]);
-    let stopped = server().post("/completion", &body);
+    let device = Device::new();
+    device.pace(Duration::from_millis(50));
+    let slow = Running::start(device.options());
+    let stopped = slow.post("/completion", &body);
+    slow.stop();
     let parts: Vec<Value> = stopped
         .body
         .lines()
@@ -87,6 +94,7 @@ fn llama_cpps_form_tells_how_an_answer_ended() {
     let content: String = parts.iter().map(|part| part["content"].as_str().unwrap()).collect();
     assert_eq!(content, text.split(word).next().unwrap());
     let counts: Vec<u64> = parts.iter().map(|part| part["tokens_predicted"].as_u64().unwrap()).collect();
+    assert!(counts[0] >= 1 && counts.is_sorted() && counts.len() > 2, "{counts:?}");
     // How many tokens come together depends on the machine: a part counts all up to it.
     let come: Vec<u64> = parts
         .iter()
