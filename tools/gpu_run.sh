@@ -71,8 +71,8 @@ build() {
     pwd > "$to/root"
     if [ -n "$2" ]; then
         git worktree add --detach target/before "$2"
+        trap 'git worktree remove --force target/before' EXIT
         (cd target/before && export CARGO_TARGET_DIR=../before-target && programs_to "$to" -before)
-        git worktree remove --force target/before
     fi
     ls -l "$to"
 }
@@ -80,9 +80,11 @@ build() {
 # Each lane waits and arrives for itself, and the kernels' own watchdog waits for the sanitizer.
 build_racecheck() {
     mkdir -p "$1"
+    kept=$(mktemp -d)
+    cp crates/brasa-cuda/kernels/embedded/* "$kept"
+    trap 'cp "$kept"/* crates/brasa-cuda/kernels/embedded && rm -r "$kept"' EXIT
     NVCC_APPEND_FLAGS="-lineinfo -DBRASA_EACH_LANE -DBRASA_WATCHDOG_NS=600000000000ull" cargo xtask cuda
     suite_to "$1/suite-racecheck"
-    git checkout crates/brasa-cuda/kernels/embedded
     ls -l "$1"
 }
 
