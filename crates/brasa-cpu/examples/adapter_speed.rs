@@ -13,14 +13,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use brasa_cpu::{CpuBackend, CpuOptions};
-use brasa_formats::{Bytes, Payload, StorageFormat, Tensor, codec};
+use brasa_formats::StorageFormat;
 use brasa_graph::device::{
     Backend, DeviceError, KvPool, KvPoolSpec, KvType, Precision, Program, ProgramLimits,
 };
 use brasa_graph::pass::{LowRank, add_low_rank_bank};
 use brasa_graph::step::{GivenValues, Outs, Step};
-use brasa_graph::testing::{Decoder, Random, Sequences};
-use brasa_graph::{Graph, Weight, WeightId, WeightPart};
+use brasa_graph::testing::{Decoder, Random, Sequences, adapter_of_projections};
 
 const PROMPT: usize = 512;
 const DEPTH: usize = 128;
@@ -39,8 +38,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let device = CpuBackend::new(CpuOptions { threads: Some(threads), ..CpuOptions::default() })?;
     println!("{}", device.info().description);
-    let base = Arc::new(Decoder::qwen3_0_6b(format).graph(1));
-    let bank: Vec<Vec<LowRank>> = (0..count as u64).map(|seed| adapter(&base, rank, seed)).collect();
+    let decoder = Decoder::qwen3_0_6b(format);
+    let base = Arc::new(decoder.graph(1));
+    let mut random = Random::new(1);
+    let mut adapter =
+        || adapter_of_projections(&decoder, &base, (rank, StorageFormat::BF16), 0.1, &mut random);
+    let bank: Vec<Vec<LowRank>> = (0..count).map(|_| adapter()).collect();
     let adapted = Arc::new(add_low_rank_bank(&base, &bank)?);
     let weights = device.upload(&adapted, Precision::Fast, &mut |_| ControlFlow::Continue(()))?;
     let stored: u64 = bank.iter().flatten().map(|of| of.a.stored_bytes() + of.b.stored_bytes()).sum();
@@ -115,40 +118,6 @@ fn on_processor() -> Duration {
 fn median(mut times: Vec<Duration>) -> Duration {
     times.sort_unstable();
     times[times.len() / 2]
-}
-
-/// An adapter of all projections of the decoder's blocks.
-fn adapter(graph: &Graph, rank: usize, seed: u64) -> Vec<LowRank> {
-    let mut random = Random::new(seed);
-    let mut all = Vec::new();
-    for (weight, id) in graph.weights().iter().zip(0..) {
-        let parts: &[(usize, usize)] = match weight.name.rsplit('.').next() {
-            Some("qkv") => &[(0, 2048), (2048, 3072), (3072, 4096)],
-            Some("gate_up") => &[(0, 3072), (3072, 6144)],
-            Some("o" | "down") => &[(0, 1024)],
-            _ => continue,
-        };
-        for &(start, end) in parts {
-            let rows = start..end;
-            let a = matrix(&mut random, [rank, weight.row_len()]);
-            let b = matrix(&mut random, [rows.len(), rank]);
-            all.push(LowRank { weight: WeightId(id), rows, a, b, scale: 1.0, gain: None });
-        }
-    }
-    all
-}
-
-fn matrix(random: &mut Random, shape: [usize; 2]) -> Weight {
-    let format = StorageFormat::BF16;
-    let row_bytes = format.row_bytes(shape[1]).expect("floats have no blocks");
-    let mut bytes = vec![0; shape[0] * row_bytes];
-    for row in bytes.chunks_exact_mut(row_bytes) {
-        let values: Vec<f32> = (0..shape[1]).map(|_| (random.uniform() - 0.5) * 0.02).collect();
-        codec::encode_row(format, &values, None, row).expect("floats");
-    }
-    let payload = Payload::Blocks(Bytes::from(bytes));
-    let tensor = Tensor { name: "adapter".into(), shape: shape.to_vec(), format, payload };
-    Weight::new("adapter", &shape, vec![WeightPart::whole(tensor)]).expect("one whole part")
 }
 
 struct Run {

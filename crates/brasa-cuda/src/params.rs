@@ -160,6 +160,7 @@ constants! {
     TILES_SPLIT = 1,
     TILES_GATED = 2,
     GATED_TURNS = 4,
+    LOW_RANK_SHARED = 87_040,
     DRAW_PART = 2048,
     DRAW_BINS = 128,
     DRAW_LISTED = 1024,
@@ -272,6 +273,25 @@ params! {
     /// The norm of a row or a head: its weight, which may be absent, and the number added to the mean square; nothing where
     /// `is_there` is 0.
     struct Norm { weight: Ptr<f32>, eps: f32, is_there: u32, }
+    /// A matrix in tiles of 16-bit floats, `subs` pieces of 64 inputs each, or dense rows of f32, which have an even number of inputs. Products are multiplied by `factor`.
+    struct LowRankMatrix { data: Ptr<u8>, rows: u32, inputs: u32, subs: u32, factor: f32, }
+    /// Rows are floats, which the norm is of, or lie in `panels` with a power of two each. Their products with A of each part of K, times their factors, go to
+    /// `partial`, [parts][rows][ranks].
+    struct LowRankRowsParams {
+        x: Rows,
+        norm: Norm,
+        panels: Ptr<u8>,
+        row_scale: Ptr<f32>,
+        a: LowRankMatrix,
+        b: LowRankMatrix,
+        factors: Rows,
+        residual: Rows,
+        partial: Ptr<f32>,
+        y: Ptr<f32>,
+        rows: u32,
+        panel_subs: u32,
+    }
+    struct ChosenRanksParams { factors: Rows, narrow: Ptr<f32>, y: Ptr<f32>, rows: u32, }
     /// A weight in tiles behind rows that are rounded, whose gated products are rounded in turn: the largest squared norm of its rows, and
     /// where the power of two goes by which a row of products is divided. Null where there is none.
     struct Gates { largest: Ptr<f32>, row_scale: Ptr<f32>, }

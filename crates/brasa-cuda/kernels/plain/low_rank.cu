@@ -14,7 +14,7 @@
 #include "panels.cuh"
 #include "tensor.cuh"
 
-static const u32 LOW_RANK_COLUMNS = 16, LOW_RANK_THREADS = 128, PIECE_BYTES = 8192;
+static const u32 LOW_RANK_COLUMNS = 16, LOW_RANK_THREADS = 128, LOW_RANK_STAGES = 4, PIECE_BYTES = 8192;
 
 // 64 × 16 numbers of the operand of f32 in shared memory: along K, or along its columns. Lanes that read a fragment meet in no bank.
 template <bool ALONG_K>
@@ -89,24 +89,26 @@ DEVICE void multiply_thin(float (&sums)[2][2][4], const u32 (&halves)[2][4], Pai
 // The lane's address of a piece of eight halves in a sub of a panel.
 DEVICE const u8* piece_of(const u8* sub, u32 row, u32 piece) { return sub + row * 128 + (piece ^ row % 8) * 16; }
 
-// Calls `multiply(step, stage)` for the steps from `begin` to before `end`, while the next step, which `fetch(step, stage)` asks for, is on its way. Two
-// stages of STAGE bytes take turns.
+// Calls `multiply(step, stage)` for the steps from `begin` to before `end`, while the next three, which `fetch(step, stage)` asks for, are on their way.
+// Stages of STAGE bytes take turns.
 template <u32 STAGE, class Fetch, class Multiply>
 DEVICE void each_step(u32 begin, u32 end, u8* shared, Fetch fetch, Multiply multiply) {
-    auto begin_fetch = [&](u32 step, u32 stage) {
+    auto begin_fetch = [&](u32 step) {
         if (step < end) {
-            fetch(step, shared + stage * STAGE);
+            fetch(step, shared + (step - begin) % LOW_RANK_STAGES * STAGE);
         }
         brasa::copies_end_group();
     };
-    begin_fetch(begin, 0);
+#pragma unroll
+    for (u32 ahead = 0; ahead < LOW_RANK_STAGES - 1; ++ahead) {
+        begin_fetch(begin + ahead);
+    }
     for (u32 step = begin; step < end; ++step) {
-        const u32 stage = (step - begin) % 2;
-        begin_fetch(step + 1, 1 - stage);
-        brasa::wait_for_groups<1>();
+        brasa::wait_for_groups<LOW_RANK_STAGES - 2>();
         __syncthreads();
-        multiply(step, shared + stage * STAGE);
-        __syncthreads();
+        // All have left the stage of the last step.
+        begin_fetch(step + LOW_RANK_STAGES - 1);
+        multiply(step, shared + (step - begin) % LOW_RANK_STAGES * STAGE);
     }
 }
 
@@ -159,12 +161,12 @@ DEVICE void low_rank_product_along(const LowRankParams& p, u8* shared) {
     });
 }
 
-KERNEL_WITHIN(__launch_bounds__(128, 4), low_rank_product, LowRankParams) {
-    __shared__ Floats4 stages[2 * (2 * PIECE_BYTES + ThinTile<false>::FLOATS * 4) / 16];
+KERNEL_WITHIN(__launch_bounds__(128, 2), low_rank_product, LowRankParams) {
+    DYNAMIC_SHARED(shared);
     if (p.w_k == 1) {
-        low_rank_product_along<true>(p, (u8*)stages);
+        low_rank_product_along<true>(p, (u8*)shared);
     } else {
-        low_rank_product_along<false>(p, (u8*)stages);
+        low_rank_product_along<false>(p, (u8*)shared);
     }
 }
 
@@ -187,10 +189,11 @@ KERNEL(low_rank_sums, LowRankParams) {
     }
 }
 
-KERNEL_WITHIN(__launch_bounds__(128, 4), low_rank_gradient, LowRankParams) {
+KERNEL_WITHIN(__launch_bounds__(128, 2), low_rank_gradient, LowRankParams) {
     typedef ThinTile<false> Thin;
     const u32 STAGE = 2 * PIECE_BYTES + Thin::FLOATS * 4 + 256;
-    __shared__ Floats4 stages[2 * STAGE / 16];
+    static_assert(LOW_RANK_STAGES * STAGE <= LOW_RANK_SHARED, "stages of both kernels fit");
+    DYNAMIC_SHARED(shared);
     const u32 first_sub = blockIdx.x * 2, subs = (p.width + 63) / 64, column = blockIdx.y * LOW_RANK_COLUMNS;
     const u32 panels = (p.rows + 63) / 64, begin = blockIdx.z * p.part, end = min(begin + p.part, panels);
     auto fetch = [&](u32 panel, u8* stage) {
@@ -211,7 +214,7 @@ KERNEL_WITHIN(__launch_bounds__(128, 4), low_rank_gradient, LowRankParams) {
     };
     const u32 piece = warp() % 2 * 4 + lane() / 8 % 2, within = lane() % 8 + lane() / 16 * 8;
     float sums[2][2][4] = {};
-    each_step<STAGE>(begin, end, (u8*)stages, fetch, [&](u32 panel, const u8* stage) {
+    each_step<STAGE>(begin, end, (u8*)shared, fetch, [&](u32 panel, const u8* stage) {
         const u8* halves = stage + warp() / 2 * PIECE_BYTES;
         const float* thin = (const float*)(stage + 2 * PIECE_BYTES);
         const float* scales = (const float*)(stage + STAGE - 256);

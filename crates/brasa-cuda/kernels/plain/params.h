@@ -44,6 +44,7 @@ static const u32 TILES_DENSE = 0;
 static const u32 TILES_SPLIT = 1;
 static const u32 TILES_GATED = 2;
 static const u32 GATED_TURNS = 4;
+static const u32 LOW_RANK_SHARED = 87040;
 static const u32 DRAW_PART = 2048;
 static const u32 DRAW_BINS = 128;
 static const u32 DRAW_LISTED = 1024;
@@ -297,6 +298,60 @@ static_assert(sizeof(Norm) == 16, "");
 static_assert(offsetof(Norm, weight) == 0, "");
 static_assert(offsetof(Norm, eps) == 8, "");
 static_assert(offsetof(Norm, is_there) == 12, "");
+
+struct LowRankMatrix {
+    u8 *data;
+    u32 rows;
+    u32 inputs;
+    u32 subs;
+    float factor;
+};
+static_assert(sizeof(LowRankMatrix) == 24, "");
+static_assert(offsetof(LowRankMatrix, data) == 0, "");
+static_assert(offsetof(LowRankMatrix, rows) == 8, "");
+static_assert(offsetof(LowRankMatrix, inputs) == 12, "");
+static_assert(offsetof(LowRankMatrix, subs) == 16, "");
+static_assert(offsetof(LowRankMatrix, factor) == 20, "");
+
+struct LowRankRowsParams {
+    Rows x;
+    Norm norm;
+    u8 *panels;
+    float *row_scale;
+    LowRankMatrix a;
+    LowRankMatrix b;
+    Rows factors;
+    Rows residual;
+    float *partial;
+    float *y;
+    u32 rows;
+    u32 panel_subs;
+};
+static_assert(sizeof(LowRankRowsParams) == 176, "");
+static_assert(offsetof(LowRankRowsParams, x) == 0, "");
+static_assert(offsetof(LowRankRowsParams, norm) == 24, "");
+static_assert(offsetof(LowRankRowsParams, panels) == 40, "");
+static_assert(offsetof(LowRankRowsParams, row_scale) == 48, "");
+static_assert(offsetof(LowRankRowsParams, a) == 56, "");
+static_assert(offsetof(LowRankRowsParams, b) == 80, "");
+static_assert(offsetof(LowRankRowsParams, factors) == 104, "");
+static_assert(offsetof(LowRankRowsParams, residual) == 128, "");
+static_assert(offsetof(LowRankRowsParams, partial) == 152, "");
+static_assert(offsetof(LowRankRowsParams, y) == 160, "");
+static_assert(offsetof(LowRankRowsParams, rows) == 168, "");
+static_assert(offsetof(LowRankRowsParams, panel_subs) == 172, "");
+
+struct ChosenRanksParams {
+    Rows factors;
+    float *narrow;
+    float *y;
+    u32 rows;
+};
+static_assert(sizeof(ChosenRanksParams) == 48, "");
+static_assert(offsetof(ChosenRanksParams, factors) == 0, "");
+static_assert(offsetof(ChosenRanksParams, narrow) == 24, "");
+static_assert(offsetof(ChosenRanksParams, y) == 32, "");
+static_assert(offsetof(ChosenRanksParams, rows) == 40, "");
 
 struct Gates {
     float *largest;

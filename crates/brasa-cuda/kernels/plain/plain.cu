@@ -13,6 +13,7 @@
 #include "linear.cu"
 #include "lookup.cu"
 #include "low_rank.cu"
+#include "low_rank_rows.cu"
 #include "matmul.cu"
 #include "matmul_tensor.cu"
 #include "mixture.cu"

@@ -29,7 +29,7 @@ impl Lowering<'_> {
             };
             let [q, k, v] = [heads.q, heads.k, heads.v].map(|value| self.graph.view(value).root);
             let only_heads = self.readers(q).iter().all(|(reader, _)| nodes.contains(reader));
-            if q == k && q == v && only_heads && !self.is_output(q) {
+            if q == k && q == v && only_heads && !self.is_output(q) && !self.banked.contains(&q) {
                 self.meet_heads.push(q);
             }
         }

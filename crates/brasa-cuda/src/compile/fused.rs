@@ -12,6 +12,7 @@ use crate::weights::Halves;
 /// Patterns of nodes that one operation of this device computes.
 pub(super) const PATTERNS: &[Pattern] = &[
     Pattern::RouterExperts,
+    Pattern::LowRankRows,
     Pattern::GateUpActivation,
     Pattern::QkNormRopeCacheWrite,
     Pattern::LinearResidual,
@@ -33,7 +34,8 @@ impl Lowering<'_> {
             }
             Fusion::QkNormRopeCacheWrite(heads) => self.fuses_heads(heads),
             Fusion::RouterExperts(mixture) => self.fuses_mixture(mixture),
-            Fusion::NormLinear(_) | Fusion::LowRankRows(_) | Fusion::LinearActivation(_) => false,
+            Fusion::LowRankRows(product) => self.fuses_bank(product),
+            Fusion::NormLinear(_) | Fusion::LinearActivation(_) => false,
         }
     }
 
@@ -69,7 +71,8 @@ impl Lowering<'_> {
             }
             Fusion::QkNormRopeCacheWrite(heads) => self.heads(heads),
             Fusion::RouterExperts(mixture) => self.mixture(mixture),
-            Fusion::NormLinear(_) | Fusion::LowRankRows(_) | Fusion::LinearActivation(_) => {
+            Fusion::LowRankRows(product) => self.bank(product),
+            Fusion::NormLinear(_) | Fusion::LinearActivation(_) => {
                 unreachable!("{} is left alone", fused.fusion.pattern().name())
             }
         }

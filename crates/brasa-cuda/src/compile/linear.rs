@@ -50,6 +50,23 @@ impl Lowering<'_> {
         let Some(number) = self.weight(w) else {
             return self.matmul([x, w], [false, true], y, ("linear", false));
         };
+        let op = self.linear_op(x, w, number, y, follow)?;
+        let low =
+            op.tail.as_ref().map(|tail| format!(" + {}", self.graph.weights()[tail.beside.number].name));
+        let label = self.label("linear", number) + &low.unwrap_or_default();
+        self.push(op, label);
+        Ok(())
+    }
+
+    /// The product with weight `number`, for the next operation.
+    pub(super) fn linear_op(
+        &mut self,
+        x: ValueId,
+        w: ValueId,
+        number: usize,
+        y: ValueId,
+        follow: &Follow,
+    ) -> Result<LinearOp, DeviceError> {
         let stored = self.weights.stored(number).ok_or_else(|| self.odd(w))?;
         let Launches { tiles, rows } = self.launches(number)?;
         let stored_weight = stored.weight;
@@ -91,28 +108,22 @@ impl Lowering<'_> {
             self.floats(number, elements, false)?
         };
         let (w, out) = (stored_weight, self.make(y));
-        let low = tail.as_ref().map(|tail| format!(" + {}", self.graph.weights()[tail.beside.number].name));
-        let label = self.label("linear", number) + &low.unwrap_or_default();
-        self.push(
-            LinearOp {
-                tiles,
-                gemm,
-                tail,
-                rows,
-                x,
-                in_front,
-                w,
-                number,
-                floats,
-                behind,
-                leaves_parts,
-                ahead,
-                gated_to,
-                out,
-            },
-            label,
-        );
-        Ok(())
+        Ok(LinearOp {
+            tiles,
+            gemm,
+            tail,
+            rows,
+            x,
+            in_front,
+            w,
+            number,
+            floats,
+            behind,
+            leaves_parts,
+            ahead,
+            gated_to,
+            out,
+        })
     }
 
     /// The kernels of a weight.

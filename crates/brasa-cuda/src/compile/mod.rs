@@ -4,6 +4,7 @@
 //! long buffers are needed, hence where they lie.
 
 mod ahead;
+mod banks;
 mod chains;
 mod derivatives;
 mod fused;
@@ -88,6 +89,7 @@ pub(crate) fn compile(
         chains: HashMap::new(),
         joins: HashMap::new(),
         places: HashMap::new(),
+        banked: HashSet::new(),
         tails: HashMap::new(),
         paneled: HashMap::new(),
         panels_made: HashMap::new(),
@@ -105,6 +107,7 @@ pub(crate) fn compile(
     };
     lowering.check_sizes(limits)?;
     let schedule = Schedule::choose(graph, PATTERNS, |fused| lowering.fuses(fused));
+    lowering.find_banks(&schedule);
     lowering.find_heads(&schedule);
     lowering.find_gates(&schedule);
     lowering.find_mixtures(&schedule);
@@ -165,6 +168,8 @@ struct Lowering<'g> {
     joins: HashMap<NodeId, Vec<(ValueId, usize)>>,
     /// Values that are written where they are joined.
     places: HashMap<ValueId, Place>,
+    /// Sums of banks of adapters, which leave no sums of parts to the heads behind.
+    banked: HashSet<ValueId>,
     /// Products with low-rank products beside them, by their sums.
     tails: HashMap<ValueId, Beside>,
     /// Values that are read as halves in panels, and those panels that have been made.

@@ -11,10 +11,11 @@ use brasa_graph::{Item, Node, NodeId, Op, Schedule, ValueId};
 
 use super::Lowering;
 use super::chains::Chain;
+use crate::driver::Kernel;
 use crate::ops::{
     Panels, RoundOp, ThinGradientOp, ThinProductOp, WIDEST_GATED, gradient_parts, product_floats,
 };
-use crate::params::Ptr;
+use crate::params::{LOW_RANK_SHARED, Ptr};
 use crate::weights::SUB_INPUTS;
 
 /// A value in panels.
@@ -187,7 +188,7 @@ impl Lowering<'_> {
         let stored = self.weights.stored(number).ok_or_else(|| self.odd(w))?;
         let w = Ptr::new(stored.floats().ok_or_else(|| self.odd(w))?);
         let size = (stored.weight.rows, stored.weight.row_len);
-        let kernels = [self.kernel("low_rank_product")?, self.kernel("low_rank_sums")?];
+        let kernels = [self.low_rank_kernel("low_rank_product", x)?, self.kernel("low_rank_sums")?];
         let columns = self.shape(y).width().ok_or_else(|| self.odd(y))?;
         let partial = self.scratch(product_floats(self.rows(x), columns));
         let (x, out) = (self.slot(x)?, self.make(y));
@@ -197,6 +198,10 @@ impl Lowering<'_> {
             label,
         );
         Ok(())
+    }
+
+    fn low_rank_kernel(&self, name: &str, rows: ValueId) -> Result<Kernel, DeviceError> {
+        self.gpu.kernel_with_shared(name, LOW_RANK_SHARED)?.ok_or_else(|| self.odd(rows))
     }
 
     /// Which operand of the gradient of a matrix is in panels, and the other one, which is a low-rank product.
@@ -219,7 +224,7 @@ impl Lowering<'_> {
         let parts = gradient_parts(width, columns, self.gpu.context.device().multiprocessors);
         let partial =
             if parts > 1 { width.saturating_mul(columns).saturating_mul(parts as usize) } else { 0 };
-        let kernels = [self.kernel("low_rank_gradient")?, self.kernel("matmul_sums")?];
+        let kernels = [self.low_rank_kernel("low_rank_gradient", wide)?, self.kernel("matmul_sums")?];
         let (thin, x) = (self.dense(thin)?, self.slot(wide)?);
         let (partial, out) = (self.scratch(partial), self.make(dw));
         self.push(

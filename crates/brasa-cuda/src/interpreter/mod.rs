@@ -36,7 +36,7 @@ use program::{IN_FLIGHT, Launch, MAX_STOPS, Row, SHARED_BYTES, THREADS};
 pub(crate) use chain::Outcome;
 
 /// Most tokens of a launch. A request that arrives waits for a step, not for the chain: the host can end it.
-pub(crate) const MAX_CHAIN: usize = 64;
+pub(crate) const MAX_CHAIN: usize = 128;
 
 /// Words of the shared memory before the tokens: the host's wish to end the chain.
 const CANCEL: usize = 0;

@@ -13,6 +13,7 @@ mod gradients;
 mod heads;
 mod linear;
 mod lookup;
+mod low_rank_rows;
 mod matmul;
 mod mixture;
 mod paneled;
@@ -48,6 +49,9 @@ pub(crate) use gradients::{
 pub(crate) use heads::{HEAD_ELEMENTS, HeadNorm, HeadsOp, LeftParts, PartsInFront, RotationsOp, WIDEST_HEAD};
 pub(crate) use linear::{Behind, InFront, LinearOp, TilesLaunch};
 pub(crate) use lookup::{EmbedOp, GatherOp, SelectRowsOp};
+pub(crate) use low_rank_rows::{
+    FewRows, LowRankRowsOp, MOST_FEW_ROWS, Matrix, WIDEST_BANK, parts as parts_of_ranks,
+};
 pub(crate) use matmul::{Floats, MATMUL_TILES, MOST_PARTS, Matmul, MatmulOp};
 pub(crate) use mixture::{
     ExpertTiles, FewSlots, MOST_UNSORTED, MixtureOp, SIZES as EXPERT_SIZES, Sorted,

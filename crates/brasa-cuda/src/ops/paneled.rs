@@ -3,7 +3,7 @@
 use crate::driver::{DriverError, Kernel};
 use crate::ops::gemm::{PANEL_ROWS, Panels, Rounding};
 use crate::ops::{HeadNorm, Launch};
-use crate::params::{LowRankParams, MatmulParams, MatmulTilesParams, Ptr};
+use crate::params::{LOW_RANK_SHARED, LowRankParams, MatmulParams, MatmulTilesParams, Ptr};
 use crate::run::{Run, Slot, THREADS};
 
 /// What a low-rank product is multiplied by where it is the tail of its rows, beside their power of two: it fits up to 32,768 times the largest element of a
@@ -15,7 +15,7 @@ const BLOCK: u32 = 128;
 /// Threads of a block.
 const BLOCK_THREADS: u32 = 128;
 /// Blocks that sums are cut for, for each multiprocessor: as many as one holds.
-const BLOCKS: u32 = 4;
+const BLOCKS: u32 = 2;
 /// Most parts of a sum, and fewest pieces of 64 of one.
 const MOST_PARTS: u32 = 32;
 const FEWEST_PIECES: u32 = 4;
@@ -77,7 +77,7 @@ pub(crate) fn gradient_parts(width: usize, columns: usize, multiprocessors: usiz
 
 /// Parts that fill the device, where each has so many blocks.
 fn wanted_parts([x, y]: [u32; 2], multiprocessors: usize) -> u32 {
-    (BLOCKS * multiprocessors as u32).div_ceil(x.saturating_mul(y).max(1)).clamp(1, MOST_PARTS)
+    (BLOCKS * multiprocessors as u32 / x.saturating_mul(y).max(1)).clamp(1, MOST_PARTS)
 }
 
 /// Pieces of each part, and how many parts there are, of up to `wanted`.
@@ -126,7 +126,7 @@ impl Launch for ThinProductOp {
             tail_factor: TAIL_DOWN,
         };
         let [product, sums] = &self.kernels;
-        run.launch_blocks(product, [blocks[0], blocks[1], parts], BLOCK_THREADS, 0, &params)?;
+        run.launch_blocks(product, [blocks[0], blocks[1], parts], BLOCK_THREADS, LOW_RANK_SHARED, &params)?;
         run.each(sums, out.count(), &params)
     }
 
@@ -166,7 +166,7 @@ impl Launch for ThinGradientOp {
             tail_factor: 0.0,
         };
         let [gradient, sums] = &self.kernels;
-        run.launch_blocks(gradient, [blocks[0], blocks[1], parts], BLOCK_THREADS, 0, &params)?;
+        run.launch_blocks(gradient, [blocks[0], blocks[1], parts], BLOCK_THREADS, LOW_RANK_SHARED, &params)?;
         if parts == 1 {
             return Ok(());
         }

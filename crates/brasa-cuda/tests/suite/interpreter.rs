@@ -83,7 +83,7 @@ fn running(device: &CudaBackend, graph: &Arc<Graph>) -> Running {
     let running = Running::new(device, graph, Precision::Fast, KvType::F16);
     let description = running.program.describe();
     assert!(description.starts_with("one row: "), "the graph runs on the interpreter: {description}");
-    assert_eq!((running.program.max_chain(false), running.program.max_chain(true)), (64, 32));
+    assert_eq!((running.program.max_chain(false), running.program.max_chain(true)), (128, 32));
     running
 }
 

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use brasa_formats::StorageFormat;
 use brasa_graph::device::{KvType, Precision};
 use brasa_graph::reference::ReferenceBackend;
-use brasa_graph::testing::{Decoder, Running, Tolerance, assert_same_bits, check_bank, compare, tokens};
+use brasa_graph::testing::{
+    Decoder, Running, Tolerance, assert_same_bits, check_bank, check_bank_is_near, compare, tokens,
+};
 
 use crate::device::{deterministic, device, full_or_few};
 
@@ -98,4 +100,20 @@ fn chunks_and_company_change_no_bit() {
 fn rows_of_a_bank_are_those_of_their_own_adapters_alone() {
     let Some(device) = device() else { return };
     check_bank(device, Precision::Reference, &Decoder::small(StorageFormat::Q4_K));
+}
+
+/// Few rows read their own ranks alone, many rows all of them.
+#[test]
+fn steps_of_a_bank_agree_with_the_reference() {
+    let Some(device) = device() else { return };
+    let formats = [StorageFormat::BF16, StorageFormat::F32, StorageFormat::F16];
+    let decoders = [
+        Decoder::small(StorageFormat::Q4_K),
+        Decoder { head_norms: false, ..Decoder::small(StorageFormat::F16) },
+    ];
+    for decoder in &decoders[..full_or_few(device, 2, 1)] {
+        for format in formats {
+            check_bank_is_near(device, decoder, format, Tolerance::BITS_16);
+        }
+    }
 }

@@ -13,8 +13,12 @@ pub struct LowRankRows {
     pub x: ValueId,
     /// The weight `A`, `[ranks, K]`.
     pub a: ValueId,
+    /// The product `x·Aᵀ`, `[R, ranks]`.
+    pub narrow: ValueId,
     /// Factors of each row's ranks, `[R, ranks]`.
     pub factors: ValueId,
+    /// The product times the factors, without the ranks whose factor is 0, `[R, ranks]`.
+    pub chosen: ValueId,
     /// The weight `B`, `[N, ranks]`.
     pub b: ValueId,
     /// The value that the product is added to, `[R, N]`.
@@ -48,7 +52,7 @@ impl LowRankRows {
             let (first, x, a) = linear(narrow)?;
             let y = finder.node(anchor).outputs[0];
             (factors == otherwise && factors == by).then(|| Match {
-                fusion: Self { x, a, factors, b, residual, y }.into(),
+                fusion: Self { x, a, narrow, factors, chosen, b, residual, y }.into(),
                 nodes: vec![first, scaling, choice, second, anchor],
                 outputs: vec![y],
             })

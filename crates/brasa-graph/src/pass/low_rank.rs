@@ -339,6 +339,13 @@ impl Stack {
         let trainable = adapters.iter().any(|of| of.a.trainable || of.b.trainable);
         let a_shape = [experts, &[ranks.len(), weight.row_len()]].concat();
         let a = match (adapters, experts) {
+            ([one], _) if one.rank() == ranks.len() => Weight { name: named("a"), ..one.a.clone() },
+            (_, [])
+                if step > 1
+                    && let Some(format) = floats_of(adapters, |of| &of.a) =>
+            {
+                stacked_rows(&named("a"), &a_shape, adapters, (step, format))?
+            }
             (_, []) => {
                 let with_rest = |of: &&LowRank| {
                     let rest = of.rank().next_multiple_of(step) - of.rank();
@@ -348,8 +355,7 @@ impl Stack {
                 let parts = adapters.iter().flat_map(with_rest).collect();
                 Weight::new(named("a"), &a_shape, parts)?
             }
-            ([one], _) if one.rank() == ranks.len() => Weight { name: named("a"), ..one.a.clone() },
-            _ => expert_rows(&named("a"), &a_shape, adapters, step)?,
+            _ => stacked_rows(&named("a"), &a_shape, adapters, (step, StorageFormat::F32))?,
         };
         let b = match adapters {
             [whole]
@@ -451,27 +457,41 @@ fn zero_rows(rows: usize, row_len: usize) -> WeightPart {
     WeightPart::whole(Tensor::of_floats("zeros", vec![rows, row_len], &vec![0.0; rows * row_len]))
 }
 
-/// `[X, rank, K]`: for each expert the rows of every adapter's `A`, and zeros up to a multiple of `step`, in F32.
-fn expert_rows(
+/// The format of floats that all matrices of adapters have; `None` where they have another, or several.
+fn floats_of(adapters: &[&LowRank], matrix: impl Fn(&LowRank) -> &Weight) -> Option<StorageFormat> {
+    use StorageFormat::{BF16, F16, F32};
+    let mut formats = adapters.iter().flat_map(|of| &matrix(of).parts).map(WeightPart::format);
+    let first = formats.next().filter(|first| matches!(first, F32 | F16 | BF16))?;
+    formats.all(|other| other == first).then_some(first)
+}
+
+/// `[rank, K]`: the rows of every adapter's `A`, behind those of each zeros up to a multiple of `step`; `[X, rank, K]`: these of each expert. One matrix, which a
+/// device multiplies at once where it would multiply rows of several parts one part after the other.
+fn stacked_rows(
     name: &str,
     shape: &[usize],
     adapters: &[&LowRank],
-    step: usize,
+    (step, format): (usize, StorageFormat),
 ) -> Result<Weight, GraphError> {
     let refuse = |what: String| GraphError::Adapter { weight: name.into(), what };
     let decoded = adapters.iter().map(|of| decode_weight(&of.a)).collect::<Result<Vec<_>, _>>();
     let decoded = decoded.map_err(|error| refuse(error.to_string()))?;
+    let (experts, row_len) = (shape[..shape.len() - 2].iter().product(), shape[shape.len() - 1]);
+    let row_bytes = format.row_bytes(row_len).expect("floats have no blocks");
     let mut bytes = Vec::new();
-    for expert in 0..shape[0] {
+    for expert in 0..experts {
         for (of, a) in adapters.iter().zip(&decoded) {
             for row in a.rows().skip(expert * of.rank()).take(of.rank()) {
-                bytes.extend(row.iter().flat_map(|x| x.to_le_bytes()));
+                let start = bytes.len();
+                bytes.resize(start + row_bytes, 0);
+                let encoded = codec::encode_row(format, row, None, &mut bytes[start..]);
+                encoded.map_err(|error| refuse(error.to_string()))?;
             }
             let rest = of.rank().next_multiple_of(step) - of.rank();
-            bytes.resize(bytes.len() + rest * shape[2] * size_of::<f32>(), 0);
+            bytes.resize(bytes.len() + rest * row_bytes, 0);
         }
     }
-    stored(name, shape, StorageFormat::F32, bytes)
+    stored(name, shape, format, bytes)
 }
 
 /// `[N, rank]`: the `B` of each adapter at its rows and at the columns of its `A`, which begin at multiples of `step`, zero elsewhere.
@@ -497,13 +517,7 @@ fn block_diagonal(
         }
         column += adapter.rank().next_multiple_of(step);
     }
-    let mut formats = adapters.iter().flat_map(|of| &of.b.parts).map(WeightPart::format);
-    let format = match formats.next() {
-        Some(format @ (StorageFormat::F16 | StorageFormat::BF16)) if formats.all(|other| other == format) => {
-            format
-        }
-        _ => StorageFormat::F32,
-    };
+    let format = floats_of(adapters, |of| &of.b).unwrap_or(StorageFormat::F32);
     let row_bytes = format.row_bytes(rank).expect("floats have no blocks");
     let mut bytes = vec![0; rows * row_bytes];
     for (row, bytes) in dense.chunks_exact(rank).zip(bytes.chunks_exact_mut(row_bytes)) {

@@ -2,28 +2,21 @@
 
 use std::sync::Arc;
 
+use brasa_formats::StorageFormat;
+
 use crate::device::{Backend, KvType, Precision};
 use crate::pass::{LowRank, add_low_rank, add_low_rank_bank};
+use crate::reference::ReferenceBackend;
 use crate::step::{GivenValues, Segment};
 use crate::{Graph, Weight};
 
-use super::{Decoder, Random, Running, assert_same_bits, compare, random_adapter, tokens, weight};
+use super::{
+    Decoder, Random, Running, Tolerance, adapter_of_projections, assert_same_bits, compare, tokens, weight,
+};
 
-/// An adapter of every projection of the small decoder: stacks in parts, other layers whole.
-fn adapter(graph: &Graph, rank: usize, seed: u64) -> Vec<LowRank> {
-    let mut random = Random::new(seed);
-    let parts = [
-        ("qkv", 0..256),
-        ("qkv", 256..320),
-        ("qkv", 320..384),
-        ("o", 0..256),
-        ("gate_up", 0..512),
-        ("gate_up", 512..1024),
-        ("down", 0..256),
-    ];
-    let all =
-        (0..2).flat_map(|layer| parts.clone().map(|(name, rows)| (format!("layers.{layer}.{name}"), rows)));
-    all.map(|(name, rows)| random_adapter(graph, &name, rows, rank, 0.2, &mut random)).collect()
+/// An adapter of every projection: stacks in parts, other layers whole.
+fn adapter(decoder: &Decoder, graph: &Graph, rank: usize, seed: u64) -> Vec<LowRank> {
+    adapter_of_projections(decoder, graph, (rank, StorageFormat::F32), 0.2, &mut Random::new(seed))
 }
 
 /// The adapter with all numbers near the largest of f32: its products are infinite.
@@ -61,8 +54,8 @@ fn alone(running: &mut Running, id: u64, ids: &[u32], scales: &[f32]) -> Vec<f32
 /// If a bit differs, or a mixture is not near.
 pub fn check_bank(device: &dyn Backend, precision: Precision, decoder: &Decoder) {
     let graph = decoder.graph(7);
-    let (first, second) = (adapter(&graph, 8, 1), adapter(&graph, 5, 2));
-    let third = huge(adapter(&graph, 16, 3));
+    let (first, second) = (adapter(decoder, &graph, 8, 1), adapter(decoder, &graph, 5, 2));
+    let third = huge(adapter(decoder, &graph, 16, 3));
     let start = |bank: &[&Vec<LowRank>]| {
         let bank: Vec<Vec<LowRank>> = bank.iter().copied().cloned().collect();
         let graph = Arc::new(add_low_rank_bank(&graph, &bank).expect("a bank"));
@@ -131,4 +124,40 @@ pub fn check_bank(device: &dyn Backend, precision: Precision, decoder: &Decoder)
     let found = alone(&mut start(&[&first, &third, &second]), 1, &texts[0], &[0.5, 0.0, 2.0]);
     let comparison = compare(&found, &expected);
     assert!(comparison.relative_l2 < 1e-2, "a mixture of two adapters: {comparison}");
+}
+
+/// Compares steps of a bank, whose adapters are stored in `format`, with the reference: one row and many, each with its own adapter, none or two of them.
+///
+/// # Panics
+///
+/// If logits are farther apart than `tolerance`.
+pub fn check_bank_is_near(
+    device: &dyn Backend,
+    decoder: &Decoder,
+    format: StorageFormat,
+    tolerance: Tolerance,
+) {
+    let graph = decoder.graph(9);
+    let mut random = Random::new(4);
+    let bank =
+        [8, 5, 16, 12].map(|rank| adapter_of_projections(decoder, &graph, (rank, format), 0.5, &mut random));
+    let graph = Arc::new(add_low_rank_bank(&graph, &bank).expect("a bank"));
+    let devices: [&dyn Backend; 2] = [device, &ReferenceBackend];
+    let mut running = devices.map(|device| Running::new(device, &graph, Precision::Fast, KvType::F32));
+    let scales =
+        [[1.0, 0.0, 0.0, 0.0], [0.0, 0.0, -0.5, 0.0], [0.0; 4], [0.0, 1.5, 0.0, 0.7], [0.0, 0.0, 0.0, 1.0]];
+    // Rows of each text in a step.
+    let steps = [[1, 0, 0, 0, 0], [3, 1, 7, 2, 5], [1, 1, 1, 1, 1], [20, 1, 3, 11, 1], [0, 1, 0, 0, 1]];
+    for (number, rows) in steps.iter().enumerate() {
+        let [found, expected] = running.each_mut().map(|running| {
+            let texts = rows.iter().zip(&scales).enumerate().filter(|(_, (rows, _))| **rows > 0);
+            let segments = texts.map(|(text, (&rows, scales))| {
+                segment(running, text as u64, &tokens(rows, (10 * number + text) as u64), scales)
+            });
+            let segments = segments.collect();
+            running.run(segments)
+        });
+        let comparison = compare(&found, &expected);
+        assert!(comparison.within(tolerance), "{format}, step {number} of {rows:?} rows: {comparison}");
+    }
 }

@@ -2,11 +2,13 @@
 
 use std::ops::Range;
 
+use brasa_formats::{Bytes, Payload, StorageFormat, Tensor, codec};
+
 use crate::pass::LowRank;
 use crate::reference::decode_weight;
-use crate::{Change, Graph, Op, ValueKind, WeightId, rewrite};
+use crate::{Change, Graph, Op, ValueKind, Weight, WeightId, WeightPart, rewrite};
 
-use super::Random;
+use super::{Decoder, Random};
 
 /// An adapter of `rows` of the weight that is called `name`, which changes its products by about `scale` of their size.
 ///
@@ -28,6 +30,55 @@ pub fn random_adapter(
     let a = random.weight(&format!("{name}.a"), &[experts, &[rank, shape[shape.len() - 1]]].concat());
     let b = random.weight(&format!("{name}.b"), &[experts, &[rows.len(), rank]].concat());
     LowRank { weight: WeightId(place as u32), rows, a, b, scale, gain: None }
+}
+
+/// An adapter of all seven projections of a decoder's blocks, random and stored in `format`, which has floats.
+///
+/// # Panics
+///
+/// If `graph` is not the decoder's, or for a format without floats.
+pub fn adapter_of_projections(
+    decoder: &Decoder,
+    graph: &Graph,
+    (rank, format): (usize, StorageFormat),
+    scale: f32,
+    random: &mut Random,
+) -> Vec<LowRank> {
+    let [q, kv] = [decoder.heads, decoder.kv_heads].map(|heads| heads * decoder.head_dim);
+    let (hidden, inner) = (decoder.hidden, decoder.feed_forward);
+    let parts = [
+        ("qkv", 0..q),
+        ("qkv", q..q + kv),
+        ("qkv", q + kv..q + 2 * kv),
+        ("o", 0..hidden),
+        ("gate_up", 0..inner),
+        ("gate_up", inner..2 * inner),
+        ("down", 0..hidden),
+    ];
+    let layers = 0..decoder.windows.len();
+    let all =
+        layers.flat_map(|layer| parts.clone().map(|(name, rows)| (format!("layers.{layer}.{name}"), rows)));
+    all.map(|(name, rows)| {
+        let mut of = random_adapter(graph, &name, rows, rank, scale, random);
+        (of.a, of.b) = (stored(&of.a, format), stored(&of.b, format));
+        of
+    })
+    .collect()
+}
+
+/// The same weight in another format of floats.
+fn stored(weight: &Weight, format: StorageFormat) -> Weight {
+    let decoded = decode_weight(weight).expect("a whole weight");
+    let row_bytes = format.row_bytes(weight.row_len()).expect("floats have no blocks");
+    let mut bytes = Vec::new();
+    for row in decoded.floats().chunks_exact(weight.row_len()) {
+        let start = bytes.len();
+        bytes.resize(start + row_bytes, 0);
+        codec::encode_row(format, row, None, &mut bytes[start..]).expect("a format of floats");
+    }
+    let payload = Payload::Blocks(Bytes::from(bytes));
+    let tensor = Tensor { name: weight.name.clone(), shape: weight.shape.clone(), format, payload };
+    Weight::new(&weight.name, &weight.shape, vec![WeightPart::whole(tensor)]).expect("one whole part")
 }
 
 /// The graph with the adapters' products added to the weights of its linear layers, in f32.
