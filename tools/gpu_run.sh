@@ -2,7 +2,8 @@
 # One visit to a machine with a Hopper GPU: checks what has never run on a device, then measures. Needs no Rust and no network there.
 #
 #     tools/gpu_run.sh build BIN [COMMIT]     # here: what is carried, and the programs of COMMIT, to be measured in turn with these. Put there by
-#                                             # hand: BIN/llama.cpp.tar.xz, whose one folder is llama.cpp
+#                                             # hand: BIN/llama.cpp.tar.xz, whose one folder is llama.cpp, or BIN/llama/bin with its benches for
+#                                             # the same CUDA (LD_LIBRARY_PATH then names the folder of cublas there), which need no section llama
 #     tools/gpu_run.sh build-racecheck BIN    # here: the suite with kernels that racecheck follows (needs nvcc, 5 to 16 minutes)
 #     tools/gpu_run.sh BIN [SECTION…]         # there, in the root of the working tree; without sections all of them, in this order
 #
@@ -16,19 +17,20 @@
 #                     for the sanitizer
 #     synccheck 170   the same tests (125 s)
 #     ladder    180   8B F16 and 1B F16, 1 to 64 sequences, and profiles of the operations; beside the same with launches apart
-#     decode    130   one sequence; run 35: 0.6B Q4_0 2,447 tokens/s, 1B Q4_0 3,005, 8B Q4_K 707
-#     prompts   100   4,096 tokens of 1B and 8B; run 35: 1B BF16 210,842 tokens/s
-#     train     160   updates of adapters; run 35: 1B BF16 65,195 tokens/s with kept activations, 8B 14,172
+#     decode    130   one sequence; run 36: 0.6B Q4_0 2,519 tokens/s, 1B Q4_0 3,120, 8B Q4_K 726
+#     prompts   100   4,096 tokens of 1B and 8B; run 36: 1B BF16 220,502 tokens/s
+#     train     160   updates of adapters; run 36: 1B BF16 69,533 tokens/s with kept activations, 8B 14,813
+#     adapters   90   eight sequences with an adapter each, beside the same without; run 36: 8B BF16 71 %, 1B 57 %, queries and values alone 88 and 80 %
 #     formats   170   1B in each format that has never run there: prompts, one sequence and several, and chains of the most used
 #     files      60   the files to compare: random weights in real shapes; SHAPES and TYPES choose among them, as in compare_gpu.sh
 #     compare   250   brasa and llama.cpp in turn on these files: one sequence, depth, 1 to 64 sequences, start; PARTS chooses among these
 #
-# ladder, decode, prompts and train measure each program in turn with those of the same name with -before and -variant in BIN, if they are there.
+# ladder, decode, prompts, train and adapters measure each program in turn with those of the same name with -before and -variant in BIN, if they are there.
 #
-# Where one command may take ten minutes: llama files compare; suite memcheck synccheck; decode prompts train; ladder formats; racecheck. WORK names
+# Where one command may take ten minutes: llama files compare; suite memcheck synccheck; decode prompts train adapters; ladder formats; racecheck. WORK names
 # the folder for files that stay (default: /tmp/brasa-gpu). Everything is printed; nothing else should run on the GPU.
 set -u
-all=(llama suite memcheck racecheck synccheck ladder decode prompts train formats files compare)
+all=(llama suite memcheck racecheck synccheck ladder decode prompts train adapters formats files compare)
 work=${WORK:-/tmp/brasa-gpu}
 limit=${LIMIT:-570}
 building=
@@ -45,7 +47,7 @@ within() {
     return $status
 }
 
-programs=(speed decode_speed train_speed)
+programs=(speed decode_speed train_speed adapter_speed)
 
 # Builds the programs of the working tree in this folder, and copies them with a suffix.
 programs_to() {
@@ -157,6 +159,11 @@ train() {
     for case in '1b BF16 --keep' '8b BF16 --keep' '1b Q4_K --keep'; do in_turn 40 train_speed $case | grep -v '^update [1-3]:'; done
 }
 
+adapters() {
+    local case
+    for case in '8b BF16 16 8' '8b BF16 16 8 --qv' '1b BF16 16 8' '1b BF16 16 8 --qv'; do in_turn 40 adapter_speed $case; done
+}
+
 formats() {
     local format
     for format in Q4_K Q5_K Q3_K MLX4 Q4_1 IQ4_XS Q5_0 Q5_1 IQ4_NL Q2_K MLX8; do
@@ -211,7 +218,9 @@ files() {
 
 compare() {
     within 60 sync
-    tools/compare_gpu.sh "$bin/brasa" "$work/llama/bin" "$work"
+    local llama=$work/llama/bin
+    [ ! -d "$bin/llama/bin" ] || llama=$bin/llama/bin
+    tools/compare_gpu.sh "$bin/brasa" "$llama" "$work"
 }
 
 [ $# -ge 1 ] || { sed -n '2,/^set/p' "$0" | grep '^#'; exit 2; }
@@ -230,7 +239,7 @@ mkdir -p "$work"
 nvidia-smi --query-gpu=name,clocks.sm,clocks.mem,driver_version --format=csv,noheader
 for section in "${@:-${all[@]}}"; do
     # Nothing is timed beside a compiler.
-    [[ " ladder decode prompts train formats compare " != *" $section "* ]] || finish_llama
+    [[ " ladder decode prompts train adapters formats compare " != *" $section "* ]] || finish_llama
     say "section $section"
     $section
 done
