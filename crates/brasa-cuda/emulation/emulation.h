@@ -55,7 +55,20 @@ uint32_t exchange(uint32_t value, int distance);
         #name, [](const void* parameters) { name(*static_cast<const Params*>(parameters)); }); \
     static void name(const Params& p)
 #define KERNEL_WITHIN(bounds, name, Params) KERNEL(name, Params)
+#define KERNEL_AHEAD(bounds, name, Params) KERNEL(name, Params)
 
+inline void wait_for_launches() {}
+inline void keep(uint32_t&) {}
+inline void fetch_to_l2(const void*) {}
+
+inline unsigned __ballot_sync(unsigned, int holds) {
+    uint32_t bits = (uint32_t)(holds != 0) << threadIdx.x % 32;
+    for (int distance = 1; distance < 32; distance *= 2) {
+        bits |= brasa_emulation::exchange(bits, distance);
+    }
+    return bits;
+}
+inline int __ffs(int bits) { return __builtin_ffs(bits); }
 inline void __syncthreads() { brasa_emulation::block_barrier(); }
 inline int __syncthreads_count(int counts) { return (int)brasa_emulation::block_count(counts != 0); }
 

@@ -38,13 +38,25 @@ inline void add_products(float (&sums)[2][ROWS_AT_ONCE], u32 format, const u8* c
     }
 }
 
+// A warp's tile: its first eight lanes make outputs g and g + 8, of all rows. What is added is made by the whole warp, by the kernels' own code.
 inline void gemm(const GemmParams& p, u32 format) {
-    u32 unit_subs = brasa::geometry(format).unit_subs, units = p.subs / unit_subs;
-    u64 count = (u64)p.splits * p.tiles * 8, threads = (u64)gridDim.x * blockDim.x;
-    for (u64 i = thread_number(); i < count; i += threads) {
-        u32 g = i % 8, tile = (u32)(i / 8 % p.tiles), split = (u32)(i / 8 / p.tiles), n = tile * 16 + g;
+    static __thread float of_warps[32][2][16][8];
+    float(&addends)[2][16][8] = of_warps[threadIdx.x / 32];
+    u32 unit_subs = brasa::geometry(format).unit_subs, units = p.subs / unit_subs, warps = gridDim.x * (blockDim.x / 32);
+    for (u32 i = (u32)(thread_number() / 32); i < p.splits * p.tiles; i += warps) {
+        u32 tile = i % p.tiles, split = i / p.tiles, g = lane() % 8, n = tile * 16 + g;
+        const bool adds = p.addend.form != LOW_RANK_NONE && split == 0;
+        if (adds) {
+            const u32 in_tile = tile * (p.out.form == TILES_DENSE ? 16 : 8);
+            float sums[2][4] = {};
+            brasa::add_addend<2>(sums, p.addend, p.out.lower + in_tile, p.out.upper + in_tile, 0);
+            for (u32 e = 0; e < 8; ++e) {
+                addends[e % 4 / 2][8 * (e / 4) + 2 * (lane() % 4) + e % 2][lane() / 4] = sums[e / 4][e % 4];
+            }
+            brasa::warp_barrier();
+        }
         u32 begin = split * units / p.splits * unit_subs * 64, end = (split + 1) * units / p.splits * unit_subs * 64;
-        for (u32 first = 0; first < p.rows; first += ROWS_AT_ONCE) {
+        for (u32 first = 0; first < p.rows && lane() < 8; first += ROWS_AT_ONCE) {
             u32 rows = min(ROWS_AT_ONCE, p.rows - first);
             float sums[2][ROWS_AT_ONCE] = {};
             add_products(sums, format, {p.weights, p.weights}, {n, n + 8}, {p.raise, p.raise}, 2, p.panels, p.subs, p.panel_subs, first, rows, begin, end);
@@ -62,16 +74,21 @@ inline void gemm(const GemmParams& p, u32 format) {
             }
             for (u32 r = 0; r < rows; ++r) {
                 u32 row = first + r;
-                float scale = p.row_scale[row] * p.scale;
+                float scale = p.row_scale[row] * p.scale, lower = sums[0][r] * scale, upper = sums[1][r] * scale;
+                if (adds) {
+                    lower += addends[0][row][g] * (p.addend.scale * p.scale);
+                    upper += addends[1][row][g] * (p.addend.scale * p.scale);
+                }
                 if (p.splits > 1) {
                     float* to = p.partial + ((u64)split * p.rows + row) * p.tiles * 16 + n;
-                    to[0] = sums[0][r] * scale;
-                    to[8] = sums[1][r] * scale;
+                    to[0] = lower;
+                    to[8] = upper;
                 } else {
-                    write_outputs(p.out, row, tile, g, sums[0][r] * scale, sums[1][r] * scale);
+                    write_outputs(p.out, row, tile, g, lower, upper);
                 }
             }
         }
+        brasa::warp_barrier();
     }
 }
 
@@ -108,6 +125,7 @@ inline void expert_gemm(const ExpertGemmParams& p, u32 format, u32 weights) {
 
 #define BRASA_EMULATED_GEMM(name, Format)                                                                \
     KERNEL(gemm_##name##_16, GemmParams) { brasa_emulation::gemm(p, Format::FORMAT); }                    \
+    KERNEL(gemm_##name##_16_adding, GemmParams) { brasa_emulation::gemm(p, Format::FORMAT); }             \
     KERNEL(gemm_##name##_64, GemmParams) { brasa_emulation::gemm(p, Format::FORMAT); }                    \
     KERNEL(gemm_##name##_128, GemmParams) { brasa_emulation::gemm(p, Format::FORMAT); }                   \
     KERNEL(gemm_##name##_256, GemmParams) { brasa_emulation::gemm(p, Format::FORMAT); }

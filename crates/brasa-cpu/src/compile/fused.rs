@@ -31,6 +31,8 @@ impl Lowering<'_> {
             Fusion::GateUpActivation(pair) => self.lower_gate_up(pair),
             Fusion::QkNormRopeCacheWrite(heads) => self.lower_heads(heads),
             Fusion::RouterExperts(mixture) => self.lower_mixture(mixture),
+            // Not among the patterns of this device.
+            Fusion::GateUpLowRankRows(_) | Fusion::LinearLowRankRows(_) => Ok(false),
         }
     }
 

@@ -166,7 +166,7 @@ template <Sync S, bool MIXED> __device__ __forceinline__ void consume() {
             if (after == After::End) {  // the finishers wait for sums that will not come
                 if (threadIdx.x == 0) tell(AT_STOPPED, 1);
                 consumers_sync();
-                named_arrive(SUMS + Turn{state >> 30}.half(), SUMMERS);
+                leave_sums(Turn{state >> 30});
                 return;
             }
             if (after == After::Barrier) {

@@ -16,6 +16,7 @@ template <class Shape, int ROWS, int FACTORS> struct ExpertProduct {
     // Which weights are needed is known when the launch in front has ended.
     static constexpr bool AHEAD = false;
     static constexpr bool TAILS = false;
+    static constexpr bool ADDS = false;
     // What rows are scaled by; and, of gated products, by which power of two halves are divided, or else the slot of a row.
     static constexpr uint32_t FACTS = 2 * ROWS;
     // Its lanes write their sums.

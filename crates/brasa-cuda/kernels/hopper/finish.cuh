@@ -49,7 +49,7 @@ template <Sync S, bool MIXED> __device__ __forceinline__ bool finish_layer(uint3
         typename Values<S>::Raw raw{};
         bool there = local < outputs && n < all;
         if (S == Sync::Tagged && adds && there) raw = Values<S>::start(residual, n);
-        named_barrier(SUMS + turn.half(), SUMMERS);
+        await_sums(turn);
         if (look(AT_STOPPED) != 0) return false;
         if (S == Sync::Barrier && adds && there) raw = Values<S>::start(residual, n);
         while (local / 32 * 32 < outputs) {

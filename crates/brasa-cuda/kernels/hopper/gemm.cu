@@ -1,17 +1,18 @@
-// gemm_<format>_<rows>: products of all rows with one weight (gemm.cuh).
+// gemm_<format>_<rows>: products of all rows with one weight; gemm_<format>_16_adding: with an addend (gemm.cuh).
 #include "gemm.cuh"
 
-#define BRASA_GEMM(NAME, FORMAT, ROWS, GROUPS, CLUSTER)                                                                             \
+#define BRASA_GEMM(NAME, FORMAT, ROWS, GROUPS, CLUSTER, ADDS)                                                                       \
     extern "C" __global__ void __launch_bounds__(brasa::GemmShape<brasa::FORMAT, ROWS, GROUPS, CLUSTER>::THREADS, GROUPS == 1 ? 2 : 1)  \
         __cluster_dims__(CLUSTER, 1, 1) NAME(const __grid_constant__ GemmParams p) {                                               \
         using Shape = brasa::GemmShape<brasa::FORMAT, ROWS, GROUPS, CLUSTER>;                                                            \
-        brasa::gemm<brasa::FORMAT, ROWS, GROUPS, CLUSTER, brasa::DenseProduct<Shape, ROWS, CLUSTER>>(p);                                                                      \
+        brasa::gemm<brasa::FORMAT, ROWS, GROUPS, CLUSTER, brasa::DenseProduct<Shape, ROWS, CLUSTER, ADDS>>(p);                                                                \
     }
-#define BRASA_GEMMS(NAME, FORMAT)                  \
-    BRASA_GEMM(gemm_##NAME##_16, FORMAT, 16, 1, 1)   \
-    BRASA_GEMM(gemm_##NAME##_64, FORMAT, 64, 1, 1)   \
-    BRASA_GEMM(gemm_##NAME##_128, FORMAT, 128, 2, 2) \
-    BRASA_GEMM(gemm_##NAME##_256, FORMAT, 256, 2, 2)
+#define BRASA_GEMMS(NAME, FORMAT)                               \
+    BRASA_GEMM(gemm_##NAME##_16, FORMAT, 16, 1, 1, false)       \
+    BRASA_GEMM(gemm_##NAME##_16_adding, FORMAT, 16, 1, 1, true) \
+    BRASA_GEMM(gemm_##NAME##_64, FORMAT, 64, 1, 1, false)       \
+    BRASA_GEMM(gemm_##NAME##_128, FORMAT, 128, 2, 2, false)     \
+    BRASA_GEMM(gemm_##NAME##_256, FORMAT, 256, 2, 2, false)
 
 BRASA_GEMMS(f16, F16)
 BRASA_GEMMS(bf16, BF16)

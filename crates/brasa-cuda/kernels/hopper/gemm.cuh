@@ -12,6 +12,10 @@
 // which the warps read from memory while the products of the last stage run. Each tile of them has its own power of two, to which the sums are brought
 // and brought back.
 //
+// Kernels of 16 rows with an *addend* add low-rank products of a bank of adapters (../plain/low_rank_addend.cuh), which so come before whatever follows the
+// product. They are computed while weights fill the ring, and added to the sums of the first part of K. (Sums that begin with them would be what ptxas takes for
+// registers that are written while products run, so that it lets these run one by one.)
+//
 // Blocks stay and take tiles in turn, rows fastest, so that blocks at work at one time share weights and panels in L2. Where there are
 // few tiles, parts of K are tiles of their own, whose sums are added by another kernel.
 // Large blocks hand their sums over in shared memory, 32 rows at a time, so that rows are written in whole lines. A lane's own outputs are eight neighbours of a
@@ -20,7 +24,7 @@
 // Needs: K a multiple of 64 (256 for K-quants), N a multiple of 64·GROUPS·CLUSTER or masked at the store. Panels may hold
 // anything behind M: products of those rows are dropped.
 #pragma once
-#include "../plain/params.h"
+#include "../plain/low_rank_addend.cuh"
 #include "halves.cuh"
 #include "overlap.cuh"
 #include "wgmma.cuh"
@@ -236,13 +240,15 @@ struct Piece {
 };
 
 // The product of a weight with all rows. Pieces go by rows, then by outputs, then by parts of K.
-template <class Shape, int ROWS, int CLUSTER> struct DenseProduct {
+template <class Shape, int ROWS, int CLUSTER, bool ADDS_MORE> struct DenseProduct {
     // Weights that a piece is multiplied with.
     static constexpr int WEIGHTS = 1;
     // True where weights may be asked for while the launch in front still makes x.
     static constexpr bool AHEAD = true;
     // True where products may have tails. Kernels of few rows have none: their products would no longer run beside the decoding of weights.
     static constexpr bool TAILS = ROWS >= 128;
+    // True where there is an addend.
+    static constexpr bool ADDS = ADDS_MORE;
     // Floats of what rows are scaled by: of their products, and of the halves that gated products become.
     static constexpr uint32_t FACTS = 2 * ROWS;
     // Floats in which a group hands its sums over.
@@ -278,6 +284,27 @@ template <class Shape, int ROWS, int CLUSTER> struct DenseProduct {
         for (int s = 0; s < 4; s++) {
             const uint4 w = *reinterpret_cast<const uint4*>(p.tail + uint64_t(tile) * 2048 + s * 512 + lane * 16);
             a[s][0] = w.x; a[s][1] = w.y; a[s][2] = w.z; a[s][3] = w.w;
+        }
+    }
+
+    // The first outputs of a tile's lower and upper eights.
+    __device__ __forceinline__ uint2 eights(uint32_t tile) const {
+        const uint32_t i = tile * (p.out.form == TILES_DENSE ? 16 : 8);
+        return make_uint2(p.out.lower + i, p.out.upper + i);
+    }
+    __device__ __forceinline__ void fetch_addend(const Piece& w, uint32_t tile) const {
+        if (w.number > 0) return;
+        fetch_ahead(p.addend, eights(tile).x);
+        if (p.out.form != TILES_DENSE) fetch_ahead(p.addend, eights(tile).y);
+    }
+    // What is added to sums, without what products are scaled by: in the first part of K the addend, otherwise zero. `d` as in write_products.
+    __device__ __forceinline__ void load_addend(volatile float (&d)[ROWS / 2], const Piece& w, uint32_t t, uint32_t tile) const {
+        float sums[ROWS / 8][4] = {};
+        if (w.number == 0) add_addend<ROWS / 8>(sums, p.addend, eights(tile).x, eights(tile).y, w.first_row);
+#pragma unroll
+        for (int i = 0; i < ROWS / 2; i++) {
+            const uint32_t row = w.first_row + 8 * (i / 4) + 2 * t + i % 2;
+            d[i] = row < w.rows_end ? sums[i / 4][i % 4] * (inverse_power(p.row_scale[row]) * p.addend.scale) : 0.0f;
         }
     }
 
@@ -405,6 +432,9 @@ template <uint32_t F, int ROWS, int GROUPS, int CLUSTER, class Product, class Pa
         }
     } else {
         if (GROUPS == 2) asm volatile("setmaxnreg.inc.sync.aligned.u32 224;");
+        if constexpr (Product::ADDS) {
+            if (blockIdx.x < all) product.fetch_addend(product.piece(blockIdx.x), product.piece(blockIdx.x).first_tile + threadIdx.x / 32);
+        }
         wait_for_last();
         const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x % 128 / 32, g = lane >> 2, t = lane & 3;
         const uint32_t my_piece = (group * 4 + warp) * T::PIECE;
@@ -452,6 +482,8 @@ template <uint32_t F, int ROWS, int GROUPS, int CLUSTER, class Product, class Pa
                     if (++stage == STAGES) { stage = 0; parity ^= 1; }
                     if (k + 1 < subs) fetch(next);
                 };
+                volatile float addend[Product::ADDS ? ROWS / 2 : 1];  // in local memory: products need all registers
+                if constexpr (Product::ADDS) product.load_addend(addend, w, t, first_tile + group * 4 + warp);
                 fetch(a[0]);
                 for (uint32_t k = 0; k < subs; k += 2) {
                     step(a[0], a[1], k);
@@ -477,6 +509,10 @@ template <uint32_t F, int ROWS, int GROUPS, int CLUSTER, class Product, class Pa
                 }
                 wgmma_wait<0>();
                 release(last);
+                if constexpr (Product::ADDS) {
+#pragma unroll
+                    for (int i = 0; i < ROWS / 2; i++) d[i] += addend[i];
+                }
             }
             copies_came();
             named_barrier(1, 128 * GROUPS);

@@ -54,11 +54,18 @@ __device__ __forceinline__ Row the_row(uint32_t r) {
 #ifdef BRASA_EACH_LANE
 constexpr uint32_t LEAVERS = CONSUMERS, CHOOSERS = CONSUMERS, FREERS = FINISHERS * 32;
 __device__ __forceinline__ void arrive(uint64_t* bar) { mbarrier_arrive(bar); }
-__device__ __forceinline__ void leave_sums(Turn turn) { named_barrier(SUMS + turn.half(), SUMMERS); }
+// A barrier's number is a constant of the instruction.
+template <uint32_t NAME> __device__ __forceinline__ void constant_barrier() { asm volatile("bar.sync %0, %1;" ::"n"(NAME), "n"(SUMMERS) : "memory"); }
+__device__ __forceinline__ void await_sums(Turn turn) {
+    if (turn.half() == 0) constant_barrier<SUMS>();
+    else constant_barrier<SUMS + 1>();
+}
+__device__ __forceinline__ void leave_sums(Turn turn) { await_sums(turn); }
 __device__ __forceinline__ void tell(uint32_t at, uint32_t v) { atomicExch(reinterpret_cast<uint32_t*>(smem + at), v); }
 __device__ __forceinline__ uint32_t look(uint32_t at) { return atomicOr(reinterpret_cast<uint32_t*>(smem + at), 0); }
 #else
 constexpr uint32_t LEAVERS = WARPS, CHOOSERS = 1, FREERS = FINISHERS;
+__device__ __forceinline__ void await_sums(Turn turn) { named_barrier(SUMS + turn.half(), SUMMERS); }
 __device__ __forceinline__ void leave_sums(Turn turn) { named_arrive(SUMS + turn.half(), SUMMERS); }
 __device__ __forceinline__ void arrive(uint64_t* bar) {
     if (threadIdx.x % 32 == 0) mbarrier_arrive(bar);

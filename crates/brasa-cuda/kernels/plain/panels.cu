@@ -3,7 +3,7 @@
 // Grid: a block a row, up to 1,024 threads.
 //
 // Where products with the rows are gated and rounded in turn, both of these kernels say by which power of two: |act(g)| <= |g|, and no
-// product is larger than the norm of the row times the largest norm of a weight's row. Halves lie 39 powers of two apart from their
+// product is larger than the norm of the row times the largest norm of a weight's row, with a bank's of the low-rank matrix beside it, too. Halves lie 39 powers of two apart from their
 // smallest step, so a bound that is a thousand times too large costs nothing that shows.
 //
 // gemm_sums: adds the sums that blocks made of parts of K, in order, and writes outputs.
@@ -52,10 +52,24 @@ struct RowFacts {
     }
 };
 
-// The power of two of the gated products of a row whose squares have the sum `squares`.
-DEVICE void scale_gates(const Gates& gates, u32 row, float squares) {
+// The largest squared norm of a row of the low-rank matrix that stands beside a row's gates: (B·diag(s)·A)² <= B² s² A². Of a block's first warp.
+DEVICE float low_rank_norm(const Gates& gates, u32 row) {
+    if (gates.of_a == nullptr || warp() != 0) {
+        return 0.0f;
+    }
+    const float* factors = row_of(gates.factors, row);
+    float squares = 0.0f;
+    for (u32 i = lane(); i < gates.factors.width; i += 32) {
+        squares = fmaf(factors[i], factors[i], squares);
+    }
+    return warp_sum(squares) * *gates.of_a * *gates.of_b;
+}
+
+// The power of two of the gated products of a row whose squares have the sum `squares`; `beside` as low_rank_norm tells.
+DEVICE void scale_gates(const Gates& gates, u32 row, float squares, float beside) {
     if (threadIdx.x == 0 && gates.largest != nullptr) {
-        gates.row_scale[row] = RowScale(squares * *gates.largest).up;
+        const float norm = sqrtf(*gates.largest) + sqrtf(beside);
+        gates.row_scale[row] = RowScale(squares * (beside == 0.0f ? *gates.largest : norm * norm)).up;
     }
 }
 
@@ -75,6 +89,7 @@ KERNEL(gemm_panels, PanelsParams) {
             }
         }
     };
+    const float beside = low_rank_norm(p.gates, row);
     RowFacts facts;
     for (u32 k = threadIdx.x * 8; k < p.inputs; k += blockDim.x * 8) {
         float v[8], of_norm[8] = {1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f};
@@ -95,7 +110,7 @@ KERNEL(gemm_panels, PanelsParams) {
     if (threadIdx.x == 0) {
         p.row_scale[row] = of_row.up;
     }
-    scale_gates(p.gates, row, facts.weighted * scale * scale);
+    scale_gates(p.gates, row, facts.weighted * scale * scale, beside);
     for (u32 k = threadIdx.x * 8; k < p.subs * 64; k += blockDim.x * 8) {
         float v[8] = {}, of_norm[8] = {1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f};
         if (k < p.inputs) {
@@ -145,6 +160,7 @@ KERNEL_WITHIN(__launch_bounds__(1024), gemm_sums_panels, GemmSumsPanelsParams) {
     const float* residual = out.residual.data == nullptr ? nullptr : row_of(out.residual, row);
     const float* w = p.norm.weight;
     float v[TURNS][8] = {};
+    const float beside = low_rank_norm(p.gates, row);
     RowFacts facts;
 #pragma unroll
     for (u32 turn = 0; turn < TURNS; ++turn) {
@@ -182,7 +198,7 @@ KERNEL_WITHIN(__launch_bounds__(1024), gemm_sums_panels, GemmSumsPanelsParams) {
     if (threadIdx.x == 0) {
         p.row_scale[row] = of_row.up;
     }
-    scale_gates(p.gates, row, facts.weighted * scale * scale);
+    scale_gates(p.gates, row, facts.weighted * scale * scale, beside);
 #pragma unroll
     for (u32 turn = 0; turn < TURNS; ++turn) {
         const u32 k = turn * step + first;

@@ -45,6 +45,11 @@ static const u32 TILES_SPLIT = 1;
 static const u32 TILES_GATED = 2;
 static const u32 GATED_TURNS = 4;
 static const u32 LOW_RANK_SHARED = 87040;
+static const u32 LOW_RANK_SPANS = 4;
+static const u32 LOW_RANK_NONE = 0;
+static const u32 LOW_RANK_F16 = 1;
+static const u32 LOW_RANK_BF16 = 2;
+static const u32 LOW_RANK_F32 = 3;
 static const u32 DRAW_PART = 2048;
 static const u32 DRAW_BINS = 128;
 static const u32 DRAW_LISTED = 1024;
@@ -313,33 +318,67 @@ static_assert(offsetof(LowRankMatrix, inputs) == 12, "");
 static_assert(offsetof(LowRankMatrix, subs) == 16, "");
 static_assert(offsetof(LowRankMatrix, factor) == 20, "");
 
+struct LowRankSpans {
+    u32 tiles_end[4];
+    u32 first[4];
+    u32 end[4];
+};
+static_assert(sizeof(LowRankSpans) == 48, "");
+static_assert(offsetof(LowRankSpans, tiles_end) == 0, "");
+static_assert(offsetof(LowRankSpans, first) == 16, "");
+static_assert(offsetof(LowRankSpans, end) == 32, "");
+
+struct Addend {
+    float *ranks;
+    u32 *users;
+    LowRankMatrix b;
+    LowRankSpans spans;
+    u32 rows;
+    u32 parts;
+    u32 form;
+    float scale;
+};
+static_assert(sizeof(Addend) == 104, "");
+static_assert(offsetof(Addend, ranks) == 0, "");
+static_assert(offsetof(Addend, users) == 8, "");
+static_assert(offsetof(Addend, b) == 16, "");
+static_assert(offsetof(Addend, spans) == 40, "");
+static_assert(offsetof(Addend, rows) == 88, "");
+static_assert(offsetof(Addend, parts) == 92, "");
+static_assert(offsetof(Addend, form) == 96, "");
+static_assert(offsetof(Addend, scale) == 100, "");
+
 struct LowRankRowsParams {
     Rows x;
     Norm norm;
     u8 *panels;
     float *row_scale;
     LowRankMatrix a;
-    LowRankMatrix b;
     Rows factors;
     Rows residual;
     float *partial;
+    u32 *users;
+    Addend addend;
     float *y;
     u32 rows;
     u32 panel_subs;
+    u32 is_small;
 };
-static_assert(sizeof(LowRankRowsParams) == 176, "");
+static_assert(sizeof(LowRankRowsParams) == 272, "");
 static_assert(offsetof(LowRankRowsParams, x) == 0, "");
 static_assert(offsetof(LowRankRowsParams, norm) == 24, "");
 static_assert(offsetof(LowRankRowsParams, panels) == 40, "");
 static_assert(offsetof(LowRankRowsParams, row_scale) == 48, "");
 static_assert(offsetof(LowRankRowsParams, a) == 56, "");
-static_assert(offsetof(LowRankRowsParams, b) == 80, "");
-static_assert(offsetof(LowRankRowsParams, factors) == 104, "");
-static_assert(offsetof(LowRankRowsParams, residual) == 128, "");
-static_assert(offsetof(LowRankRowsParams, partial) == 152, "");
-static_assert(offsetof(LowRankRowsParams, y) == 160, "");
-static_assert(offsetof(LowRankRowsParams, rows) == 168, "");
-static_assert(offsetof(LowRankRowsParams, panel_subs) == 172, "");
+static_assert(offsetof(LowRankRowsParams, factors) == 80, "");
+static_assert(offsetof(LowRankRowsParams, residual) == 104, "");
+static_assert(offsetof(LowRankRowsParams, partial) == 128, "");
+static_assert(offsetof(LowRankRowsParams, users) == 136, "");
+static_assert(offsetof(LowRankRowsParams, addend) == 144, "");
+static_assert(offsetof(LowRankRowsParams, y) == 248, "");
+static_assert(offsetof(LowRankRowsParams, rows) == 256, "");
+static_assert(offsetof(LowRankRowsParams, panel_subs) == 260, "");
+static_assert(offsetof(LowRankRowsParams, is_small) == 264, "");
 
 struct ChosenRanksParams {
     Rows factors;
@@ -356,10 +395,16 @@ static_assert(offsetof(ChosenRanksParams, rows) == 40, "");
 struct Gates {
     float *largest;
     float *row_scale;
+    float *of_a;
+    float *of_b;
+    Rows factors;
 };
-static_assert(sizeof(Gates) == 16, "");
+static_assert(sizeof(Gates) == 56, "");
 static_assert(offsetof(Gates, largest) == 0, "");
 static_assert(offsetof(Gates, row_scale) == 8, "");
+static_assert(offsetof(Gates, of_a) == 16, "");
+static_assert(offsetof(Gates, of_b) == 24, "");
+static_assert(offsetof(Gates, factors) == 32, "");
 
 struct PanelsParams {
     Rows x;
@@ -372,16 +417,16 @@ struct PanelsParams {
     u32 inputs;
     u32 subs;
 };
-static_assert(sizeof(PanelsParams) == 112, "");
+static_assert(sizeof(PanelsParams) == 152, "");
 static_assert(offsetof(PanelsParams, x) == 0, "");
 static_assert(offsetof(PanelsParams, tail) == 24, "");
 static_assert(offsetof(PanelsParams, norm) == 48, "");
 static_assert(offsetof(PanelsParams, gates) == 64, "");
-static_assert(offsetof(PanelsParams, panels) == 80, "");
-static_assert(offsetof(PanelsParams, row_scale) == 88, "");
-static_assert(offsetof(PanelsParams, rows) == 96, "");
-static_assert(offsetof(PanelsParams, inputs) == 100, "");
-static_assert(offsetof(PanelsParams, subs) == 104, "");
+static_assert(offsetof(PanelsParams, panels) == 120, "");
+static_assert(offsetof(PanelsParams, row_scale) == 128, "");
+static_assert(offsetof(PanelsParams, rows) == 136, "");
+static_assert(offsetof(PanelsParams, inputs) == 140, "");
+static_assert(offsetof(PanelsParams, subs) == 144, "");
 
 struct GemmParams {
     u8 *weights;
@@ -398,8 +443,9 @@ struct GemmParams {
     float *tail_factors;
     u32 panel_subs;
     Outputs out;
+    Addend addend;
 };
-static_assert(sizeof(GemmParams) == 168, "");
+static_assert(sizeof(GemmParams) == 272, "");
 static_assert(offsetof(GemmParams, weights) == 0, "");
 static_assert(offsetof(GemmParams, panels) == 8, "");
 static_assert(offsetof(GemmParams, row_scale) == 16, "");
@@ -414,6 +460,7 @@ static_assert(offsetof(GemmParams, tail) == 56, "");
 static_assert(offsetof(GemmParams, tail_factors) == 64, "");
 static_assert(offsetof(GemmParams, panel_subs) == 72, "");
 static_assert(offsetof(GemmParams, out) == 80, "");
+static_assert(offsetof(GemmParams, addend) == 168, "");
 
 struct GemmSumParams {
     float *partial;
@@ -437,13 +484,13 @@ struct GemmSumsPanelsParams {
     float *row_scale;
     u32 subs;
 };
-static_assert(sizeof(GemmSumsPanelsParams) == 168, "");
+static_assert(sizeof(GemmSumsPanelsParams) == 208, "");
 static_assert(offsetof(GemmSumsPanelsParams, sums) == 0, "");
 static_assert(offsetof(GemmSumsPanelsParams, norm) == 112, "");
 static_assert(offsetof(GemmSumsPanelsParams, gates) == 128, "");
-static_assert(offsetof(GemmSumsPanelsParams, panels) == 144, "");
-static_assert(offsetof(GemmSumsPanelsParams, row_scale) == 152, "");
-static_assert(offsetof(GemmSumsPanelsParams, subs) == 160, "");
+static_assert(offsetof(GemmSumsPanelsParams, panels) == 184, "");
+static_assert(offsetof(GemmSumsPanelsParams, row_scale) == 192, "");
+static_assert(offsetof(GemmSumsPanelsParams, subs) == 200, "");
 
 struct RepackParams {
     u8 *source;

@@ -27,10 +27,23 @@
     }                                                                          \
     __device__ __forceinline__ void name##_body(const Params& p)
 #define KERNEL(name, Params) KERNEL_WITHIN(, name, Params)
+// A kernel that asks for weights while the launch in front still runs: its threads call `wait_for_launches` before they touch anything else.
+#define KERNEL_AHEAD(BOUNDS, name, Params)                                     \
+    __device__ __forceinline__ void name##_body(const Params& p);              \
+    extern "C" __global__ void BOUNDS name(const __grid_constant__ Params p) { \
+        brasa::let_next_start();                                               \
+        name##_body(p);                                                        \
+    }                                                                          \
+    __device__ __forceinline__ void name##_body(const Params& p)
 #define DEVICE __device__ __forceinline__
 #define DEVICE_TABLE __device__ const
 // Dynamic shared memory of the block.
 #define DYNAMIC_SHARED(name) extern __shared__ float name[]
+
+DEVICE void wait_for_launches() { brasa::wait_for_last(); }
+// The compiler takes the word for a new one.
+DEVICE void keep(unsigned& word) { asm volatile("" : "+r"(word)); }
+DEVICE void fetch_to_l2(const void* from) { asm volatile("prefetch.global.L2 [%0];" ::"l"(from)); }
 
 // Writes a word that the host reads while kernels run, and that says nothing of other words.
 DEVICE void store_to_host(unsigned long long* to, unsigned long long word) {

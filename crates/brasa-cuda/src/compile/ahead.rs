@@ -5,7 +5,7 @@
 //! rows; whether K is cut in parts is decided anew in each step.
 
 use brasa_graph::device::DeviceError;
-use brasa_graph::fuse::{Fusion, Norm};
+use brasa_graph::fuse::{Fusion, GateUpActivation, GateUpLowRankRows, LinearLowRankRows, Norm};
 use brasa_graph::op::Binary;
 use brasa_graph::{Fused, Item, Node, NodeId, Op, Schedule, ValueId};
 
@@ -16,6 +16,14 @@ use crate::ops::{
 };
 use crate::params::Ptr;
 use crate::run::Slot;
+
+/// A gated product that one product behind reads: its weight, its result, and A, B and factors of the bank's product beside it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct GatedProduct {
+    w: ValueId,
+    y: ValueId,
+    bank: Option<(ValueId, ValueId, ValueId)>,
+}
 
 impl Lowering<'_> {
     /// Notes the products whose only readers are the heads of one cache write.
@@ -38,16 +46,28 @@ impl Lowering<'_> {
     /// Notes the gated products that a product behind reads, and nothing else.
     pub(super) fn find_gates(&mut self, schedule: &Schedule) {
         for item in schedule.items() {
-            let Item::Fused(Fused { fusion: Fusion::GateUpActivation(gated), .. }) = item else { continue };
-            let (x, w, y) = (gated.x, gated.gate.w, gated.y);
+            let Item::Fused(fused) = item else { continue };
+            let (x, product, no_bias) = match &fused.fusion {
+                Fusion::GateUpActivation(GateUpActivation { x, gate, up, y, .. }) => {
+                    let no_bias = gate.bias.is_none() && up.bias.is_none();
+                    (*x, GatedProduct { w: gate.w, y: *y, bank: None }, no_bias)
+                }
+                Fusion::GateUpLowRankRows(GateUpLowRankRows { of, y, .. }) => {
+                    let LinearLowRankRows { layer, low, .. } = of;
+                    let bank = Some((low.a, low.b, low.factors));
+                    (low.x, GatedProduct { w: layer.w, y: *y, bank }, layer.bias.is_none())
+                }
+                _ => continue,
+            };
+            let GatedProduct { w, y, bank } = product;
             let only_gates = self.readers(x).iter().all(|&(reader, _)| {
-                matches!(self.graph.node(reader).inputs[..], [read, of] if read == x && of == w)
+                let is_weight = |of| of == w || bank.is_some_and(|(a, ..)| of == a);
+                matches!(self.graph.node(reader).inputs[..], [read, of] if read == x && is_weight(of))
             });
             let width = self.shape(y).width().unwrap_or(0);
             let fills_panels = self.subs_of_readers(y).is_some_and(|subs| subs * 64 == width);
-            let no_bias = gated.gate.bias.is_none() && gated.up.bias.is_none();
             if only_gates && fills_panels && no_bias && self.rounds(x) && !self.is_output(y) {
-                self.gates.insert(x, (w, y));
+                self.gates.insert(x, product);
             }
         }
     }
@@ -64,12 +84,20 @@ impl Lowering<'_> {
 
     /// The gated products of `x`, which the next operation rounds.
     fn gates_behind(&mut self, x: ValueId) -> Option<GatesBehind> {
-        let &(w, y) = self.gates.get(&x)?;
-        let row_norm = self.stored(w)?.stretches.first()?.tiles.as_ref()?.row_norm.as_ref()?;
-        let row_norm = Ptr::new(row_norm.address());
+        let &GatedProduct { w, y, bank } = self.gates.get(&x)?;
+        let norm = |lowering: &Self, w| -> Option<Ptr<f32>> {
+            let [only] = &lowering.stored(w)?.stretches[..] else { return None };
+            Some(Ptr::new(only.tiles.as_ref()?.row_norm.as_ref()?.address()))
+        };
+        let row_norm = norm(self, w)?;
+        let bank = match bank {
+            // Factors are made where they are first needed, which may be behind the rounding of the first block.
+            Some((a, b, factors)) => Some(([norm(self, a)?, norm(self, b)?], self.slot(factors).ok()?)),
+            None => None,
+        };
         let row_scale = self.scratch(self.rows(x));
         self.gated_scales.insert(y, row_scale);
-        Some(GatesBehind { row_norm, row_scale })
+        Some(GatesBehind { row_norm, row_scale, bank })
     }
 
     /// The addition of a bias that is all that reads the product `y`: the node, the bias and the sum.

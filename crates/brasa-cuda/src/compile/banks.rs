@@ -1,16 +1,24 @@
 //! Low-rank products of banks of adapters, of which every row uses some ranks.
 
-use brasa_graph::ValueId;
+use std::ops::Range;
+use std::sync::Arc;
+
+use brasa_formats::Payload;
 use brasa_graph::device::DeviceError;
-use brasa_graph::fuse::{Fusion, LowRankRows};
-use brasa_graph::{Fused, Item, Schedule};
+use brasa_graph::fuse::{Fusion, GateUpLowRankRows, LinearLowRankRows, LowRankRows};
+use brasa_graph::{Fused, Item, Schedule, ValueId};
 
 use super::Lowering;
 use super::linear::Follow;
-use crate::ops::{FewRows, LowRankRowsOp, MOST_FEW_ROWS, Matrix, WIDEST_BANK, parts_of_ranks};
+use crate::ops::{
+    BankedLinearOp, FEWEST_ROWS, FewRows, GatedOp, GatedPlace, LowRankRowsOp, MOST_FEW_ROWS, Matrix, Span,
+    parts_of_ranks,
+};
+use crate::params::{LOW_RANK_BF16, LOW_RANK_F16, LOW_RANK_F32};
+use crate::weights::{Halves, SUB_INPUTS, Stored, Stretch, TILE_OUTPUTS, Tiles};
 
 impl Lowering<'_> {
-    /// Notes what products of banks make.
+    /// Notes the sums of products of banks that are not added within the product of a layer.
     pub(super) fn find_banks(&mut self, schedule: &Schedule) {
         for item in schedule.items() {
             if let Item::Fused(Fused { fusion: Fusion::LowRankRows(product), .. }) = item {
@@ -19,17 +27,49 @@ impl Lowering<'_> {
         }
     }
 
-    /// True where kernels read both matrices as they are stored, and the order of sums may depend on how many rows there are.
+    /// True where kernels read both matrices as they are stored, and the order of sums may depend on how many rows there are. Kernels read them ahead of the
+    /// launches in front, so these must not write them: learned matrices are left alone.
     pub(super) fn fuses_bank(&self, product: &LowRankRows) -> bool {
         let &LowRankRows { x, a, b, residual, .. } = product;
         let is_plain = |value| self.shape(value).rank() == 2;
-        let (Some((_, a)), Some((_, b))) = (self.matrix(a), self.matrix(b)) else { return false };
+        let is_fixed = |w| self.weight(w).is_some_and(|number| !self.graph.weights()[number].trainable);
+        let matrices = [a, b];
+        let (Some((_, a)), Some(_)) = (self.matrix(a), self.matrix(b)) else { return false };
         !self.exact
+            && matrices.into_iter().all(is_fixed)
             && is_plain(x)
             && is_plain(residual)
             && a.inputs.is_multiple_of(4)
             && a.rows.is_multiple_of(4)
-            && b.inputs <= WIDEST_BANK
+    }
+
+    /// True where the layer is multiplied on tensor cores, by rows that are rounded for both products, and its tiles have whole eights of outputs.
+    pub(super) fn adds_bank(&self, LinearLowRankRows { layer, low, .. }: &LinearLowRankRows) -> bool {
+        let Some(stored) = self.stored(layer.w) else { return false };
+        let tiles = |stored: &Stored| -> Vec<Tiles> {
+            stored.stretches.iter().filter_map(|stretch| stretch.tiles.clone()).collect()
+        };
+        let of_layer = tiles(stored);
+        let is_whole = |stretch: &Stretch| {
+            let upper = stretch.tiles.as_ref().and_then(|tiles| tiles.upper.as_ref());
+            stretch.rows.start.is_multiple_of(8) && upper.is_none_or(|upper| upper.start.is_multiple_of(8))
+        };
+        let subs = of_layer.first().map(|tiles| tiles.subs);
+        let of_a = self.stored(low.a).map(tiles).unwrap_or_default();
+        self.fuses_bank(low)
+            && self.gpu.has_tensor_kernels()
+            && !self.gpu.separate_launches
+            && self.rows(low.x) >= FEWEST_ROWS as usize
+            && of_layer.len() == stored.stretches.len()
+            && stored.stretches.iter().all(is_whole)
+            && of_layer.iter().chain(&of_a).all(|tiles| Some(tiles.subs) == subs)
+    }
+
+    /// True where besides the halves are paired as they are gated.
+    pub(super) fn gates_bank(&self, gated: &GateUpLowRankRows) -> bool {
+        let stretches = self.stored(gated.of.layer.w).map_or(&[][..], |stored| &stored.stretches);
+        let is_paired = matches!(stretches, [only] if only.pairs(&Halves::of(self.graph, gated)));
+        is_paired && self.adds_bank(&gated.of)
     }
 
     /// A weight in tiles of 16-bit floats, or dense rows of f32, and the ending of the names of its kernels.
@@ -49,6 +89,53 @@ impl Lowering<'_> {
 
     /// Appends a product of a bank, added to another value.
     pub(super) fn bank(&mut self, product: &LowRankRows) -> Result<(), DeviceError> {
+        let op = self.bank_op(product, false)?;
+        let number = self.weight(product.a).ok_or_else(|| self.odd(product.a))?;
+        let label = self.label("low_rank_rows", number);
+        self.push(op, label);
+        Ok(())
+    }
+
+    /// Appends a layer with the product of a bank beside it, and gates of its halves.
+    pub(super) fn banked_linear(
+        &mut self,
+        of: &LinearLowRankRows,
+        gated: Option<&GateUpLowRankRows>,
+    ) -> Result<(), DeviceError> {
+        let LinearLowRankRows { layer, low, residual, y } = of;
+        let number = self.weight(layer.w).ok_or_else(|| self.odd(layer.w))?;
+        let bias = layer.bias;
+        let bare = Follow { bias, is_bare: true, ..Follow::default() };
+        let (alone, low_op) = if residual.is_some() {
+            let low_op = self.bank_op(low, true)?;
+            let bare = Follow { residual: Some(low.y), ..bare };
+            (self.linear_op(low.x, layer.w, number, *y, &bare)?, low_op)
+        } else {
+            (self.linear_op(low.x, layer.w, number, low.residual, &bare)?, self.bank_op(low, true)?)
+        };
+        let (sum, gated_by) = gated.map_or((*y, None), |gated| (gated.y, Some(gated.activation)));
+        let addend = Some(Arc::clone(&low_op.few));
+        let follow = Follow { bias, residual: *residual, gated_by, addend, ..Follow::default() };
+        let together = self.linear_op(low.x, layer.w, number, sum, &follow)?;
+        let gated = match gated {
+            Some(&GateUpLowRankRows { gate, up, activation: function, y, .. }) => {
+                let (gate, up, kernel) = (self.slot(gate)?, self.slot(up)?, self.kernel("gated")?);
+                let op = GatedOp { kernel, function, gate, up, to: GatedPlace::Floats(self.make(y)) };
+                let panels = together.gated_to;
+                let rounding = panels.map(|panels| self.own_rounding(panels, None)).transpose()?;
+                Some((op, rounding))
+            }
+            None => None,
+        };
+        let of_a = self.weight(low.a).ok_or_else(|| self.odd(low.a))?;
+        let label = format!("{} + {}", self.label("linear", number), self.graph.weights()[of_a].name);
+        let low_first = residual.is_some();
+        self.push(BankedLinearOp { together, alone, low: low_op, low_first, gated }, label);
+        Ok(())
+    }
+
+    /// A product of a bank, for the next operation. One that `is_bare` leaves nothing to operations behind.
+    fn bank_op(&mut self, product: &LowRankRows, is_bare: bool) -> Result<LowRankRowsOp, DeviceError> {
         let &LowRankRows { x, a, narrow, factors, chosen, b, residual, y } = product;
         let part = |w| {
             let found = self.weight(w).zip(self.matrix(w));
@@ -56,23 +143,75 @@ impl Lowering<'_> {
         };
         let (of_a, (first_suffix, first_matrix)) = part(a)?;
         let (of_b, (second_suffix, second_matrix)) = part(b)?;
-        let kernels = [
-            self.kernel(&format!("ranks_of_rows_{first_suffix}"))?,
-            self.kernel(&format!("add_ranks_{second_suffix}"))?,
-        ];
+        let kernels = [self.kernel(&format!("ranks_of_rows_{first_suffix}"))?, self.kernel("add_ranks")?];
+        let form = match second_suffix {
+            "f16" => LOW_RANK_F16,
+            "bf16" => LOW_RANK_BF16,
+            _ => LOW_RANK_F32,
+        };
         let first = self.linear_op(x, a, of_a, narrow, &Follow::default())?;
         let choice = self.kernel("chosen_ranks")?;
         let (narrow, chosen_slot) = (self.slot(narrow)?, self.make(chosen));
-        let follow = Follow { residual: Some(residual), ..Follow::default() };
+        let follow = Follow { residual: Some(residual), is_bare, ..Follow::default() };
         let second = self.linear_op(chosen, b, of_b, y, &follow)?;
         let most_rows = self.rows(x).min(MOST_FEW_ROWS as usize);
         let parts =
             most_rows.saturating_mul(first_matrix.rows).saturating_mul(parts_of_ranks(first_matrix.inputs));
-        let few = FewRows { kernels, a: first_matrix, b: second_matrix, partial: self.scratch(parts) };
+        let (partial, users) = (self.scratch(parts), self.scratch(first_matrix.rows.div_ceil(TILE_OUTPUTS)));
+        let spans = self.spans(of_b, second_matrix);
+        let few =
+            Arc::new(FewRows { kernels, a: first_matrix, b: second_matrix, form, spans, partial, users });
         let (factors, residual) = (self.slot(factors)?, self.slot(residual)?);
-        let label = self.label("low_rank_rows", of_a);
-        let op = LowRankRowsOp { few, first, choice, second, factors, residual, narrow, chosen: chosen_slot };
-        self.push(op, label);
-        Ok(())
+        Ok(LowRankRowsOp { few, first, choice, second, factors, residual, narrow, chosen: chosen_slot })
+    }
+
+    /// Where weight `number`, a `B`, has what is not zero.
+    fn spans(&self, number: usize, Matrix { rows, inputs, .. }: Matrix) -> Vec<Span> {
+        let weight = &self.graph.weights()[number];
+        let (tiles, subs) = (rows.div_ceil(TILE_OUTPUTS) as u32, inputs.div_ceil(SUB_INPUTS) as u32);
+        let known = match &weight.parts[..] {
+            [part] => match &part.tensor.payload {
+                Payload::Blocks(bytes) => {
+                    let row_bytes = part.format().row_bytes(inputs);
+                    row_bytes.filter(|row| bytes.len() == rows * row).map(|row| (bytes, row))
+                }
+                Payload::Mlx { .. } => None,
+            },
+            _ => None,
+        };
+        let Some((bytes, row_bytes)) = known else {
+            return vec![Span { tiles_end: tiles, first: 0, end: subs }];
+        };
+        let sub_bytes = SUB_INPUTS * (row_bytes / inputs);
+        Span::merge(bytes.chunks(TILE_OUTPUTS * row_bytes).map(|tile| used_subs(tile, row_bytes, sub_bytes)))
+    }
+}
+
+/// The pieces of `sub_bytes` of rows from the first to the last that is not zero in some row.
+fn used_subs(rows: &[u8], row_bytes: usize, sub_bytes: usize) -> Range<u32> {
+    let (mut first, mut end) = (u32::MAX, 0);
+    for row in rows.chunks(row_bytes) {
+        for (number, sub) in (0..).zip(row.chunks(sub_bytes)) {
+            let is_known = (first..end).contains(&number);
+            if !is_known && sub.iter().any(|&byte| byte != 0) {
+                (first, end) = (first.min(number), end.max(number + 1));
+            }
+        }
+    }
+    first.min(end)..end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tile_uses_what_its_rows_do() {
+        let mut rows = vec![0; 3 * 40];
+        assert_eq!(used_subs(&rows, 40, 8), 0..0);
+        rows[40 + 17] = 1;
+        assert_eq!(used_subs(&rows, 40, 8), 2..3);
+        rows[80 + 39] = 128;
+        assert_eq!(used_subs(&rows, 40, 8), 2..5);
     }
 }

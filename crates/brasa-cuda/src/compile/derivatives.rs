@@ -272,6 +272,7 @@ impl Lowering<'_> {
             tiles,
             gemm,
             tail: None,
+            addend: None,
             rows,
             x,
             in_front: None,

@@ -12,6 +12,8 @@ use crate::weights::Halves;
 /// Patterns of nodes that one operation of this device computes.
 pub(super) const PATTERNS: &[Pattern] = &[
     Pattern::RouterExperts,
+    Pattern::GateUpLowRankRows,
+    Pattern::LinearLowRankRows,
     Pattern::LowRankRows,
     Pattern::GateUpActivation,
     Pattern::QkNormRopeCacheWrite,
@@ -34,6 +36,8 @@ impl Lowering<'_> {
             }
             Fusion::QkNormRopeCacheWrite(heads) => self.fuses_heads(heads),
             Fusion::RouterExperts(mixture) => self.fuses_mixture(mixture),
+            Fusion::GateUpLowRankRows(gated) => self.gates_bank(gated),
+            Fusion::LinearLowRankRows(of) => self.adds_bank(of),
             Fusion::LowRankRows(product) => self.fuses_bank(product),
             Fusion::NormLinear(_) | Fusion::LinearActivation(_) => false,
         }
@@ -71,6 +75,8 @@ impl Lowering<'_> {
             }
             Fusion::QkNormRopeCacheWrite(heads) => self.heads(heads),
             Fusion::RouterExperts(mixture) => self.mixture(mixture),
+            Fusion::GateUpLowRankRows(gated) => self.banked_linear(&gated.of, Some(gated)),
+            Fusion::LinearLowRankRows(of) => self.banked_linear(of, None),
             Fusion::LowRankRows(product) => self.bank(product),
             Fusion::NormLinear(_) | Fusion::LinearActivation(_) => {
                 unreachable!("{} is left alone", fused.fusion.pattern().name())

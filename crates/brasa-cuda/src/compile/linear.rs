@@ -1,5 +1,7 @@
 //! Matrix products, with what follows them where one kernel does both.
 
+use std::sync::Arc;
+
 use brasa_graph::device::DeviceError;
 use brasa_graph::fuse::Norm;
 use brasa_graph::op::Unary;
@@ -8,17 +10,24 @@ use brasa_graph::{Op, ValueId};
 use super::Lowering;
 use super::tails::Beside;
 use crate::driver::Kernel;
-use crate::ops::{Behind, GEMM_SIZES, HeadNorm, InFront, LeftParts, LinearOp, TilesLaunch, gemm_kernels};
+use crate::ops::{
+    Behind, Company, FewRows, GEMM_SIZES, HeadNorm, InFront, LeftParts, LinearOp, MOST_ADDED_ROWS,
+    TilesLaunch, gemm_kernels,
+};
 use crate::weights::{Form, Stored, Tiles};
 
 /// Values that follow a product.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Follow {
     pub bias: Option<ValueId>,
     pub residual: Option<ValueId>,
     pub gated_by: Option<Unary>,
     /// The low-rank product beside it.
     pub tail: Option<Beside>,
+    /// What is added to the products of at most [`MOST_ADDED_ROWS`] rows.
+    pub addend: Option<Arc<FewRows>>,
+    /// True for one of several ways to make a value, which leaves nothing to the operations behind.
+    pub is_bare: bool,
 }
 
 /// How a weight is multiplied.
@@ -89,19 +98,24 @@ impl Lowering<'_> {
             gated_by: follow.gated_by,
         };
         let leaves_parts = match &gemm {
-            Some(gemm) if tail.is_none() && self.leaves_parts(y, &tiles) => {
-                let Tiles { count, subs, .. } = tiles[0].tiles;
-                let left = LeftParts { tiles: count, subs, partial: gemm.partial, bias: behind.bias.clone() };
-                self.left_parts.insert(y, left);
+            Some(gemm) if tail.is_none() && !follow.is_bare && self.leaves_parts(y, &tiles) => {
+                let Tiles { count: tiles, subs, .. } = tiles[0].tiles;
+                let (partial, bias) = (gemm.partial, behind.bias.clone());
+                let (most_rows, company) = match &follow.addend {
+                    Some(_) => (MOST_ADDED_ROWS, Company::Addend),
+                    None => (u32::MAX, Company::Alone),
+                };
+                self.left_parts.insert(y, LeftParts { tiles, subs, partial, bias, most_rows, company });
                 true
             }
             _ => false,
         };
-        let ahead = if gemm.is_some() { self.ahead(y, behind.residual.as_ref(), &tiles)? } else { None };
-        let gated_to = if gemm.is_some() { self.gated_to(y) } else { None };
+        let leads = gemm.is_some() && !follow.is_bare;
+        let ahead = if leads { self.ahead(y, behind.residual.as_ref(), &tiles)? } else { None };
+        let gated_to = if leads { self.gated_to(y) } else { None };
         let is_plain =
             in_front.is_none() && tail.is_none() && behind.bias.is_none() && behind.gated_by.is_none();
-        let floats = if self.exact || !is_plain {
+        let floats = if self.exact || !is_plain || follow.addend.is_some() {
             None
         } else {
             let elements = self.shape(y).resolve(&self.sizes).iter().product();
@@ -112,6 +126,7 @@ impl Lowering<'_> {
             tiles,
             gemm,
             tail,
+            addend: follow.addend.clone(),
             rows,
             x,
             in_front,
@@ -155,9 +170,9 @@ impl Lowering<'_> {
         if self.exact || !self.gpu.has_tensor_kernels() {
             return Ok(None);
         }
-        let [a, b, c, d] =
+        let [a, b, c, d, e] =
             gemm_kernels(suffix).map(|(name, shared_bytes)| self.gpu.gemm(&name, shared_bytes));
-        Ok(Some([a?, b?, c?, d?]))
+        Ok(Some([a?, b?, c?, d?, e?]))
     }
 
     /// True for a norm that the products behind it compute as they round their rows: all that read it multiply on tensor cores.

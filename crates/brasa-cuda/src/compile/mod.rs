@@ -29,6 +29,7 @@ use crate::gpu::Gpu;
 use crate::ops::{CopyOp, Launch, LeftParts, Panels};
 use crate::run::{AXES, Base, Slot};
 use crate::weights::CudaWeights;
+use ahead::GatedProduct;
 use chains::Chain;
 use fused::PATTERNS;
 use joins::Place;
@@ -168,7 +169,7 @@ struct Lowering<'g> {
     joins: HashMap<NodeId, Vec<(ValueId, usize)>>,
     /// Values that are written where they are joined.
     places: HashMap<ValueId, Place>,
-    /// Sums of banks of adapters, which leave no sums of parts to the heads behind.
+    /// Sums of banks of adapters that are not added within a product, and leave no sums of parts to the heads behind.
     banked: HashSet<ValueId>,
     /// Products with low-rank products beside them, by their sums.
     tails: HashMap<ValueId, Beside>,
@@ -179,8 +180,8 @@ struct Lowering<'g> {
     thin: HashSet<ValueId>,
     /// Sums of fused products that are computed by the product behind.
     absorbed: HashSet<ValueId>,
-    /// Gated products without a bias, by what is multiplied: the weight and the result, which one product behind reads.
-    gates: HashMap<ValueId, (ValueId, ValueId)>,
+    /// Gated products without a bias, by what is multiplied.
+    gates: HashMap<ValueId, GatedProduct>,
     /// Buffers of the powers of two by which rows of gated products are divided, by the products.
     gated_scales: HashMap<ValueId, usize>,
     /// Additions behind mixtures of experts, by the mixtures' results.
@@ -235,9 +236,15 @@ impl<'g> Lowering<'g> {
         Ok([a?, b?, c?, d?])
     }
 
-    /// Room for a value that the next operation makes.
+    /// Room for a value that the next operation makes; the same where it has several ways to make it.
     fn make(&mut self, value: ValueId) -> Slot {
-        let buffer = self.buffer(self.shape(value));
+        let buffer = match self.values[value.0 as usize] {
+            Some(known) => {
+                self.need(known);
+                known
+            }
+            None => self.buffer(self.shape(value)),
+        };
         self.values[value.0 as usize] = Some(buffer);
         Slot { base: Base::Buffer(buffer), start: 0, row_stride: None, shape: self.shape(value).clone() }
     }

@@ -102,7 +102,7 @@ impl Lowering<'_> {
     /// Appends a product with its tail, which makes `y`.
     pub(super) fn beside(&mut self, of: Beside, y: ValueId) -> Result<(), DeviceError> {
         let Beside { x, w, bias, residual, .. } = of;
-        self.linear(x, w, y, &Follow { bias, residual, gated_by: None, tail: Some(of) })
+        self.linear(x, w, y, &Follow { bias, residual, tail: Some(of), ..Follow::default() })
     }
 
     /// The launches and the memory of a product of many rows with a tail, and those of the tail.

@@ -145,7 +145,10 @@ impl<'g> Walk<'g> {
             Fusion::LinearResidual(fused) => self.linear_residual(fused),
             Fusion::GateUpActivation(fused) => self.gate_up(fused),
             Fusion::RouterExperts(fused) => self.experts(fused),
-            Fusion::LowRankRows(_) | Fusion::LinearActivation(_) => None,
+            Fusion::GateUpLowRankRows(_)
+            | Fusion::LinearLowRankRows(_)
+            | Fusion::LowRankRows(_)
+            | Fusion::LinearActivation(_) => None,
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::driver::{DriverError, Grid, Kernel};
 use crate::ops::HeadNorm;
 use crate::params::{
-    Gates, GemmParams, GemmSumParams, GemmSumsPanelsParams, Norm, Outputs, PanelsParams, Ptr, Rows,
+    Addend, Gates, GemmParams, GemmSumParams, GemmSumsPanelsParams, Norm, Outputs, PanelsParams, Ptr, Rows,
 };
 use crate::run::{Order, Run, Slot, THREADS};
 use crate::weights::Tiles;
@@ -19,16 +19,20 @@ pub(crate) const TILE_OUTPUTS: u32 = 16;
 pub(crate) const PANEL_ROWS: usize = 64;
 
 /// Kernels of a format.
-pub(crate) const SIZES: usize = 4;
+pub(crate) const SIZES: usize = 5;
 /// Rows of the smallest kernel that knows tails.
 const FEWEST_TAIL_ROWS: u32 = 128;
-/// Rows of the smallest kernel, which does not take several blocks of rows.
-const SMALLEST_ROWS: u32 = 16;
+/// Rows of the smallest kernels, which do not take several blocks of rows. One of them has an addend.
+pub(crate) const SMALLEST_ROWS: u32 = 16;
 
 /// A kernel: what a block makes, and what it takes of a multiprocessor.
 #[derive(Debug)]
 struct Variant {
+    /// The end of its name.
+    name: &'static str,
     rows: u32,
+    /// True where it has an addend.
+    adds: bool,
     /// Tiles of all blocks of a cluster.
     tiles: u32,
     cluster: u32,
@@ -43,6 +47,8 @@ struct Variant {
 }
 
 const SIXTEEN_ROWS: Variant = Variant {
+    name: "16",
+    adds: false,
     rows: SMALLEST_ROWS,
     tiles: 4,
     cluster: 1,
@@ -52,13 +58,17 @@ const SIXTEEN_ROWS: Variant = Variant {
     stage_us: 0.45,
     block_us: 2.0,
 };
-const SIXTY_FOUR_ROWS: Variant = Variant { rows: 64, stage_us: 0.76, block_us: 3.0, ..SIXTEEN_ROWS };
+const SIXTEEN_ADDING: Variant = Variant { name: "16_adding", adds: true, ..SIXTEEN_ROWS };
+const SIXTY_FOUR_ROWS: Variant =
+    Variant { name: "64", rows: 64, stage_us: 0.76, block_us: 3.0, ..SIXTEEN_ROWS };
 
-/// Kernels `gemm_<format>_16`, `_64`, `_128` and `_256`; shared memory is what their deepest rings take.
+/// Kernels `gemm_<format>_16`, `_64`, `_128`, `_256` and `_16_adding`; shared memory is what their deepest rings take.
 const VARIANTS: [Variant; SIZES] = [
     SIXTEEN_ROWS,
     SIXTY_FOUR_ROWS,
     Variant {
+        name: "128",
+        adds: false,
         rows: 128,
         tiles: 16,
         cluster: 2,
@@ -69,6 +79,8 @@ const VARIANTS: [Variant; SIZES] = [
         block_us: 3.0,
     },
     Variant {
+        name: "256",
+        adds: false,
         rows: 256,
         tiles: 16,
         cluster: 2,
@@ -78,6 +90,7 @@ const VARIANTS: [Variant; SIZES] = [
         stage_us: 1.0,
         block_us: 4.0,
     },
+    SIXTEEN_ADDING,
 ];
 /// Into how many parts K may be cut.
 const SPLITS: [u32; 6] = [1, 2, 3, 4, 6, 8];
@@ -110,12 +123,14 @@ pub(crate) struct Rounding {
 }
 
 /// A weight that gates products, which are rounded for the product behind.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct GatesBehind {
     /// The largest squared norm of its rows.
     pub row_norm: Ptr<f32>,
     /// The buffer of the powers of two of rows of products.
     pub row_scale: usize,
+    /// The bank's product beside it: the largest squared norms of rows of A and of B, and the rows' factors.
+    pub bank: Option<([Ptr<f32>; 2], Slot)>,
 }
 
 /// What many rows need beside the kernels of each stretch.
@@ -142,6 +157,24 @@ pub(crate) struct Ahead {
     pub joined: Kernel,
 }
 
+/// What a product is computed together with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Beside {
+    Nothing,
+    /// A low-rank product of learned weights: the buffers of its tiles and of their factors, which the launch in front makes.
+    Tail([usize; 2]),
+    /// What is added to the products; of at most [`SMALLEST_ROWS`] rows.
+    Addend(Addend),
+}
+
+/// The kinds of [`Beside`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Company {
+    Alone,
+    Tail,
+    Addend,
+}
+
 /// Who adds the sums of parts of K.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Sums<'a> {
@@ -155,7 +188,7 @@ pub(crate) enum Sums<'a> {
 
 /// Names of the kernels of a format, and the shared memory that each needs.
 pub(crate) fn kernels(suffix: &str) -> [(String, u32); SIZES] {
-    VARIANTS.map(|variant| (format!("gemm_{suffix}_{}", variant.rows), variant.shared_bytes))
+    VARIANTS.map(|variant| (format!("gemm_{suffix}_{}", variant.name), variant.shared_bytes))
 }
 
 /// Floats of the sums of parts that products of at most that many rows and outputs leave.
@@ -197,10 +230,11 @@ impl Rounding {
 
 impl Rounding {
     fn gates(&self, run: &Run<'_>) -> Gates {
-        self.gates.map_or(Gates::NONE, |GatesBehind { row_norm, row_scale }| Gates {
-            largest: row_norm,
-            row_scale: Ptr::new(run.buffer(row_scale)),
-        })
+        let Some(GatesBehind { row_norm, row_scale, bank }) = &self.gates else { return Gates::NONE };
+        let of_bank =
+            |([of_a, of_b], factors): &([Ptr<f32>; 2], Slot)| (*of_a, *of_b, run.tensor(factors).rows().0);
+        let (of_a, of_b, factors) = bank.as_ref().map_or((Ptr::NONE, Ptr::NONE, Rows::NONE), of_bank);
+        Gates { largest: *row_norm, row_scale: Ptr::new(run.buffer(*row_scale)), of_a, of_b, factors }
     }
 }
 
@@ -237,12 +271,22 @@ pub(crate) fn joins(rows: u32, outputs: u32) -> bool {
 }
 
 /// Into how many parts a product cuts K.
-pub(crate) fn parts(run: &Run<'_>, tiles: usize, subs: usize, rows: u32, has_tail: bool) -> u32 {
-    plan(Product::new(run, tiles, subs, rows, has_tail)).splits
+pub(crate) fn parts(run: &Run<'_>, tiles: usize, subs: usize, rows: u32, company: Company) -> u32 {
+    plan(Product::new(run, tiles, subs, rows, company)).splits
+}
+
+impl Beside {
+    fn company(self) -> Company {
+        match self {
+            Self::Nothing => Company::Alone,
+            Self::Tail(_) => Company::Tail,
+            Self::Addend(_) => Company::Addend,
+        }
+    }
 }
 
 impl Gemm {
-    /// Queues the product with a stretch. With a tail, of which `tail` has the buffers of tiles and of factors, the launch in front made these.
+    /// Queues the product with a stretch, and what stands beside it.
     #[expect(clippy::too_many_arguments, reason = "the facts of one launch")]
     pub(crate) fn multiply(
         &self,
@@ -252,9 +296,9 @@ impl Gemm {
         rows: u32,
         out: Outputs,
         sums: Sums<'_>,
-        tail: Option<[usize; 2]>,
+        beside: Beside,
     ) -> Result<(), DriverError> {
-        self.multiply_in_order(run, kernels, (tiles, tail), rows, out, sums, Order::Overlapping)
+        self.multiply_in_order(run, kernels, (tiles, beside), rows, out, sums, Order::Overlapping)
     }
 
     /// Like [`multiply`](Self::multiply); the kernels ask for weights before the launches in front have ended, so with tiles that these make it begins
@@ -264,23 +308,32 @@ impl Gemm {
         &self,
         run: &Run<'_>,
         kernels: &[Kernel; SIZES],
-        (tiles, tail): (&Tiles, Option<[usize; 2]>),
+        (tiles, beside): (&Tiles, Beside),
         rows: u32,
         out: Outputs,
         sums: Sums<'_>,
         order: Order,
     ) -> Result<(), DriverError> {
-        let plan = plan(Product::new(run, tiles.count, tiles.subs, rows, tail.is_some()));
+        let plan = plan(Product::new(run, tiles.count, tiles.subs, rows, beside.company()));
         let (variant, splits) = (&VARIANTS[plan.number], plan.splits);
         // Elements that are f16 already are multiplied as they are.
         let raise = tiles.raise();
+        let scale = tiles.factor / raise;
         let Panels { data, row_scale, subs: panel_subs } = self.panels;
-        let [tail, tail_factors] = tail.map_or([0; 2], |buffers| buffers.map(|buffer| run.buffer(buffer)));
+        let [tail, tail_factors] = match beside {
+            Beside::Tail(buffers) => buffers.map(|buffer| run.buffer(buffer)),
+            Beside::Nothing | Beside::Addend(_) => [0; 2],
+        };
+        let addend = match beside {
+            Beside::Addend(addend) => Addend { scale: addend.scale / scale, ..addend },
+            Beside::Nothing | Beside::Tail(_) => Addend::NONE,
+        };
         let (tail, tail_factors) = (Ptr::new(tail), Ptr::new(tail_factors));
         let [panels, row_scale, partial] = [data, row_scale, self.partial].map(|buffer| run.buffer(buffer));
         let params = GemmParams {
             tail,
             tail_factors,
+            addend,
             panel_subs: panel_subs as u32,
             weights: tiles.data,
             panels: Ptr::new(panels),
@@ -291,7 +344,7 @@ impl Gemm {
             subs: tiles.subs as u32,
             splits,
             raise,
-            scale: tiles.factor / raise,
+            scale,
             out,
         };
         let blocks = plan.clusters * variant.cluster;
@@ -350,14 +403,13 @@ struct Product {
     tiles: u32,
     subs: u32,
     multiprocessors: u32,
-    /// Whether more inputs come behind the weight's.
-    has_tail: bool,
+    company: Company,
 }
 
 impl Product {
-    fn new(run: &Run<'_>, tiles: usize, subs: usize, rows: u32, has_tail: bool) -> Self {
+    fn new(run: &Run<'_>, tiles: usize, subs: usize, rows: u32, company: Company) -> Self {
         let multiprocessors = run.gpu.context.device().multiprocessors as u32;
-        Self { rows, tiles: tiles as u32, subs: subs as u32, multiprocessors, has_tail }
+        Self { rows, tiles: tiles as u32, subs: subs as u32, multiprocessors, company }
     }
 }
 
@@ -378,7 +430,12 @@ fn plan(product: Product) -> Plan {
     let mut best = Plan { number: 0, splits: 1, clusters: 1, time_us: f64::INFINITY };
     for (number, variant) in VARIANTS.iter().enumerate() {
         let is_too_small = variant.rows == SMALLEST_ROWS && product.rows > SMALLEST_ROWS;
-        if is_too_small || (product.has_tail && variant.rows < FEWEST_TAIL_ROWS) {
+        let knows = match product.company {
+            Company::Alone => !variant.adds,
+            Company::Tail => variant.rows >= FEWEST_TAIL_ROWS,
+            Company::Addend => variant.adds,
+        };
+        if is_too_small || !knows {
             continue;
         }
         let shared = |splits| variant.in_parts(number, product, splits);
@@ -394,8 +451,9 @@ mod tests {
 
     #[test]
     fn large_products_take_large_blocks_and_small_ones_share_k() {
-        let planned =
-            |rows, tiles, subs| plan(Product { rows, tiles, subs, multiprocessors: 132, has_tail: false });
+        let planned = |rows, tiles, subs| {
+            plan(Product { rows, tiles, subs, multiprocessors: 132, company: Company::Alone })
+        };
         // Gate and up of an 8B model, 4,096 rows; o of a 1B model, 32 rows.
         let large = planned(4096, 1792, 64);
         assert_eq!((large.number, large.splits), (3, 1));
@@ -409,9 +467,13 @@ mod tests {
         assert_eq!((splits(16), splits(64)), ([4, 4, 6, 3], [4, 4, 6, 3]));
         // On four multiprocessors, as they are emulated, decoders of the tests of few rows cut K: down, o, and queries to values.
         for (tiles, subs) in [(16, 32), (16, 16), (8, 16)] {
-            let few = plan(Product { rows: 5, tiles, subs, multiprocessors: 4, has_tail: false });
+            let few = plan(Product { rows: 5, tiles, subs, multiprocessors: 4, company: Company::Alone });
             assert!(few.splits > 1, "{few:?}");
         }
+        // One kernel knows addends.
+        let company = Company::Addend;
+        let adding = plan(Product { rows: 16, tiles: 1792, subs: 64, multiprocessors: 132, company });
+        assert!(VARIANTS[adding.number].adds);
         // Sums have their room.
         assert_eq!(planned(1 << 20, 128, 1024).splits, 1);
     }

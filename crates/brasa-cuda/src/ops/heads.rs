@@ -4,7 +4,7 @@ use brasa_graph::op::{Rope, RopeLayout};
 
 use crate::driver::{DriverError, Kernel};
 use crate::ops::Launch;
-use crate::ops::gemm::{FEWEST_ROWS, TILE_OUTPUTS, parts};
+use crate::ops::gemm::{Company, FEWEST_ROWS, TILE_OUTPUTS, parts};
 use crate::params::{HeadsParams, Norm, Ptr, RotationsParams};
 use crate::run::{Run, Slot, THREADS};
 
@@ -49,6 +49,9 @@ pub(crate) struct LeftParts {
     pub partial: usize,
     /// The bias of the outputs.
     pub bias: Option<Slot>,
+    /// Most rows of which it leaves sums.
+    pub most_rows: u32,
+    pub company: Company,
 }
 
 /// The sums that queries, keys and values are made of.
@@ -99,8 +102,11 @@ impl HeadNorm {
 impl PartsInFront {
     /// Has the kernel read sums of parts, where the product in front left them.
     fn put(&self, run: &Run<'_>, rows: u32, params: &mut HeadsParams) {
-        let LeftParts { tiles, subs, partial, bias } = &self.left;
-        let parts = if rows < FEWEST_ROWS { 1 } else { parts(run, *tiles, *subs, rows, false) };
+        let LeftParts { tiles, subs, partial, bias, most_rows, company } = &self.left;
+        if !(FEWEST_ROWS..=*most_rows).contains(&rows) {
+            return;
+        }
+        let parts = parts(run, *tiles, *subs, rows, *company);
         if parts == 1 {
             return;
         }

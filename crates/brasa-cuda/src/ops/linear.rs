@@ -1,13 +1,17 @@
 //! Matrix products.
 
+use std::sync::Arc;
+
 use brasa_graph::op::Unary;
 
 use crate::driver::{DriverError, Kernel};
 use crate::ops::elementwise::unary;
-use crate::ops::gemm::{Ahead, FEWEST_ROWS, Gemm, Panels, SIZES as GEMM_SIZES, Sums, joins, parts};
+use crate::ops::gemm::{
+    Ahead, Beside, Company, FEWEST_ROWS, Gemm, Panels, SIZES as GEMM_SIZES, Sums, joins, parts,
+};
 use crate::ops::matmul::{FEWEST_MATRIX_ROWS, Floats};
 use crate::ops::tails::{LowRank, Tail};
-use crate::ops::{HeadNorm, Launch, row_threads};
+use crate::ops::{FewRows, HeadNorm, Launch, row_threads};
 use crate::params::{self, LinearParams, Norm, NormParams, Outputs, Ptr, Rows, StoredWeight, TilesParams};
 use crate::run::{Run, Slot, THREADS};
 use crate::weights::{Stretch, Tiles};
@@ -26,6 +30,8 @@ pub(crate) struct LinearOp {
     pub gemm: Option<Gemm>,
     /// The low-rank product beside it.
     pub tail: Option<Tail>,
+    /// What is added to the products: only where all rows are few that are multiplied on tensor cores.
+    pub addend: Option<Arc<FewRows>>,
     /// For each format of rows that are read as they are stored: kernels for one row and for many.
     pub rows: Vec<(Kernel, Kernel)>,
     pub x: Slot,
@@ -99,6 +105,15 @@ impl InFront {
 }
 
 impl LinearOp {
+    /// Queues the rounding of rows for products on tensor cores, where no operation in front has rounded them.
+    pub(super) fn round(&self, run: &Run<'_>, x: Rows, rows: u32) -> Result<(), DriverError> {
+        let Some(rounding) = self.gemm.as_ref().and_then(|gemm| gemm.rounding.as_ref()) else {
+            return Ok(());
+        };
+        let norm = self.in_front.as_ref().map(|in_front| &in_front.norm);
+        rounding.launch(run, x, HeadNorm::params(norm, run), rows, self.w.row_len)
+    }
+
     /// Queues the product of `rows` rows, and what follows; the result's rows go to where those of the operation's own operand do.
     pub(super) fn multiply(&self, run: &Run<'_>, mut x: Rows, rows: u32) -> Result<(), DriverError> {
         // Other kernels for floats know no residual.
@@ -109,11 +124,8 @@ impl LinearOp {
             return floats.multiply(run, x, rows, base, run.tensor(&self.out).floats());
         }
         let gemm = self.gemm.as_ref().filter(|gemm| rows >= FEWEST_ROWS || gemm.of_panels);
-        let norm = self.in_front.as_ref().map(|in_front| &in_front.norm);
-        if let Some(gemm) = gemm {
-            if let Some(rounding) = &gemm.rounding {
-                rounding.launch(run, x, HeadNorm::params(norm, run), rows, self.w.row_len)?;
-            }
+        if gemm.is_some() {
+            self.round(run, x, rows)?;
         } else if let Some(in_front) = &self.in_front {
             x = in_front.launch(run, x, rows)?;
         }
@@ -128,8 +140,8 @@ impl LinearOp {
             }
             match (gemm, &launch.many) {
                 (Some(gemm), Some(kernels)) => {
-                    let tail = self.tail.as_ref().map(|tail| tail.of_stretches[number]);
-                    gemm.multiply(run, kernels, &launch.tiles, rows, out, self.sums(rows), tail)?;
+                    let beside = self.beside(run, rows, number);
+                    gemm.multiply(run, kernels, &launch.tiles, rows, out, self.sums(rows), beside)?;
                 }
                 _ => self.multiply_tiles(run, launch, x, rows, out)?,
             }
@@ -165,9 +177,26 @@ impl LinearOp {
     /// True where the launch that added sums has rounded the result.
     fn has_joined(&self, run: &Run<'_>, rows: u32) -> bool {
         let Sums::Joined(..) = self.sums(rows) else { return false };
-        let has_tail = self.tail.is_some();
-        let parts = |launch: &TilesLaunch| parts(run, launch.tiles.count, launch.tiles.subs, rows, has_tail);
+        let parts =
+            |launch: &TilesLaunch| parts(run, launch.tiles.count, launch.tiles.subs, rows, self.company());
         matches!(&self.tiles[..], [launch] if parts(launch) > 1)
+    }
+
+    pub(crate) fn company(&self) -> Company {
+        match (&self.tail, &self.addend) {
+            (Some(_), _) => Company::Tail,
+            (None, Some(_)) => Company::Addend,
+            (None, None) => Company::Alone,
+        }
+    }
+
+    /// What is computed together with the products of stretch `number`.
+    fn beside(&self, run: &Run<'_>, rows: u32, number: usize) -> Beside {
+        match (&self.tail, &self.addend) {
+            (Some(tail), _) => Beside::Tail(tail.of_stretches[number]),
+            (None, Some(addend)) => Beside::Addend(addend.addend(run, rows)),
+            (None, None) => Beside::Nothing,
+        }
     }
 
     /// Where the products with a stretch go.

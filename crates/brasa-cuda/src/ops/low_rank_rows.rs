@@ -1,26 +1,33 @@
 //! Low-rank products of which every row uses some ranks: those of its own adapters, of all that a bank has.
 
+use std::sync::Arc;
+
 use crate::driver::{DriverError, Kernel};
-use crate::ops::{FEWEST_ROWS, HeadNorm, Launch, LinearOp, Panels};
-use crate::params::{ChosenRanksParams, LowRankMatrix, LowRankRowsParams, Ptr};
+use crate::ops::{FEWEST_ROWS, GatedOp, HeadNorm, Launch, LinearOp, Panels, Rounding};
+use crate::params::{
+    Addend, ChosenRanksParams, LOW_RANK_SPANS, LowRankMatrix, LowRankRowsParams, LowRankSpans, Norm, Ptr,
+    Rows,
+};
 use crate::run::{Run, Slot};
 
 /// Most rows that read their own ranks of both matrices.
 pub(crate) const MOST_FEW_ROWS: u32 = 32;
-/// Most ranks of a bank whose products lie in shared memory for so many rows.
-pub(crate) const WIDEST_BANK: usize = 1024;
+/// Most rows of which a product adds low-rank ones itself.
+pub(crate) use crate::ops::gemm::SMALLEST_ROWS as MOST_ADDED_ROWS;
 const ROWS_TOGETHER: u32 = 8;
 /// Pieces of 64 inputs of a part of K.
-const PART_SUBS: usize = 64;
-/// Threads that multiply a row with a tile of A; outputs of a tile of B, and warps of a block that have one each.
+const PART_SUBS: usize = 32;
+/// Threads that multiply rows with a tile of A; outputs of a tile of B, and warps of a block that have one each.
 const RANK_THREADS: u32 = 512;
 const TILE_OUTPUTS: u32 = 16;
 const WARPS: std::ops::RangeInclusive<u32> = 4..=8;
+/// Most ranks of a bank all of whose A is asked for ahead: with 4,096 inputs 4 MiB, which come in a microsecond.
+const SMALL_BANK: u32 = 512;
 
 /// `y = residual + (factors ∘ x·Aᵀ)·Bᵀ`.
 #[derive(Debug)]
 pub(crate) struct LowRankRowsOp {
-    pub few: FewRows,
+    pub few: Arc<FewRows>,
     /// The products of more rows, and the choice between them.
     pub first: LinearOp,
     /// `chosen_ranks`.
@@ -39,8 +46,21 @@ pub(crate) struct FewRows {
     pub kernels: [Kernel; 2],
     pub a: Matrix,
     pub b: Matrix,
-    /// The buffer of the products with A of each part of K.
+    /// How B lies: one of `LOW_RANK_…`.
+    pub form: u32,
+    /// Where B has what is not zero: runs of tiles, up to its last one.
+    pub spans: Vec<Span>,
+    /// The buffers of the products with A of each part of K, and of the rows that use some of sixteen ranks.
     pub partial: usize,
+    pub users: usize,
+}
+
+/// Tiles of B below `tiles_end`, and not in the span before, which are zero but in the subs `first..end`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub tiles_end: u32,
+    pub first: u32,
+    pub end: u32,
 }
 
 /// A matrix in tiles of 16-bit floats, or dense rows of f32.
@@ -52,9 +72,62 @@ pub(crate) struct Matrix {
     pub factor: f32,
 }
 
+/// `y = [residual +] x·Wᵀ [+ bias] + (factors ∘ x·Aᵀ)·Bᵀ`, or the gated product of its halves.
+///
+/// The low-rank product of at most [`MOST_ADDED_ROWS`] rows is added within the other one, so that one kernel computes what follows too.
+#[derive(Debug)]
+pub(crate) struct BankedLinearOp {
+    /// The product of few rows, with the low-rank one.
+    pub together: LinearOp,
+    /// The products of other rows. The low-rank one is the first where both are added to a residual.
+    pub alone: LinearOp,
+    pub low: LowRankRowsOp,
+    pub low_first: bool,
+    /// The gates behind, and the rounding of what they make, where `together` rounds it.
+    pub gated: Option<(GatedOp, Option<Rounding>)>,
+}
+
 /// Parts of K, each multiplied by itself.
 pub(crate) fn parts(inputs: usize) -> usize {
     inputs.div_ceil(64).div_ceil(PART_SUBS)
+}
+
+impl Span {
+    fn cost(self, tiles: u32) -> u64 {
+        u64::from(tiles) * u64::from(self.end - self.first)
+    }
+
+    /// Both runs of tiles as one, of which the first begins behind `before`; and the subs that are read in vain.
+    fn join(self, next: Self, before: u32) -> (Self, u64) {
+        let of_both = [self, next].into_iter().filter(|span| span.first < span.end);
+        let (first, end) =
+            of_both.fold((u32::MAX, 0), |(first, end), span| (first.min(span.first), end.max(span.end)));
+        let joined = Self { tiles_end: next.tiles_end, first: first.min(end), end };
+        let needed = self.cost(self.tiles_end - before) + next.cost(next.tiles_end - self.tiles_end);
+        (joined, joined.cost(next.tiles_end - before) - needed)
+    }
+
+    /// The runs of tiles, of which each has some subs, as few enough spans, that read the fewest subs in vain.
+    pub(crate) fn merge(tiles: impl Iterator<Item = std::ops::Range<u32>>) -> Vec<Self> {
+        let mut spans: Vec<Self> = Vec::new();
+        for (tile, subs) in tiles.enumerate() {
+            let own = Self { tiles_end: tile as u32 + 1, first: subs.start, end: subs.end };
+            match spans.last_mut() {
+                Some(last) if (last.first, last.end) == (own.first, own.end) => {
+                    last.tiles_end = own.tiles_end;
+                }
+                _ => spans.push(own),
+            }
+            if spans.len() > LOW_RANK_SPANS as usize {
+                let before = |place: usize| place.checked_sub(1).map_or(0, |last| spans[last].tiles_end);
+                let joined = |place: usize| spans[place].join(spans[place + 1], before(place));
+                let cheapest = (0..spans.len() - 1).min_by_key(|&place| joined(place).1).unwrap_or(0);
+                spans[cheapest] = joined(cheapest).0;
+                spans.remove(cheapest + 1);
+            }
+        }
+        spans
+    }
 }
 
 impl Matrix {
@@ -69,12 +142,78 @@ impl Matrix {
     }
 }
 
+impl FewRows {
+    /// What products add of that many rows, whose ranks there are.
+    pub(super) fn addend(&self, run: &Run<'_>, rows: u32) -> Addend {
+        let span = |number: usize| self.spans.get(number).or(self.spans.last());
+        let of_spans = |of: fn(&Span) -> u32| std::array::from_fn(|number| span(number).map_or(0, of));
+        Addend {
+            ranks: Ptr::new(run.buffer(self.partial)),
+            users: Ptr::new(run.buffer(self.users)),
+            b: self.b.params(),
+            spans: LowRankSpans {
+                tiles_end: of_spans(|span| span.tiles_end),
+                first: of_spans(|span| span.first),
+                end: of_spans(|span| span.end),
+            },
+            rows,
+            parts: parts(self.a.inputs) as u32,
+            form: self.form,
+            scale: self.b.factor,
+        }
+    }
+}
+
+impl LowRankRowsOp {
+    /// The facts of few rows `x`, which are rounded where they are several.
+    fn few_params(&self, run: &Run<'_>, (x, rows): (Rows, u32)) -> LowRankRowsParams {
+        let norm = HeadNorm::params(self.first.in_front.as_ref().map(|in_front| &in_front.norm), run);
+        let gemm = self.first.gemm.as_ref().filter(|_| rows >= FEWEST_ROWS);
+        let (panels, row_scale, panel_subs) = gemm.map_or((Ptr::NONE, Ptr::NONE, 0), |gemm| {
+            let Panels { data, row_scale, subs } = gemm.panels;
+            (Ptr::new(run.buffer(data)), Ptr::new(run.buffer(row_scale)), subs as u32)
+        });
+        let (addend, a) = (self.few.addend(run, rows), self.few.a.params());
+        LowRankRowsParams {
+            x,
+            norm,
+            panels,
+            row_scale,
+            a,
+            factors: run.tensor(&self.factors).rows().0,
+            residual: run.tensor(&self.residual).rows().0,
+            partial: addend.ranks,
+            users: addend.users,
+            addend,
+            y: run.tensor(&self.second.out).floats(),
+            rows,
+            panel_subs,
+            is_small: u32::from(a.rows <= SMALL_BANK),
+        }
+    }
+
+    /// Queues the ranks of few rows.
+    fn make_ranks(&self, run: &Run<'_>, params: &LowRankRowsParams) -> Result<(), DriverError> {
+        let blocks = params.a.rows.div_ceil(TILE_OUTPUTS) * params.addend.parts;
+        run.launch(&self.few.kernels[0], blocks, 1, RANK_THREADS, 0, params)
+    }
+
+    /// Queues `y` of ranks.
+    fn add_ranks(&self, run: &Run<'_>, params: &LowRankRowsParams) -> Result<(), DriverError> {
+        let tiles = params.addend.b.rows.div_ceil(TILE_OUTPUTS);
+        let multiprocessors = run.gpu.context.device().multiprocessors as u32;
+        let warps = tiles.div_ceil(multiprocessors.max(1)).clamp(*WARPS.start(), *WARPS.end());
+        let groups = params.rows.div_ceil(ROWS_TOGETHER) as usize;
+        run.launch(&self.few.kernels[1], tiles.div_ceil(warps), groups, warps * 32, 0, params)
+    }
+}
+
 impl Launch for LowRankRowsOp {
     fn launch(&self, run: &Run<'_>) -> Result<(), DriverError> {
         let (x, rows) = run.tensor(&self.first.x).rows();
-        let ((factors, _), out) = (run.tensor(&self.factors).rows(), run.tensor(&self.second.out).floats());
         if rows > MOST_FEW_ROWS {
             self.first.multiply(run, x, rows)?;
+            let (factors, _) = run.tensor(&self.factors).rows();
             let [narrow, y] = [&self.narrow, &self.chosen].map(|slot| run.tensor(slot).floats());
             let params = ChosenRanksParams { factors, narrow, y, rows };
             run.each(&self.choice, u64::from(rows) * u64::from(factors.width), &params)?;
@@ -82,40 +221,12 @@ impl Launch for LowRankRowsOp {
         }
         // Rows that are rounded for products are read as such, also by products behind.
         let is_rounded = rows >= FEWEST_ROWS;
-        let norm = HeadNorm::params(self.first.in_front.as_ref().map(|in_front| &in_front.norm), run);
-        let gemm = self.first.gemm.as_ref().filter(|_| is_rounded);
-        if let Some(rounding) = gemm.and_then(|gemm| gemm.rounding.as_ref()) {
-            rounding.launch(run, x, norm, rows, self.first.w.row_len)?;
+        if is_rounded {
+            self.first.round(run, x, rows)?;
         }
-        let (panels, row_scale, panel_subs) = gemm.map_or((Ptr::NONE, Ptr::NONE, 0), |gemm| {
-            let Panels { data, row_scale, subs } = gemm.panels;
-            (Ptr::new(run.buffer(data)), Ptr::new(run.buffer(row_scale)), subs as u32)
-        });
-        let FewRows { kernels: [ranks, add], a, b, partial } = &self.few;
-        let params = LowRankRowsParams {
-            x,
-            norm,
-            panels,
-            row_scale,
-            a: a.params(),
-            b: b.params(),
-            factors,
-            residual: run.tensor(&self.residual).rows().0,
-            partial: Ptr::new(run.buffer(*partial)),
-            y: out,
-            rows,
-            panel_subs,
-        };
-        let blocks = params.a.rows.div_ceil(TILE_OUTPUTS) * parts(a.inputs) as u32;
-        run.launch(ranks, blocks, rows as usize, RANK_THREADS, 0, &params)?;
-        let tiles = params.b.rows.div_ceil(TILE_OUTPUTS);
-        let multiprocessors = run.gpu.context.device().multiprocessors as u32;
-        let warps = tiles.div_ceil(multiprocessors.max(1)).clamp(*WARPS.start(), *WARPS.end());
-        // Products of all ranks for each row, and a byte for each sixteen.
-        let width = params.b.subs * 64;
-        let shared_bytes = ROWS_TOGETHER * (width * 4 + width / 16);
-        let groups = rows.div_ceil(ROWS_TOGETHER) as usize;
-        run.launch(add, tiles.div_ceil(warps), groups, warps * 32, shared_bytes, &params)?;
+        let params = self.few_params(run, (x, rows));
+        self.make_ranks(run, &params)?;
+        self.add_ranks(run, &params)?;
         match &self.second.ahead {
             Some(ahead) if is_rounded => ahead.round(run, run.tensor(&self.second.out).rows().0, rows),
             _ => Ok(()),
@@ -126,5 +237,65 @@ impl Launch for LowRankRowsOp {
     fn cost(&self, run: &Run<'_>) -> (u64, u64) {
         let (first, second) = (self.first.cost(run), self.second.cost(run));
         (first.0 + second.0, first.1 + second.1)
+    }
+}
+
+impl Launch for BankedLinearOp {
+    fn launch(&self, run: &Run<'_>) -> Result<(), DriverError> {
+        let (x, rows) = run.tensor(&self.together.x).rows();
+        if (FEWEST_ROWS..=MOST_ADDED_ROWS).contains(&rows) {
+            // One of them rounds for all.
+            self.alone.round(run, x, rows)?;
+            self.low.first.round(run, x, rows)?;
+            self.low.make_ranks(run, &self.low.few_params(run, (x, rows)))?;
+            return self.together.multiply(run, x, rows);
+        }
+        if self.low_first {
+            self.low.launch(run)?;
+            self.alone.multiply(run, x, rows)?;
+        } else {
+            self.alone.multiply(run, x, rows)?;
+            self.low.launch(run)?;
+        }
+        if let Some((gated, rounding)) = &self.gated {
+            gated.launch(run)?;
+            if let Some(rounding) = rounding.as_ref().filter(|_| rows >= FEWEST_ROWS) {
+                let y = run.tensor(&self.together.out).rows().0;
+                rounding.launch(run, y, Norm::NONE, rows, y.width)?;
+            }
+        }
+        match &self.together.ahead {
+            Some(ahead) if rows >= FEWEST_ROWS => {
+                ahead.round(run, run.tensor(&self.together.out).rows().0, rows)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn cost(&self, run: &Run<'_>) -> (u64, u64) {
+        let (alone, low) = (self.alone.cost(run), self.low.cost(run));
+        (alone.0 + low.0, alone.1 + low.1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_are_what_tiles_need() {
+        let span = |tiles_end, first, end| Span { tiles_end, first, end };
+        let spans = |tiles: &[(usize, std::ops::Range<u32>)]| {
+            Span::merge(tiles.iter().flat_map(|(count, subs)| std::iter::repeat_n(subs.clone(), *count)))
+        };
+        // Queries, keys and values.
+        let found = spans(&[(256, 0..2), (64, 2..4), (64, 4..6)]);
+        assert_eq!(found, [span(256, 0, 2), span(320, 2, 4), span(384, 4, 6)]);
+        // Tiles without anything read nothing.
+        assert_eq!(spans(&[(3, 0..0)]), [span(3, 0, 0)]);
+        // Of many runs those are joined that read least in vain.
+        let found = spans(&[(9, 0..1), (1, 0..0), (9, 3..4), (9, 0..4), (9, 5..6)]);
+        assert_eq!(found, [span(10, 0, 1), span(19, 3, 4), span(28, 0, 4), span(37, 5, 6)]);
+        assert!(spans(&[]).is_empty());
     }
 }

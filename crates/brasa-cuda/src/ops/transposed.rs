@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::driver::{DriverError, Kernel};
-use crate::ops::gemm::{FEWEST_ROWS, Gemm, SIZES, Sums};
+use crate::ops::gemm::{Beside, FEWEST_ROWS, Gemm, SIZES, Sums};
 use crate::ops::tails::{TailMatrix, TailTiles};
 use crate::ops::{Floats, HeadNorm, Launch, LowRank};
 use crate::params::{self, LinearTransposedParams, Outputs, Ptr, Rows, StoredWeight, TransposeParams};
@@ -185,8 +185,8 @@ impl TransposedTiles {
             subs: 0,
         };
         let tiles = Tiles { data: Ptr::new(run.buffer(self.data)), ..self.tiles.clone() };
-        let tail = self.tail.as_ref().map(|tail| tail.buffers);
-        self.gemm.multiply_in_order(run, &self.kernels, (&tiles, tail), rows, out, Sums::Added, order)
+        let beside = self.tail.as_ref().map_or(Beside::Nothing, |tail| Beside::Tail(tail.buffers));
+        self.gemm.multiply_in_order(run, &self.kernels, (&tiles, beside), rows, out, Sums::Added, order)
     }
 }
 

@@ -169,15 +169,16 @@ impl WeightSet for CudaWeightSet {
             .filter(|(weight, uses)| self.held.get(weight).is_none_or(|held| !held.serves(*uses)))
             .collect();
         let total_bytes = missing.iter().map(|(weight, _)| weight.stored_bytes()).sum();
-        let halves = gated_halves(graph);
+        let gates = Gates::of(graph);
         let mut uploader = Uploader::new(&self.gpu)?;
         let mut done_bytes = 0;
         for (weight, uses) in missing {
             let held = self.held.entry(weight, || Ok(Held::default()))?;
             if uses.stored && held.stored.get().is_none() {
                 let same = |(of, _): &&(Arc<Weight>, Halves)| Arc::ptr_eq(of, weight);
-                let halves = halves.iter().find(same).map(|(_, halves)| halves);
-                let stored = Arc::new(Stored::new(&mut uploader, weight, halves)?);
+                let halves = gates.halves.iter().find(same).map(|(_, halves)| halves);
+                let is_beside = gates.beside.iter().any(|of| Arc::ptr_eq(of, weight));
+                let stored = Arc::new(Stored::new(&mut uploader, weight, halves, is_beside)?);
                 held.stored.get_or_init(|| stored);
             }
             if uses.decoded && held.decoded.get().is_none() {
@@ -274,21 +275,39 @@ pub(crate) fn bytes_of(graph: &Graph) -> u64 {
     graph.weights().iter().zip(uses(graph)).map(bytes).sum()
 }
 
-/// Weights of which `graph` gates one half of the outputs with the other.
-fn gated_halves(graph: &Graph) -> Vec<(Arc<Weight>, Halves)> {
-    let schedule = Schedule::new(graph, &[Pattern::GateUpActivation]);
-    let halves = |item: &Item| match item {
-        Item::Fused(fused) => match &fused.fusion {
-            Fusion::GateUpActivation(GateUpActivation { gate, up, .. }) if gate.w == up.w => {
-                let ValueKind::Weight(weight) = graph.value(gate.w).kind else { return None };
-                let halves = Halves { gate: gate.rows.clone(), up: up.rows.clone() };
-                Some((Arc::clone(&graph.weights()[weight.0 as usize]), halves))
-            }
+/// What uploads need to know of the gates of a graph.
+#[derive(Default)]
+struct Gates {
+    /// Weights of which one half of the outputs is gated with the other.
+    halves: Vec<(Arc<Weight>, Halves)>,
+    /// Low-rank matrices beside them.
+    beside: Vec<Arc<Weight>>,
+}
+
+impl Gates {
+    fn of(graph: &Graph) -> Self {
+        let schedule = Schedule::new(graph, &[Pattern::GateUpLowRankRows, Pattern::GateUpActivation]);
+        let weight = |value| match graph.value(value).kind {
+            ValueKind::Weight(weight) => Some(Arc::clone(&graph.weights()[weight.0 as usize])),
             _ => None,
-        },
-        Item::Single(_) => None,
-    };
-    schedule.items().iter().filter_map(halves).collect()
+        };
+        let mut gates = Self::default();
+        for item in schedule.items() {
+            let Item::Fused(fused) = item else { continue };
+            let (w, halves) = match &fused.fusion {
+                Fusion::GateUpActivation(GateUpActivation { gate, up, .. }) if gate.w == up.w => {
+                    (gate.w, Halves { gate: gate.rows.clone(), up: up.rows.clone() })
+                }
+                Fusion::GateUpLowRankRows(gated) => {
+                    gates.beside.extend([gated.of.low.a, gated.of.low.b].into_iter().filter_map(weight));
+                    (gated.of.layer.w, Halves::of(graph, gated))
+                }
+                _ => continue,
+            };
+            gates.halves.extend(weight(w).map(|weight| (weight, halves)));
+        }
+        gates
+    }
 }
 
 /// Decodes all of a weight on the host and uploads it.

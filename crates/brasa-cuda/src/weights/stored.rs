@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use brasa_formats::{Bytes, Payload, StorageFormat, Tensor};
 use brasa_graph::device::DeviceError;
-use brasa_graph::{Weight, WeightPart};
+use brasa_graph::fuse::GateUpLowRankRows;
+use brasa_graph::{Graph, Weight, WeightPart};
 
 use super::Form;
 use super::layout::{Layout, TILE_OUTPUTS};
@@ -59,7 +60,7 @@ pub(crate) struct Tiles {
     pub upper: Option<Range<usize>>,
     /// A bound of the magnitudes; 0 where the elements are f16.
     pub largest: f32,
-    /// The largest squared norm of a row, of paired tiles and of experts.
+    /// The largest squared norm of a row, of paired tiles, of low-rank matrices beside them, and of experts.
     pub row_norm: Option<Arc<DeviceMemory>>,
 }
 
@@ -87,12 +88,21 @@ struct Piece {
     upper: Option<Range<usize>>,
 }
 
+impl Halves {
+    /// The halves of the sum that `gated` multiplies with each other.
+    pub(crate) fn of(graph: &Graph, gated: &GateUpLowRankRows) -> Self {
+        let rows = |value| graph.view(value).elements;
+        Self { gate: rows(gated.gate), up: rows(gated.up) }
+    }
+}
+
 impl Stored {
-    /// Uploads `weight`, whose `halves` a graph may want paired.
+    /// Uploads `weight`, whose `halves` a graph may want paired. Of one `beside_gates` the rows' norms are needed, too.
     pub(super) fn new(
         uploader: &mut Uploader,
         weight: &Weight,
         halves: Option<&Halves>,
+        beside_gates: bool,
     ) -> Result<Self, DeviceError> {
         let gpu = uploader.gpu();
         let rows: usize = weight.parts.iter().map(|part| part.rows.len()).sum();
@@ -103,7 +113,10 @@ impl Stored {
         let (mut stretches, mut memory, mut table) = (Vec::new(), Vec::new(), Vec::new());
         for piece in pieces(weight, halves) {
             let (stretch, parts, arrays) = match piece.kind.layout {
-                Some((layout, power)) => tiles(uploader, weight, &piece, layout, power)?,
+                Some((layout, power)) => {
+                    let has_norm = beside_gates || piece.upper.is_some() || weight.shape.len() == 3;
+                    tiles(uploader, weight, &piece, (layout, power), has_norm)?
+                }
                 None => rows_as_stored(&gpu, weight, &piece)?,
             };
             stretches.push(stretch);
@@ -285,8 +298,8 @@ fn tiles(
     uploader: &mut Uploader,
     weight: &Weight,
     Piece { kind: Kind { format, .. }, rows, upper }: &Piece,
-    layout: Layout,
-    power: i32,
+    (layout, power): (Layout, i32),
+    has_norm: bool,
 ) -> Result<Uploaded, DeviceError> {
     let tile_rows = if upper.is_some() { TILE_OUTPUTS / 2 } else { TILE_OUTPUTS };
     let (subs, count) = (layout.subs(weight.row_len()), rows.len().div_ceil(tile_rows));
@@ -298,8 +311,8 @@ fn tiles(
     let mut tiles =
         Tiles { layout, factor, data, count, subs, upper: upper.clone(), largest: 0.0, row_norm: None };
     tiles.largest = uploader.repack(weight, *format, rows, &tiles)?;
-    // Of weights whose products are gated, and of experts.
-    if tiles.upper.is_some() || weight.shape.len() == 3 {
+    // Of weights whose products are gated, of low-rank ones beside them, and of experts.
+    if has_norm {
         tiles.row_norm = Some(Arc::new(uploader.gpu().allocate(4, &weight.name)?));
         uploader.row_norm(&tiles)?;
     }

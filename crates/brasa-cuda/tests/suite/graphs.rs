@@ -1,8 +1,11 @@
 //! Random graphs and every fused operation against the reference interpreter.
 
-use brasa_graph::device::KvType;
+use brasa_formats::StorageFormat;
+use brasa_graph::device::{KvType, Precision};
 use brasa_graph::fuse::Pattern;
-use brasa_graph::testing::{Case, Tolerance, check, check_pattern, f32_weight, random_case, rewritten};
+use brasa_graph::testing::{
+    Case, Random, Tolerance, check, check_pattern, f32_weight, random_case, rewritten, stored_as,
+};
 
 use crate::device::{device, full_or_few};
 
@@ -37,6 +40,31 @@ fn fused_operations_agree_in_every_kv_type() {
     for kv in [KvType::F16, KvType::BF16, KvType::Q8] {
         let pattern = Pattern::QkNormRopeCacheWrite;
         check_pattern(device, pattern, 10..16, &f32_weight, Tolerance::F16, |case| case.kv = kv);
+    }
+}
+
+/// Products of a bank beside those of a layer, gated too: one row, a few, as many as one kernel of products takes, and more.
+#[test]
+fn fused_banks_agree_on_tensor_cores() {
+    let Some(device) = device() else { return };
+    for format in [StorageFormat::F16, StorageFormat::BF16, StorageFormat::F32] {
+        // A layer in f32 is not multiplied on tensor cores.
+        let make = |random: &mut Random, name: &str, shape: &[usize]| {
+            let of_layer = if format == StorageFormat::F32 { StorageFormat::BF16 } else { format };
+            stored_as(&random.weight(name, shape), if name == "linear" { of_layer } else { format })
+        };
+        for pattern in [Pattern::LowRankRows, Pattern::LinearLowRankRows, Pattern::GateUpLowRankRows] {
+            check_pattern(device, pattern, 20..28, &make, Tolerance::BITS_16, |case| {
+                case.precision = Precision::Fast;
+                case.steps = vec![
+                    vec![(1, 5), (2, 2)],
+                    vec![(1, 1)],
+                    vec![(1, 13), (2, 3)],
+                    vec![(2, 17)],
+                    vec![(1, 30), (2, 7)],
+                ];
+            });
+        }
     }
 }
 

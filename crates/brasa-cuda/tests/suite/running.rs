@@ -4,10 +4,13 @@
 use std::sync::Arc;
 
 use brasa_formats::StorageFormat;
-use brasa_graph::device::{KvType, Precision};
+use brasa_graph::device::{Backend, KvType, Precision};
+use brasa_graph::pass::add_low_rank_bank;
 use brasa_graph::reference::ReferenceBackend;
+use brasa_graph::step::{GivenValues, Step};
 use brasa_graph::testing::{
-    Decoder, Running, Tolerance, assert_same_bits, check_bank, check_bank_is_near, compare, tokens,
+    Decoder, Random, Running, Tolerance, adapter_of_projections, assert_same_bits, check_bank,
+    check_bank_is_near, compare, tokens,
 };
 
 use crate::device::{deterministic, device, full_or_few};
@@ -115,5 +118,54 @@ fn steps_of_a_bank_agree_with_the_reference() {
         for format in formats {
             check_bank_is_near(device, decoder, format, Tolerance::BITS_16);
         }
+    }
+}
+
+/// Low-rank products are added within the products that they stand beside, and gates and residuals go with them.
+#[test]
+fn a_bank_goes_with_the_products_beside_it() {
+    let Some(device) = device() else { return };
+    let decoder = Decoder::small(StorageFormat::Q4_K);
+    let graph = decoder.graph(9);
+    let adapter = |seed| {
+        let format = (8, StorageFormat::BF16);
+        adapter_of_projections(&decoder, &graph, format, 0.5, &mut Random::new(seed))
+    };
+    let banked = Arc::new(add_low_rank_bank(&graph, &[adapter(1), adapter(2)]).unwrap());
+    let mut running = Running::new(device, &banked, Precision::Fast, KvType::F32);
+    let mut segment = running.segment(1, &tokens(3, 1));
+    segment.given = vec![GivenValues::F32([1.0, 0.0].repeat(3).into())];
+    let times = running.program.profile(&Step { segments: vec![segment] }, &mut *running.pool).unwrap();
+    let labels: Vec<String> = times.into_iter().map(|time| time.label).collect();
+    let count = |label: String| labels.iter().filter(|found| **found == label).count();
+    for layer in 0..2 {
+        for name in ["qkv", "o", "gate_up", "down"].map(|name| format!("layers.{layer}.{name}")) {
+            assert_eq!(count(format!("linear {name} + {name}.low_rank_a")), 1, "{labels:#?}");
+        }
+    }
+    assert_eq!(["gated", "add", "mul"].map(|label| count(label.into())), [0; 3], "{labels:#?}");
+}
+
+/// Gated products are rounded by a bound that counts the adapter beside the weight, even one that is a thousand times as large.
+#[test]
+fn gated_products_of_a_large_adapter_are_finite() {
+    let Some(device) = device() else { return };
+    let decoder = Decoder { head_norms: false, ..Decoder::small(StorageFormat::F16) };
+    let graph = decoder.graph(9);
+    let format = (8, StorageFormat::BF16);
+    let mut adapter = adapter_of_projections(&decoder, &graph, format, 3000.0, &mut Random::new(5));
+    adapter.retain(|of| graph.weight(of.weight).name.ends_with("gate_up"));
+    let banked = Arc::new(add_low_rank_bank(&graph, &[adapter]).unwrap());
+    let run = |device: &dyn Backend| {
+        let mut running = Running::new(device, &banked, Precision::Fast, KvType::F32);
+        [3, 1, 20].map(|rows| {
+            let mut segment = running.segment(1, &tokens(rows, rows as u64));
+            segment.given = vec![GivenValues::F32(vec![1.0; rows].into())];
+            running.run(vec![segment])
+        })
+    };
+    for (found, expected) in run(device).iter().zip(&run(&ReferenceBackend)) {
+        let comparison = compare(found, expected);
+        assert!(comparison.within(Tolerance::BITS_16), "{} logits: {comparison}", found.len());
     }
 }

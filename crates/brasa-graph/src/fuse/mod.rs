@@ -7,7 +7,9 @@
 
 mod finder;
 mod gate_up_activation;
+mod gate_up_low_rank_rows;
 mod linear_activation;
+mod linear_low_rank_rows;
 mod linear_residual;
 mod low_rank_rows;
 mod norm_linear;
@@ -17,7 +19,9 @@ mod router_experts;
 pub(crate) use finder::{Finder, Match};
 pub use finder::{Norm, Projection};
 pub use gate_up_activation::GateUpActivation;
+pub use gate_up_low_rank_rows::GateUpLowRankRows;
 pub use linear_activation::LinearActivation;
+pub use linear_low_rank_rows::LinearLowRankRows;
 pub use linear_residual::LinearResidual;
 pub use low_rank_rows::LowRankRows;
 pub use norm_linear::NormLinear;
@@ -68,6 +72,8 @@ macro_rules! patterns {
 
 patterns! {
     RouterExperts = "router_experts",
+    GateUpLowRankRows = "gate_up_low_rank_rows",
+    LinearLowRankRows = "linear_low_rank_rows",
     LowRankRows = "low_rank_rows",
     GateUpActivation = "gate_up_activation",
     QkNormRopeCacheWrite = "qk_norm_rope_cache_write",

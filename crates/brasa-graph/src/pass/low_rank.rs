@@ -102,8 +102,12 @@ fn add(
         by_weight.entry(adapter.weight).or_default().push((number, adapter));
     }
     let mut stacks = BTreeMap::new();
-    for (weight, adapters) in by_weight {
+    for (weight, mut adapters) in by_weight {
         let step = if mixture.is_some() { BANK_RANKS } else { 1 };
+        if mixture.is_some() {
+            // Ranks of the same rows lie together, so that the zeros of `B` do, which devices skip.
+            adapters.sort_by_key(|(_, of)| of.rows.start);
+        }
         stacks.insert(weight, Stack::new(graph.weight(weight), &adapters, step)?);
     }
     let finder = Finder::new(graph);

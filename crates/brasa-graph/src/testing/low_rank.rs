@@ -60,14 +60,18 @@ pub fn adapter_of_projections(
         layers.flat_map(|layer| parts.clone().map(|(name, rows)| (format!("layers.{layer}.{name}"), rows)));
     all.map(|(name, rows)| {
         let mut of = random_adapter(graph, &name, rows, rank, scale, random);
-        (of.a, of.b) = (stored(&of.a, format), stored(&of.b, format));
+        (of.a, of.b) = (stored_as(&of.a, format), stored_as(&of.b, format));
         of
     })
     .collect()
 }
 
 /// The same weight in another format of floats.
-fn stored(weight: &Weight, format: StorageFormat) -> Weight {
+///
+/// # Panics
+///
+/// For a format without floats.
+pub fn stored_as(weight: &Weight, format: StorageFormat) -> Weight {
     let decoded = decode_weight(weight).expect("a whole weight");
     let row_bytes = format.row_bytes(weight.row_len()).expect("floats have no blocks");
     let mut bytes = Vec::new();

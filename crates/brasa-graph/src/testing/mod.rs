@@ -63,7 +63,7 @@ pub use draft_trees::{DraftTreeCase, check_attention_in_trees, check_tree_of_one
 pub use embeddings::{check_embeddings, check_other_lookups};
 pub use failed_steps::check_failed_steps;
 pub use inputs_outputs::check_inputs_and_outputs;
-pub use low_rank::{adapter_of_projections, merged, random_adapter};
+pub use low_rank::{adapter_of_projections, merged, random_adapter, stored_as};
 pub use memory::EncoderDecoder;
 pub use mock::MockBackend;
 pub use operations::{ALIBI, OPERATIONS, OperationCase};

@@ -21,7 +21,13 @@ pub fn pattern_case(pattern: Pattern, seed: u64, make_weight: &MakeWeight) -> Ca
         Pattern::LinearResidual => linear_residual(b),
         Pattern::GateUpActivation => gate_up_activation(b),
         Pattern::RouterExperts => router_experts(b),
-        Pattern::LowRankRows => low_rank_rows(b),
+        Pattern::LowRankRows => {
+            let (inputs, outputs) = (width(b), 1 + b.random.below(100));
+            let (x, residual) = (b.rows(&[inputs]), b.rows(&[outputs]));
+            vec![low_rank_rows(b, x, residual)]
+        }
+        Pattern::LinearLowRankRows => vec![linear_low_rank_rows(b)],
+        Pattern::GateUpLowRankRows => gate_up_low_rank_rows(b),
         Pattern::LinearActivation => linear_activation(b),
     });
     let schedule = Schedule::new(&case.graph, &[pattern]);
@@ -121,9 +127,12 @@ fn linear_activation(b: &mut CaseBuilder) -> Vec<ValueId> {
 }
 
 /// Ranks come in fours that belong together; of half of them a row has none.
-fn low_rank_rows(b: &mut CaseBuilder) -> Vec<ValueId> {
-    let (inputs, ranks, outputs) = (width(b), width(b), 1 + b.random.below(100));
-    let (x, scales, residual) = (b.rows(&[inputs]), b.rows(&[ranks / 4, 1]), b.rows(&[outputs]));
+fn low_rank_rows(b: &mut CaseBuilder, x: ValueId, residual: ValueId) -> ValueId {
+    let [inputs, outputs] =
+        [x, residual].map(|value| b.graph.graph().value(value).shape.row_elements().expect("a matrix"));
+    // Some banks are wide.
+    let ranks = if b.random.below(4) == 0 { 640 } else { width(b) };
+    let scales = b.rows(&[ranks / 4, 1]);
     let scales = b.graph.unary(scales, Unary::Clamp { low: 0.0, high: 9.0 });
     let shape = Shape::rows(Dim::ROWS, &[ranks / 4, 4]);
     let factors = b.graph.apply(Broadcast { shape }, &[scales])[0];
@@ -133,7 +142,38 @@ fn low_rank_rows(b: &mut CaseBuilder) -> Vec<ValueId> {
     let scaled = b.graph.mul(narrow, factors);
     let chosen = b.graph.apply(Where, &[factors, scaled, factors])[0];
     let y = b.graph.linear(chosen, w);
-    vec![if flip(b) { b.graph.add(residual, y) } else { b.graph.add(y, residual) }]
+    if flip(b) { b.graph.add(residual, y) } else { b.graph.add(y, residual) }
+}
+
+/// Both products are added to each other, or to a residual.
+fn linear_low_rank_rows(b: &mut CaseBuilder) -> ValueId {
+    if flip(b) {
+        let outputs = 1 + b.random.below(100);
+        return layer_and_low_rank_rows(b, outputs);
+    }
+    let (inputs, outputs) = (width(b), 1 + b.random.below(100));
+    let (x, residual) = (b.rows(&[inputs]), b.rows(&[outputs]));
+    let product = linear(b, x, outputs, inputs);
+    let sum = low_rank_rows(b, x, residual);
+    if flip(b) { b.graph.add(sum, product) } else { b.graph.add(product, sum) }
+}
+
+fn layer_and_low_rank_rows(b: &mut CaseBuilder, outputs: usize) -> ValueId {
+    // Some rows are so long that devices cut them.
+    let inputs = if b.random.below(4) == 0 { 6400 } else { width(b) };
+    let x = b.rows(&[inputs]);
+    let product = linear(b, x, outputs, inputs);
+    low_rank_rows(b, x, product)
+}
+
+fn gate_up_low_rank_rows(b: &mut CaseBuilder) -> Vec<ValueId> {
+    let outputs = if flip(b) { 8 * (1 + b.random.below(10)) } else { 1 + b.random.below(70) };
+    let sum = layer_and_low_rank_rows(b, 2 * outputs);
+    let [first, second] = [0..outputs, outputs..2 * outputs].map(|half| b.graph.slice(sum, half));
+    let (gate, up) = if flip(b) { (first, second) } else { (second, first) };
+    let activation = activation(b);
+    let gate = b.graph.unary(gate, activation);
+    vec![if flip(b) { b.graph.mul(gate, up) } else { b.graph.mul(up, gate) }]
 }
 
 fn gate_up_activation(b: &mut CaseBuilder) -> Vec<ValueId> {
