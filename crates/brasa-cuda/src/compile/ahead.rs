@@ -87,7 +87,7 @@ impl Lowering<'_> {
         let &GatedProduct { w, y, bank } = self.gates.get(&x)?;
         let norm = |lowering: &Self, w| -> Option<Ptr<f32>> {
             let [only] = &lowering.stored(w)?.stretches[..] else { return None };
-            Some(Ptr::new(only.tiles.as_ref()?.row_norm.as_ref()?.address()))
+            only.tiles.as_ref()?.row_norm()
         };
         let row_norm = norm(self, w)?;
         let bank = match bank {

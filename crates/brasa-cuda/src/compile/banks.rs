@@ -33,14 +33,14 @@ impl Lowering<'_> {
         let &LowRankRows { x, a, b, residual, .. } = product;
         let is_plain = |value| self.shape(value).rank() == 2;
         let is_fixed = |w| self.weight(w).is_some_and(|number| !self.graph.weights()[number].trainable);
-        let matrices = [a, b];
-        let (Some((_, a)), Some(_)) = (self.matrix(a), self.matrix(b)) else { return false };
+        let in_fours = |(_, a): (_, Matrix)| a.inputs.is_multiple_of(4) && a.rows.is_multiple_of(4);
         !self.exact
-            && matrices.into_iter().all(is_fixed)
+            && is_fixed(a)
+            && is_fixed(b)
             && is_plain(x)
             && is_plain(residual)
-            && a.inputs.is_multiple_of(4)
-            && a.rows.is_multiple_of(4)
+            && self.matrix(a).is_some_and(in_fours)
+            && self.matrix(b).is_some()
     }
 
     /// True where the layer is multiplied on tensor cores, by rows that are rounded for both products, and its tiles have whole eights of outputs.

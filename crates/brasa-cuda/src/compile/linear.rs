@@ -24,7 +24,7 @@ pub(super) struct Follow {
     pub gated_by: Option<Unary>,
     /// The low-rank product beside it.
     pub tail: Option<Beside>,
-    /// What is added to the products of at most [`MOST_ADDED_ROWS`] rows.
+    /// The low-rank product of a bank, which the kernel of at most [`MOST_ADDED_ROWS`] rows adds to the layer's.
     pub addend: Option<Arc<FewRows>>,
     /// True for one of several ways to make a value, which leaves nothing to the operations behind.
     pub is_bare: bool,

@@ -12,7 +12,6 @@ use crate::ops::{
     EXPERT_SIZES, ExpertTiles, FewSlots, MOST_UNSORTED, MixtureOp, Panels, RouterTopKOp, Sorted,
     expert_kernels, most_blocks, most_positions,
 };
-use crate::params::Ptr;
 use crate::run::{Base, Slot};
 use crate::weights::Form;
 
@@ -136,7 +135,7 @@ impl Lowering<'_> {
         };
         let (x, gated) = (panels(gate.tiles.subs), panels(down.tiles.subs));
         let largest = |weight: &ExpertTiles| {
-            let norm = weight.tiles.row_norm.as_ref().map(|norm| Ptr::new(norm.address()));
+            let norm = weight.tiles.row_norm();
             norm.ok_or_else(|| self.gpu.unsupported("experts without norms of their rows"))
         };
         let largest = [largest(gate)?, largest(up)?];

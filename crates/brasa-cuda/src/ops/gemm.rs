@@ -157,13 +157,13 @@ pub(crate) struct Ahead {
     pub joined: Kernel,
 }
 
-/// What a product is computed together with.
+/// What a product of a weight is computed together with, in one launch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Beside {
     Nothing,
     /// A low-rank product of learned weights: the buffers of its tiles and of their factors, which the launch in front makes.
     Tail([usize; 2]),
-    /// What is added to the products; of at most [`SMALLEST_ROWS`] rows.
+    /// The low-rank product of a bank of adapters, which is added to the sums; of at most [`SMALLEST_ROWS`] rows.
     Addend(Addend),
 }
 
@@ -320,15 +320,13 @@ impl Gemm {
         let raise = tiles.raise();
         let scale = tiles.factor / raise;
         let Panels { data, row_scale, subs: panel_subs } = self.panels;
-        let [tail, tail_factors] = match beside {
-            Beside::Tail(buffers) => buffers.map(|buffer| run.buffer(buffer)),
-            Beside::Nothing | Beside::Addend(_) => [0; 2],
-        };
-        let addend = match beside {
-            Beside::Addend(addend) => Addend { scale: addend.scale / scale, ..addend },
-            Beside::Nothing | Beside::Tail(_) => Addend::NONE,
-        };
-        let (tail, tail_factors) = (Ptr::new(tail), Ptr::new(tail_factors));
+        let (mut tail, mut addend) = ([0; 2], Addend::NONE);
+        match beside {
+            Beside::Nothing => {}
+            Beside::Tail(buffers) => tail = buffers.map(|buffer| run.buffer(buffer)),
+            Beside::Addend(of) => addend = Addend { scale: of.scale / scale, ..of },
+        }
+        let (tail, tail_factors) = (Ptr::new(tail[0]), Ptr::new(tail[1]));
         let [panels, row_scale, partial] = [data, row_scale, self.partial].map(|buffer| run.buffer(buffer));
         let params = GemmParams {
             tail,

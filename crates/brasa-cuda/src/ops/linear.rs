@@ -30,7 +30,7 @@ pub(crate) struct LinearOp {
     pub gemm: Option<Gemm>,
     /// The low-rank product beside it.
     pub tail: Option<Tail>,
-    /// What is added to the products: only where all rows are few that are multiplied on tensor cores.
+    /// The low-rank product of a bank that its kernel adds, where this operation multiplies no more rows than that kernel takes.
     pub addend: Option<Arc<FewRows>>,
     /// For each format of rows that are read as they are stored: kernels for one row and for many.
     pub rows: Vec<(Kernel, Kernel)>,
@@ -182,7 +182,7 @@ impl LinearOp {
         matches!(&self.tiles[..], [launch] if parts(launch) > 1)
     }
 
-    pub(crate) fn company(&self) -> Company {
+    fn company(&self) -> Company {
         match (&self.tail, &self.addend) {
             (Some(_), _) => Company::Tail,
             (None, Some(_)) => Company::Addend,
@@ -190,7 +190,7 @@ impl LinearOp {
         }
     }
 
-    /// What is computed together with the products of stretch `number`.
+    /// The tail or the addend of the products with stretch `number` of the weight.
     fn beside(&self, run: &Run<'_>, rows: u32, number: usize) -> Beside {
         match (&self.tail, &self.addend) {
             (Some(tail), _) => Beside::Tail(tail.of_stretches[number]),

@@ -143,7 +143,7 @@ impl Matrix {
 }
 
 impl FewRows {
-    /// What products add of that many rows, whose ranks there are.
+    /// The low-rank product of `rows` rows as kernels take it; a launch in front makes its ranks.
     pub(super) fn addend(&self, run: &Run<'_>, rows: u32) -> Addend {
         let span = |number: usize| self.spans.get(number).or(self.spans.last());
         let of_spans = |of: fn(&Span) -> u32| std::array::from_fn(|number| span(number).map_or(0, of));

@@ -275,7 +275,7 @@ pub(crate) fn bytes_of(graph: &Graph) -> u64 {
     graph.weights().iter().zip(uses(graph)).map(bytes).sum()
 }
 
-/// What uploads need to know of the gates of a graph.
+/// The weights of gated layers of a graph, and the low-rank matrices beside them: an upload pairs halves of the former and keeps norms of both.
 #[derive(Default)]
 struct Gates {
     /// Weights of which one half of the outputs is gated with the other.

@@ -219,6 +219,11 @@ impl Stored {
 }
 
 impl Tiles {
+    /// Where the largest squared norm of a row is, if it is kept.
+    pub(crate) fn row_norm(&self) -> Option<Ptr<f32>> {
+        self.row_norm.as_ref().map(|norm| Ptr::new(norm.address()))
+    }
+
     /// The power of two by which elements are multiplied before they are rounded to f16: the largest become about 2^13.
     pub(crate) fn raise(&self) -> f32 {
         if !self.largest.is_normal() {

@@ -66,7 +66,7 @@ pub fn adapter_of_projections(
     .collect()
 }
 
-/// The same weight in another format of floats.
+/// The weight with its values rounded to `format`, one of F32, F16 and BF16, and stored so.
 ///
 /// # Panics
 ///
