@@ -8,18 +8,14 @@
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use brasa_cpu::{CpuBackend, CpuOptions};
 use brasa_formats::StorageFormat;
-use brasa_graph::device::{
-    Backend, DeviceError, KvPool, KvPoolSpec, KvType, Precision, Program, ProgramLimits,
-};
+use brasa_graph::device::{Backend, DeviceError, ProgramLimits};
 use brasa_graph::pass::{LowRank, add_low_rank_bank};
-use brasa_graph::step::{GivenValues, Outs, Step};
-use brasa_graph::testing::{Decoder, Random, Sequences, adapter_of_projections};
+use brasa_graph::testing::{BankRun, Decoder, Random, adapter_of_projections};
 
 const PROMPT: usize = 512;
 const DEPTH: usize = 128;
@@ -45,23 +41,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         || adapter_of_projections(&decoder, &base, (rank, StorageFormat::BF16), 0.1, &mut random);
     let bank: Vec<Vec<LowRank>> = (0..count).map(|_| adapter()).collect();
     let adapted = Arc::new(add_low_rank_bank(&base, &bank)?);
-    let weights = device.upload(&adapted, Precision::Fast, &mut |_| ControlFlow::Continue(()))?;
     let stored: u64 = bank.iter().flatten().map(|of| of.a.stored_bytes() + of.b.stored_bytes()).sum();
     let model: u64 = base.weights().iter().map(|weight| weight.stored_bytes()).sum();
     println!("{format}: {} MB, {count} adapters of rank {rank}: {} MB", model >> 20, stored >> 20);
     let limits = ProgramLimits { max_rows: PROMPT, max_outs: count, max_segments: count };
-    let mut runs = Vec::new();
-    for graph in [&base, &adapted] {
-        let program = device.compile(Arc::clone(graph), Arc::clone(&weights), limits)?;
-        let pool = device.kv_pool(KvPoolSpec { groups: graph.cache_groups(), dtype: KvType::F16 })?;
-        let sequences = Sequences::new(&*pool);
-        runs.push(Run { program, pool, sequences, adapters: usize::from(runs.len() == 1) * count });
-    }
+    let mut runs = BankRun::pair(&device, [&base, &adapted], count, limits)?;
     let own: Vec<Option<usize>> = (0..count).map(Some).collect();
     let kinds = [("its own", own), ("the same", vec![Some(0); count]), ("none", vec![None; count])];
     for run in &mut runs {
         for id in 0..count {
-            run.timed(&[id as u64], DEPTH, &[None])?;
+            timed(run, &[id as u64], DEPTH, &[None])?;
         }
     }
     for (label, chosen) in &kinds {
@@ -70,7 +59,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let mut times = [Vec::new(), Vec::new()];
             for _ in 0..STEPS {
                 for (run, times) in runs.iter_mut().zip(&mut times) {
-                    times.push(run.timed(&ids, 1, chosen)?);
+                    times.push(timed(run, &ids, 1, chosen)?);
                 }
             }
             let [base, adapted] = times.map(|times| median(times).as_secs_f64());
@@ -87,7 +76,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         for repeat in 0..2 {
             for (run, best) in runs.iter_mut().zip(&mut best) {
                 let id = 1000 + (round * 2 + repeat) as u64;
-                *best = run.timed(&[id], PROMPT, &[Some(0)])?.min(*best);
+                *best = timed(run, &[id], PROMPT, &[Some(0)])?.min(*best);
             }
         }
         let [base, adapted] = best.map(|time| PROMPT as f64 / time.as_secs_f64());
@@ -99,9 +88,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if profile {
         for run in &mut runs {
             println!("a token of each of {count}, of {} adapters:", run.adapters);
-            run.print_profile(1, &kinds[0].1)?;
+            print_profile(run, 1, &kinds[0].1)?;
             println!("a prompt of {PROMPT}:");
-            run.print_profile(PROMPT, &[Some(0)])?;
+            print_profile(run, PROMPT, &[Some(0)])?;
         }
     }
     Ok(())
@@ -120,67 +109,48 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
-struct Run {
-    program: Box<dyn Program>,
-    pool: Box<dyn KvPool>,
-    sequences: Sequences,
-    /// Adapters of the bank; none of the model alone.
-    adapters: usize,
+fn tokens(rows: usize) -> Vec<u32> {
+    (0..rows as u32).map(|row| row * 7919 % 151_936).collect()
 }
 
-impl Run {
-    /// A step in which each sequence goes on by `rows` tokens, with the adapter that it has chosen.
-    fn next(&mut self, ids: &[u64], rows: usize, chosen: &[Option<usize>]) -> Result<Step, DeviceError> {
-        let tokens: Vec<u32> = (0..rows as u32).map(|row| row * 7919 % 151_936).collect();
-        let mut segments = Vec::with_capacity(ids.len());
-        for (id, chosen) in ids.iter().zip(chosen) {
-            let mut segment = self.sequences.extend(&mut *self.pool, *id, &tokens, Outs::Last)?;
-            if self.adapters > 0 {
-                let mut row = vec![0.0; self.adapters];
-                if let Some(chosen) = chosen {
-                    row[*chosen] = 1.0;
-                }
-                segment.given = vec![GivenValues::F32(row.repeat(rows).into())];
-            }
-            segments.push(segment);
-        }
-        Ok(Step { segments })
-    }
+fn timed(
+    run: &mut BankRun,
+    ids: &[u64],
+    rows: usize,
+    chosen: &[Option<usize>],
+) -> Result<Duration, DeviceError> {
+    let step = run.next(ids, &tokens(rows), chosen)?;
+    let (start, before) = (Instant::now(), on_processor());
+    black_box(run.program.run(&step, &mut *run.pool)?);
+    Ok(if std::env::var_os("ON_PROCESSOR").is_some() {
+        on_processor().saturating_sub(before)
+    } else {
+        start.elapsed()
+    })
+}
 
-    fn timed(&mut self, ids: &[u64], rows: usize, chosen: &[Option<usize>]) -> Result<Duration, DeviceError> {
-        let step = self.next(ids, rows, chosen)?;
-        let (start, before) = (Instant::now(), on_processor());
-        black_box(self.program.run(&step, &mut *self.pool)?);
-        Ok(if std::env::var_os("ON_PROCESSOR").is_some() {
-            on_processor().saturating_sub(before)
+/// Sums over layers, each operation's time the best of a few runs.
+fn print_profile(run: &mut BankRun, rows: usize, chosen: &[Option<usize>]) -> Result<(), DeviceError> {
+    let ids: Vec<u64> = (0..chosen.len() as u64).collect();
+    let mut best = Vec::new();
+    for repeat in 0..if rows == 1 { 10 } else { 3 } {
+        // Prompts are texts of their own.
+        let ids = if rows == 1 { ids.clone() } else { vec![2000 + repeat] };
+        let step = run.next(&ids, &tokens(rows), chosen)?;
+        let costs = run.program.profile(&step, &mut *run.pool)?;
+        if best.is_empty() {
+            best = costs;
         } else {
-            start.elapsed()
-        })
+            best.iter_mut().zip(costs).for_each(|(best, cost)| best.time = best.time.min(cost.time));
+        }
     }
-
-    /// Sums over layers, each operation's time the best of a few runs.
-    fn print_profile(&mut self, rows: usize, chosen: &[Option<usize>]) -> Result<(), DeviceError> {
-        let ids: Vec<u64> = (0..chosen.len() as u64).collect();
-        let mut best = Vec::new();
-        for repeat in 0..if rows == 1 { 10 } else { 3 } {
-            // Prompts are texts of their own.
-            let ids = if rows == 1 { ids.clone() } else { vec![2000 + repeat] };
-            let step = self.next(&ids, rows, chosen)?;
-            let costs = self.program.profile(&step, &mut *self.pool)?;
-            if best.is_empty() {
-                best = costs;
-            } else {
-                best.iter_mut().zip(costs).for_each(|(best, cost)| best.time = best.time.min(cost.time));
-            }
-        }
-        let mut sums: BTreeMap<String, Duration> = BTreeMap::new();
-        for cost in best {
-            let label = cost.label.chars().filter(|c| !c.is_ascii_digit()).collect();
-            *sums.entry(label).or_default() += cost.time;
-        }
-        for (label, time) in sums {
-            println!("  {label:40} {:9.3} ms", time.as_secs_f64() * 1e3);
-        }
-        Ok(())
+    let mut sums: BTreeMap<String, Duration> = BTreeMap::new();
+    for cost in best {
+        let label = cost.label.chars().filter(|c| !c.is_ascii_digit()).collect();
+        *sums.entry(label).or_default() += cost.time;
     }
+    for (label, time) in sums {
+        println!("  {label:40} {:9.3} ms", time.as_secs_f64() * 1e3);
+    }
+    Ok(())
 }

@@ -8,18 +8,14 @@
 mod shapes;
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use brasa_cuda::{CudaBackend, CudaOptions};
 use brasa_formats::StorageFormat;
-use brasa_graph::device::{
-    Backend, DeviceError, KvPool, KvPoolSpec, KvType, Precision, Program, ProgramLimits,
-};
+use brasa_graph::device::{Backend, DeviceError, ProgramLimits};
 use brasa_graph::pass::{LowRank, add_low_rank_bank};
-use brasa_graph::step::{GivenValues, Outs, Step};
-use brasa_graph::testing::{Random, Sequences, adapter_of_projections};
+use brasa_graph::testing::{BankRun, Random, adapter_of_projections};
 
 const PROMPT: usize = 512;
 const DEPTH: usize = 128;
@@ -54,28 +50,21 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let bank: Vec<Vec<LowRank>> = (0..count).map(|_| adapter()).collect();
     let adapted = Arc::new(add_low_rank_bank(&base, &bank)?);
-    let weights = device.upload(&adapted, Precision::Fast, &mut |_| ControlFlow::Continue(()))?;
     let stored: u64 = bank.iter().flatten().map(|of| of.a.stored_bytes() + of.b.stored_bytes()).sum();
     let of_base: u64 = base.weights().iter().map(|weight| weight.stored_bytes()).sum();
     println!("{model} {format}: {} MB, {count} adapters of rank {rank}: {} MB", of_base >> 20, stored >> 20);
     let limits = ProgramLimits { max_rows: PROMPT, max_outs: count, max_segments: count };
-    let mut runs = Vec::new();
-    for graph in [&base, &adapted] {
-        let program = device.compile(Arc::clone(graph), Arc::clone(&weights), limits)?;
-        let pool = device.kv_pool(KvPoolSpec { groups: graph.cache_groups(), dtype: KvType::F16 })?;
-        let sequences = Sequences::new(&*pool);
-        runs.push(Run { program, pool, sequences, adapters: usize::from(runs.len() == 1) * count });
-    }
+    let mut runs = BankRun::pair(&device, [&base, &adapted], count, limits)?;
     let own: Vec<Option<usize>> = (0..count).map(Some).collect();
     let ids: Vec<u64> = (0..count as u64).collect();
     for run in &mut runs {
         for &id in &ids {
-            run.timed(&[id], DEPTH, &[None])?;
+            timed(run, &[id], DEPTH, &[None])?;
         }
     }
     for (label, chosen) in [("its own", &own), ("none", &vec![None; count])] {
         for _ in 0..ROUNDS {
-            let [base, adapted] = medians(&mut runs, STEPS, |run, _| run.timed(&ids, 1, chosen))?;
+            let [base, adapted] = medians(&mut runs, STEPS, |run, _| timed(run, &ids, 1, chosen))?;
             println!(
                 "{count} sequences, each with {label}: {:.1} tok/s, {:.1} without a bank: {:.1} %",
                 count as f64 / adapted,
@@ -85,7 +74,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
     let [base, adapted] =
-        medians(&mut runs, 7, |run, number| run.timed(&[1000 + number], PROMPT, &[Some(0)]))?
+        medians(&mut runs, 7, |run, number| timed(run, &[1000 + number], PROMPT, &[Some(0)]))?
             .map(|seconds| PROMPT as f64 / seconds);
     println!(
         "pp{PROMPT} with one: {adapted:.0} tok/s, {base:.0} without a bank: {:.1} %",
@@ -94,7 +83,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if profile {
         for run in &mut runs {
             println!("a token of each of {count}, of {} adapters:", run.adapters);
-            run.print_profile(&ids, &own)?;
+            print_profile(run, &ids, &own)?;
         }
     }
     Ok(())
@@ -102,9 +91,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 /// Median seconds of `count` steps without and with the bank, which take turns.
 fn medians(
-    runs: &mut [Run],
+    runs: &mut [BankRun],
     count: usize,
-    mut step: impl FnMut(&mut Run, u64) -> Result<Duration, DeviceError>,
+    mut step: impl FnMut(&mut BankRun, u64) -> Result<Duration, DeviceError>,
 ) -> Result<[f64; 2], DeviceError> {
     let mut times = [Vec::new(), Vec::new()];
     for number in 0..count as u64 {
@@ -118,51 +107,32 @@ fn medians(
     }))
 }
 
-struct Run {
-    program: Box<dyn Program>,
-    pool: Box<dyn KvPool>,
-    sequences: Sequences,
-    /// Adapters of the bank; none of the model alone.
-    adapters: usize,
+fn tokens(rows: usize) -> Vec<u32> {
+    (0..rows as u32).map(|row| row * 7919 % 128_256).collect()
 }
 
-impl Run {
-    /// A step in which each sequence goes on by `rows` tokens, with the adapter that it has chosen.
-    fn next(&mut self, ids: &[u64], rows: usize, chosen: &[Option<usize>]) -> Result<Step, DeviceError> {
-        let tokens: Vec<u32> = (0..rows as u32).map(|row| row * 7919 % 128_256).collect();
-        let mut segments = Vec::with_capacity(ids.len());
-        for (id, chosen) in ids.iter().zip(chosen) {
-            let mut segment = self.sequences.extend(&mut *self.pool, *id, &tokens, Outs::Last)?;
-            if self.adapters > 0 {
-                let mut row = vec![0.0; self.adapters];
-                if let Some(chosen) = chosen {
-                    row[*chosen] = 1.0;
-                }
-                segment.given = vec![GivenValues::F32(row.repeat(rows).into())];
-            }
-            segments.push(segment);
-        }
-        Ok(Step { segments })
-    }
+fn timed(
+    run: &mut BankRun,
+    ids: &[u64],
+    rows: usize,
+    chosen: &[Option<usize>],
+) -> Result<Duration, DeviceError> {
+    let step = run.next(ids, &tokens(rows), chosen)?;
+    let start = Instant::now();
+    run.program.run(&step, &mut *run.pool)?;
+    Ok(start.elapsed())
+}
 
-    fn timed(&mut self, ids: &[u64], rows: usize, chosen: &[Option<usize>]) -> Result<Duration, DeviceError> {
-        let step = self.next(ids, rows, chosen)?;
-        let start = Instant::now();
-        self.program.run(&step, &mut *self.pool)?;
-        Ok(start.elapsed())
+/// Sums over layers.
+fn print_profile(run: &mut BankRun, ids: &[u64], chosen: &[Option<usize>]) -> Result<(), DeviceError> {
+    let step = run.next(ids, &tokens(1), chosen)?;
+    let mut sums: BTreeMap<String, Duration> = BTreeMap::new();
+    for cost in run.program.profile(&step, &mut *run.pool)? {
+        let label = cost.label.chars().filter(|c| !c.is_ascii_digit()).collect();
+        *sums.entry(label).or_default() += cost.time;
     }
-
-    /// Sums over layers.
-    fn print_profile(&mut self, ids: &[u64], chosen: &[Option<usize>]) -> Result<(), DeviceError> {
-        let step = self.next(ids, 1, chosen)?;
-        let mut sums: BTreeMap<String, Duration> = BTreeMap::new();
-        for cost in self.program.profile(&step, &mut *self.pool)? {
-            let label = cost.label.chars().filter(|c| !c.is_ascii_digit()).collect();
-            *sums.entry(label).or_default() += cost.time;
-        }
-        for (label, time) in sums {
-            println!("  {label:40} {:9.3} ms", time.as_secs_f64() * 1e3);
-        }
-        Ok(())
+    for (label, time) in sums {
+        println!("  {label:40} {:9.3} ms", time.as_secs_f64() * 1e3);
     }
+    Ok(())
 }

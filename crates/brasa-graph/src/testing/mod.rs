@@ -23,6 +23,7 @@
 //! - [`check_embeddings`] brings rows in place of token ids;
 //! - [`check_pages`] copies, reads and writes pages and moves texts from pool to pool;
 
+mod bank_run;
 mod banks;
 mod case;
 mod chains;
@@ -52,6 +53,7 @@ mod shifts;
 mod tensors;
 mod training;
 
+pub use bank_run::BankRun;
 pub use banks::{check_bank, check_bank_is_near};
 pub use case::{Case, CaseBuilder, MakeWeight, check, f32_weight, run_case};
 pub use chains::check_chains;

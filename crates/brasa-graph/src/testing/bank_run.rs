@@ -1,0 +1,70 @@
+//! A program whose rows may have adapters of a bank, run beside the same one without a bank.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use crate::Graph;
+use crate::device::{Backend, DeviceError, KvPool, KvPoolSpec, KvType, Precision, Program, ProgramLimits};
+use crate::step::{GivenValues, Outs, Step};
+
+use super::Sequences;
+
+/// A program, its pool and its sequences.
+pub struct BankRun {
+    /// The program.
+    pub program: Box<dyn Program>,
+    /// The program's pages, of F16.
+    pub pool: Box<dyn KvPool>,
+    sequences: Sequences,
+    /// Adapters of the bank; none of the model alone.
+    pub adapters: usize,
+}
+
+impl BankRun {
+    /// The programs of `base` and of `adapted`, which has a bank of `adapters`, over the same weights.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the device.
+    pub fn pair(
+        device: &dyn Backend,
+        [base, adapted]: [&Arc<Graph>; 2],
+        adapters: usize,
+        limits: ProgramLimits,
+    ) -> Result<[Self; 2], DeviceError> {
+        let weights = device.upload(adapted, Precision::Fast, &mut |_| ControlFlow::Continue(()))?;
+        let run = |graph: &Arc<Graph>, adapters| {
+            let program = device.compile(Arc::clone(graph), Arc::clone(&weights), limits)?;
+            let pool = device.kv_pool(KvPoolSpec { groups: graph.cache_groups(), dtype: KvType::F16 })?;
+            let sequences = Sequences::new(&*pool);
+            Ok::<_, DeviceError>(Self { program, pool, sequences, adapters })
+        };
+        Ok([run(base, 0)?, run(adapted, adapters)?])
+    }
+
+    /// A step in which each sequence goes on by `tokens`, with the adapter that it has chosen.
+    ///
+    /// # Errors
+    ///
+    /// Errors of [`Sequences::extend`].
+    pub fn next(
+        &mut self,
+        ids: &[u64],
+        tokens: &[u32],
+        chosen: &[Option<usize>],
+    ) -> Result<Step, DeviceError> {
+        let mut segments = Vec::with_capacity(ids.len());
+        for (id, chosen) in ids.iter().zip(chosen) {
+            let mut segment = self.sequences.extend(&mut *self.pool, *id, tokens, Outs::Last)?;
+            if self.adapters > 0 {
+                let mut row = vec![0.0; self.adapters];
+                if let Some(chosen) = chosen {
+                    row[*chosen] = 1.0;
+                }
+                segment.given = vec![GivenValues::F32(row.repeat(tokens.len()).into())];
+            }
+            segments.push(segment);
+        }
+        Ok(Step { segments })
+    }
+}
