@@ -59,6 +59,7 @@ uint32_t exchange(uint32_t value, int distance);
 
 inline void wait_for_launches() {}
 inline void keep(uint32_t&) {}
+inline void store_release(unsigned* to, unsigned value) { *to = value; }
 inline void fetch_to_l2(const void*) {}
 
 inline unsigned __ballot_sync(unsigned, int holds) {

@@ -41,17 +41,24 @@ inline void add_products(float (&sums)[2][ROWS_AT_ONCE], u32 format, const u8* c
 // A warp's tile: its first eight lanes make outputs g and g + 8, of all rows. What is added is made by the whole warp, by the kernels' own code.
 inline void gemm(const GemmParams& p, u32 format) {
     static __thread float of_warps[32][2][16][8];
+    static __thread brasa::BatchRanks ranks_of_warps[32];
     float(&addends)[2][16][8] = of_warps[threadIdx.x / 32];
+    brasa::BatchRanks& ranks = ranks_of_warps[threadIdx.x / 32];
     u32 unit_subs = brasa::geometry(format).unit_subs, units = p.subs / unit_subs, warps = gridDim.x * (blockDim.x / 32);
     for (u32 i = (u32)(thread_number() / 32); i < p.splits * p.tiles; i += warps) {
         u32 tile = i % p.tiles, split = i / p.tiles, g = lane() % 8, n = tile * 16 + g;
         const bool adds = p.addend.form != LOW_RANK_NONE && split == 0;
         if (adds) {
-            const u32 in_tile = tile * (p.out.form == TILES_DENSE ? 16 : 8);
-            float sums[2][4] = {};
-            brasa::add_addend<2>(sums, p.addend, p.out.lower + in_tile, p.out.upper + in_tile, 0);
-            for (u32 e = 0; e < 8; ++e) {
-                addends[e % 4 / 2][8 * (e / 4) + 2 * (lane() % 4) + e % 2][lane() / 4] = sums[e / 4][e % 4];
+            auto wait = [] { brasa::warp_barrier(); };
+            auto ready = [] {};
+            for (u32 half = 0; half < 2; ++half) {
+                const u32 output = (half == 0 ? p.out.lower : p.out.upper) + tile * (p.out.form == TILES_DENSE ? 16 : 8), of_b = output / 16;
+                const brasa::Crew<decltype(wait), decltype(ready)> alone = {0, 1, of_b, wait, ready};
+                float sums[2][4] = {};
+                brasa::add_addend<2>(sums, p.addend, 0, alone, ranks);
+                for (u32 e = 0; e < 4; ++e) {
+                    addends[half][8 * (e / 2) + 2 * (lane() % 4) + e % 2][lane() / 4] = sums[e / 2][output / 8 % 2 * 2 + e % 2];
+                }
             }
             brasa::warp_barrier();
         }

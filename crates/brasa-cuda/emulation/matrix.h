@@ -30,8 +30,8 @@ struct Fragments {
     uint32_t a[4], b[2];
 };
 
-// c += a · b, m16n8k16.
-inline void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+// c += a · b, m16n8k16, of numbers that `of_word` takes from a half of a word.
+template <class OfWord> inline void mma_16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, OfWord of_word) {
     Fragments* lanes = of_warp<Fragments>();
     const unsigned lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     lanes[lane] = {{a[0], a[1], a[2], a[3]}, {b0, b1}};
@@ -39,12 +39,17 @@ inline void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
     for (unsigned k = 0; k < 16; ++k) {
         const unsigned other = k % 8 / 2, upper = k / 8;
         for (unsigned i = 0; i < 4; ++i) {
-            const float x = half_of(lanes[g * 4 + other].a[upper * 2 + i / 2], k % 2);
-            const float y = half_of(lanes[(2 * t + i % 2) * 4 + other].b[upper], k % 2);
+            const float x = of_word(lanes[g * 4 + other].a[upper * 2 + i / 2], k % 2);
+            const float y = of_word(lanes[(2 * t + i % 2) * 4 + other].b[upper], k % 2);
             c[i] = fmaf(x, y, c[i]);
         }
     }
     warp_barrier();
+}
+
+inline void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) { mma_16(c, a, b0, b1, half_of); }
+inline void mma_bf16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+    mma_16(c, a, b0, b1, [](uint32_t word, unsigned side) { return __uint_as_float(side ? word & 0xffff0000u : word << 16); });
 }
 
 // c += a · b, m16n8k8, of tf32.

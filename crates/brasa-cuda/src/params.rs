@@ -178,10 +178,12 @@ constants! {
 mod attention;
 mod experts;
 mod gradients;
+mod products;
 
 pub(crate) use attention::*;
 pub(crate) use experts::*;
 pub(crate) use gradients::*;
+pub(crate) use products::*;
 
 params! {
     /// Rows of f32: row `j` begins at element `j / per · stride + j % per · width` of `data`.
@@ -278,92 +280,6 @@ params! {
     /// The norm of a row or a head: its weight, which may be absent, and the number added to the mean square; nothing where
     /// `is_there` is 0.
     struct Norm { weight: Ptr<f32>, eps: f32, is_there: u32, }
-    /// A matrix in tiles of 16-bit floats, `subs` pieces of 64 inputs each, or dense rows of f32, which have an even number of inputs. Products are multiplied by `factor`.
-    struct LowRankMatrix { data: Ptr<u8>, rows: u32, inputs: u32, subs: u32, factor: f32, }
-    /// Tiles of B below `tiles_end[i]`, and not below the one before, are zero but in subs from `first[i]` to `end[i]`; the last span has all further tiles.
-    struct LowRankSpans {
-        tiles_end: [u32; LOW_RANK_SPANS as usize],
-        first: [u32; LOW_RANK_SPANS as usize],
-        end: [u32; LOW_RANK_SPANS as usize],
-    }
-    /// Low-rank products: ranks of rows, [parts][rows][ranks], of which each part is a sum of other inputs, times B, which has the form `form`. `users` has a bit
-    /// for each row that uses some of sixteen ranks. Sums are multiplied by `scale`; within another product by what that one is scaled by, too.
-    struct Addend {
-        ranks: Ptr<f32>,
-        users: Ptr<u32>,
-        b: LowRankMatrix,
-        spans: LowRankSpans,
-        rows: u32,
-        parts: u32,
-        form: u32,
-        scale: f32,
-    }
-    /// Rows are floats, which the norm is of, or lie in `panels` with a power of two each. Their products with A of each part of K, times their factors, go to
-    /// `partial`, and those that use some to `users`; both are the addend's. A small bank's A is asked for whether or not rows use it.
-    struct LowRankRowsParams {
-        x: Rows,
-        norm: Norm,
-        panels: Ptr<u8>,
-        row_scale: Ptr<f32>,
-        a: LowRankMatrix,
-        factors: Rows,
-        residual: Rows,
-        partial: Ptr<f32>,
-        users: Ptr<u32>,
-        addend: Addend,
-        y: Ptr<f32>,
-        rows: u32,
-        panel_subs: u32,
-        is_small: u32,
-    }
-    struct ChosenRanksParams { factors: Rows, narrow: Ptr<f32>, y: Ptr<f32>, rows: u32, }
-    /// A weight in tiles behind rows that are rounded, whose gated products are rounded in turn: the largest squared norm of its rows, and
-    /// where the power of two goes by which a row of products is divided. Of a bank's product beside it the largest squared norms of rows of A and of B, and the
-    /// rows' factors. Null where there is none.
-    struct Gates { largest: Ptr<f32>, row_scale: Ptr<f32>, of_a: Ptr<f32>, of_b: Ptr<f32>, factors: Rows, }
-    /// `tail` is more of each row, which becomes the last piece; none where it has no data.
-    struct PanelsParams {
-        x: Rows,
-        tail: Rows,
-        norm: Norm,
-        gates: Gates,
-        panels: Ptr<u8>,
-        row_scale: Ptr<f32>,
-        rows: u32,
-        inputs: u32,
-        subs: u32,
-    }
-    /// Product of panels with a weight in tiles. Elements that are rounded to f16 are multiplied by `raise` before, and products by
-    /// `scale`. Parts of K are dealt to `splits` blocks, whose sums go to `partial` where there are several. Panels have `panel_subs` pieces; behind those
-    /// of the weight comes one of the `tail`, which has 64 inputs, halves of each tile, and for each tile the factor from the raise of the weight to its own.
-    /// The `addend`, of outputs of the whole weight, is added to the products by kernels that have one.
-    struct GemmParams {
-        weights: Ptr<u8>,
-        panels: Ptr<u8>,
-        row_scale: Ptr<f32>,
-        partial: Ptr<f32>,
-        rows: u32,
-        tiles: u32,
-        subs: u32,
-        splits: u32,
-        raise: f32,
-        scale: f32,
-        tail: Ptr<u8>,
-        tail_factors: Ptr<f32>,
-        panel_subs: u32,
-        out: Outputs,
-        addend: Addend,
-    }
-    struct GemmSumParams { partial: Ptr<f32>, rows: u32, tiles: u32, splits: u32, out: Outputs, }
-    /// Sums of parts of K and what follows them, normed and rounded to panels for the product behind.
-    struct GemmSumsPanelsParams {
-        sums: GemmSumParams,
-        norm: Norm,
-        gates: Gates,
-        panels: Ptr<u8>,
-        row_scale: Ptr<f32>,
-        subs: u32,
-    }
     /// Rows of `source` to become tiles. Row `i` of a tile's lower half is row `tile · tile_rows + i`, of its upper half
     /// that many behind row `upper_start`. MLX has scales and biases beside its codes, which are divided by a power
     /// of two, and the last five numbers.
@@ -536,31 +452,6 @@ impl Norm {
     pub(crate) const NONE: Self = Self { weight: Ptr::NONE, eps: 0.0, is_there: 0 };
 }
 
-impl Addend {
-    /// Nothing to add.
-    pub(crate) const NONE: Self = Self {
-        ranks: Ptr::NONE,
-        users: Ptr::NONE,
-        b: LowRankMatrix { data: Ptr::NONE, rows: 0, inputs: 0, subs: 0, factor: 0.0 },
-        spans: LowRankSpans { tiles_end: [0; 4], first: [0; 4], end: [0; 4] },
-        rows: 0,
-        parts: 0,
-        form: LOW_RANK_NONE,
-        scale: 0.0,
-    };
-}
-
-impl Gates {
-    /// No gates behind.
-    pub(crate) const NONE: Self = Self {
-        largest: Ptr::NONE,
-        row_scale: Ptr::NONE,
-        of_a: Ptr::NONE,
-        of_b: Ptr::NONE,
-        factors: Rows::NONE,
-    };
-}
-
 impl Rows {
     /// No rows: an operand that is absent.
     pub(crate) const NONE: Self = Self { data: Ptr::NONE, per: 1, stride: 0, width: 0 };
@@ -591,10 +482,11 @@ fn header() -> String {
          typedef unsigned int u32;\n\
          typedef unsigned long long u64;\n\n\
          static const u32 PAGE_POSITIONS = {};\n\
-         {}{}{}{}{}",
+         {}{}{}{}{}{}",
         brasa_graph::step::PAGE_POSITIONS,
         constants(),
         structures(),
+        products::structures(),
         experts::structures(),
         attention::structures(),
         gradients::structures()

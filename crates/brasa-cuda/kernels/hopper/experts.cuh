@@ -20,7 +20,7 @@ template <class Shape, int ROWS, int FACTORS> struct ExpertProduct {
     // What rows are scaled by; and, of gated products, by which power of two halves are divided, or else the slot of a row.
     static constexpr uint32_t FACTS = 2 * ROWS;
     // Its lanes write their sums.
-    static constexpr uint32_t HANDED = 0;
+    static constexpr uint32_t HANDED = 0, ADDENDS = 0;
     const ExpertGemmParams& p;
     uint32_t output_blocks, all;
 

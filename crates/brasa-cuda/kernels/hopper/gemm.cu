@@ -2,7 +2,7 @@
 #include "gemm.cuh"
 
 #define BRASA_GEMM(NAME, FORMAT, ROWS, GROUPS, CLUSTER, ADDS)                                                                       \
-    extern "C" __global__ void __launch_bounds__(brasa::GemmShape<brasa::FORMAT, ROWS, GROUPS, CLUSTER>::THREADS, GROUPS == 1 ? 2 : 1)  \
+    extern "C" __global__ void __launch_bounds__(128 * (GROUPS + 1 + ADDS), GROUPS == 1 ? 2 : 1)                                  \
         __cluster_dims__(CLUSTER, 1, 1) NAME(const __grid_constant__ GemmParams p) {                                               \
         using Shape = brasa::GemmShape<brasa::FORMAT, ROWS, GROUPS, CLUSTER>;                                                            \
         brasa::gemm<brasa::FORMAT, ROWS, GROUPS, CLUSTER, brasa::DenseProduct<Shape, ROWS, CLUSTER, ADDS>>(p);                                                                \

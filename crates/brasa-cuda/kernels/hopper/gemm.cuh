@@ -13,8 +13,8 @@
 // and brought back.
 //
 // Kernels of 16 rows with an *addend* add low-rank products of a bank of adapters (../plain/low_rank_addend.cuh), which so come before whatever follows the
-// product. They are computed while weights fill the ring, and added to the sums of the first part of K. (Sums that begin with them would be what ptxas takes for
-// registers that are written while products run, so that it lets these run one by one.)
+// product. A warpgroup of their own computes them beside the products, and those that multiply add them to the sums of the first part of K. (Loads of few bytes
+// take several microseconds where the ring asks for all that memory gives: warps that multiply would wait for each.)
 //
 // Blocks stay and take tiles in turn, rows fastest, so that blocks at work at one time share weights and panels in L2. Where there are
 // few tiles, parts of K are tiles of their own, whose sums are added by another kernel.
@@ -56,6 +56,9 @@ constexpr uint32_t STAGE_LEAVERS = 128;
 #else
 constexpr uint32_t STAGE_LEAVERS = 1;
 #endif
+
+// Barriers of the warpgroup that makes addends, of both it and the one that adds them, and of two warps of the former.
+constexpr uint32_t MAKING_ADDENDS = 3, ADDENDS_THERE = 4, ADDENDS_USED = 5, MAKING_HALVES = 6;
 
 template <uint32_t F, int ROWS, int GROUPS, int CLUSTER> struct GemmShape {
     static constexpr uint32_t FORMAT = F;
@@ -253,6 +256,9 @@ template <class Shape, int ROWS, int CLUSTER, bool ADDS_MORE> struct DenseProduc
     static constexpr uint32_t FACTS = 2 * ROWS;
     // Floats in which a group hands its sums over.
     static constexpr uint32_t HANDED = ROWS >= 128 ? HANDED_FLOATS : 0;
+    // Bytes of a block's addends, which take the place of the ranks that they are made of.
+    static constexpr uint32_t ADDENDS = ADDS ? 2 * uint32_t(sizeof(BatchRanks)) : 0;
+    static_assert(!ADDS || ADDENDS >= ROWS * Shape::OUTPUTS * 4, "");
     const GemmParams& p;
     uint32_t row_blocks, output_blocks, units, all;
 
@@ -287,24 +293,58 @@ template <class Shape, int ROWS, int CLUSTER, bool ADDS_MORE> struct DenseProduc
         }
     }
 
-    // The first outputs of a tile's lower and upper eights.
-    __device__ __forceinline__ uint2 eights(uint32_t tile) const {
-        const uint32_t i = tile * (p.out.form == TILES_DENSE ? 16 : 8);
-        return make_uint2(p.out.lower + i, p.out.upper + i);
+    // Where the launch in front makes ranks: two words, of which the first is set when x is there. Null where that is known by the end of that launch.
+    __device__ __forceinline__ uint32_t* x_ready() const { return p.addend.x_ready; }
+    // Waits for x, by one thread of the block, and tells the others.
+    __device__ __forceinline__ void await_x(uint32_t* words, uint64_t* came) const {
+        Watchdog dog;
+        while (load_acquire(words) == 0) dog.turn();
+        mbarrier_arrive(came);
+        // The last block that has seen it clears the words. Launches behind begin when all have, so those that look at the same words find them clear.
+        if (atomicAdd(words + 1, 1) == gridDim.x - 1) {
+            words[1] = 0;
+            store_release(words, 0);
+        }
+        let_next_start();
     }
-    __device__ __forceinline__ void fetch_addend(const Piece& w, uint32_t tile) const {
-        if (w.number > 0) return;
-        fetch_ahead(p.addend, eights(tile).x);
-        if (p.out.form != TILES_DENSE) fetch_ahead(p.addend, eights(tile).y);
+    // Only the first part of K has an addend.
+    __device__ __forceinline__ bool has_addend(const Piece& w) const { return ADDS && w.number == 0; }
+    // Each of four warps makes the addend of a tile of B. Where lower and upper outputs lie apart, the first two have lower ones and the others upper ones.
+    __device__ __forceinline__ bool is_apart() const { return p.out.form != TILES_DENSE; }
+    __device__ __forceinline__ uint32_t first_tile_of_b(const Piece& w, uint32_t warp) const {
+        if (!is_apart()) return p.out.lower / 16 + w.first_tile;
+        return (warp < 2 ? p.out.lower : p.out.upper) / 16 + w.first_tile / 2;
     }
-    // What is added to sums, without what products are scaled by: in the first part of K the addend, otherwise zero. `d` as in write_products.
-    __device__ __forceinline__ void load_addend(volatile float (&d)[ROWS / 2], const Piece& w, uint32_t t, uint32_t tile) const {
-        float sums[ROWS / 8][4] = {};
-        if (w.number == 0) add_addend<ROWS / 8>(sums, p.addend, eights(tile).x, eights(tile).y, w.first_row);
+    __device__ __forceinline__ void fetch_addend(const Piece& w, uint32_t warp) const {
+        fetch_ahead(p.addend, first_tile_of_b(w, warp) + (is_apart() ? warp % 2 : warp));
+    }
+    // Makes what is added to the sums of a piece, without scales: for each thread that multiplies four floats of every eight rows, which are 128 such fours apart. Ranks of
+    // which it is made lie in the same place before.
+    __device__ __forceinline__ void make_addend(float4* addends, const Piece& w, uint32_t warp, uint32_t lane) const {
+        auto ready = [] { wait_for_last(); };
+        const bool apart = is_apart();
+        auto wait = [=] { named_barrier(apart ? MAKING_HALVES + warp / 2 : MAKING_ADDENDS, apart ? 64 : 128); };
+        const Crew<decltype(wait), decltype(ready)> crew = {apart ? warp % 2 : warp, apart ? 2u : 4u, first_tile_of_b(w, warp), wait, ready};
+        float d[ROWS / 8][4] = {};
+        add_addend<ROWS / 8>(d, p.addend, w.first_row, crew, reinterpret_cast<BatchRanks*>(addends)[apart ? warp / 2 : 0]);
+        named_barrier(MAKING_ADDENDS, 128);
+        // A warp's outputs g and g + 8 are lower and upper ones of one other warp, or lower ones (or upper ones) of two.
 #pragma unroll
-        for (int i = 0; i < ROWS / 2; i++) {
-            const uint32_t row = w.first_row + 8 * (i / 4) + 2 * t + i % 2;
-            d[i] = row < w.rows_end ? sums[i / 4][i % 4] * (inverse_power(p.row_scale[row]) * p.addend.scale) : 0.0f;
+        for (int i = 0; i < ROWS / 4; i++) {
+            const uint32_t half = i % 2, to = apart ? warp % 2 * 2 + half : warp;
+            reinterpret_cast<float2*>(addends + i / 2 * 128 + to * 32 + lane)[apart ? warp / 2 : half] = make_float2(d[i / 2][half * 2], d[i / 2][half * 2 + 1]);
+        }
+    }
+    // Adds it, as much larger as x and weights are that were multiplied, to the thread's sums.
+    __device__ __forceinline__ void take_addend(float (&d)[ROWS / 2], const float4* addends, const float (&facts)[FACTS], uint32_t t) const {
+#pragma unroll
+        for (int j = 0; j < ROWS / 8; j++) {
+            const float4 v = addends[j * 128 + threadIdx.x];
+            const float scale[2] = {inverse_power(facts[8 * j + 2 * t]) * p.addend.scale, inverse_power(facts[8 * j + 2 * t + 1]) * p.addend.scale};
+            d[4 * j] += v.x * scale[0];
+            d[4 * j + 1] += v.y * scale[1];
+            d[4 * j + 2] += v.z * scale[0];
+            d[4 * j + 3] += v.w * scale[1];
         }
     }
 
@@ -333,11 +373,12 @@ template <class Shape, int ROWS, int CLUSTER, bool ADDS_MORE> struct DenseProduc
 template <uint32_t F, int ROWS, int GROUPS, int CLUSTER, class Product, class Params> __device__ __forceinline__ void gemm(const Params& p) {
     using T = GemmShape<F, ROWS, GROUPS, CLUSTER>;
     constexpr Geometry G = T::G;
-    constexpr uint32_t STAGES = T::stages(Product::HANDED * GROUPS * 4);
+    constexpr uint32_t STAGES = T::stages(Product::HANDED * GROUPS * 4 + Product::ADDENDS);
     extern __shared__ __align__(1024) uint8_t gemm_shared[];
     __shared__ uint64_t full[STAGES], empty[STAGES];
     __shared__ float facts[Product::FACTS];
-    let_next_start();
+    __shared__ uint64_t x_came;
+    if (!Product::ADDS) let_next_start();
     uint8_t* stages = gemm_shared + ((1024 - (shared_address(gemm_shared) & 1023)) & 1023);
     const uint32_t rank = CLUSTER > 1 ? cluster_rank() : 0;
     if (threadIdx.x == 0) {
@@ -345,17 +386,29 @@ template <uint32_t F, int ROWS, int GROUPS, int CLUSTER, class Product, class Pa
             mbarrier_init(full + i, 1);
             mbarrier_init(empty + i, GROUPS * CLUSTER * STAGE_LEAVERS);
         }
+        if (Product::ADDS) mbarrier_init(&x_came, 1);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     if (CLUSTER > 1) cluster_sync(); else __syncthreads();
     if (!Product::AHEAD) wait_for_last();
     const Product product(p);
     const uint32_t all = product.all;
+    uint32_t* x_ready = nullptr;
+    if constexpr (Product::ADDS) x_ready = product.x_ready();
+    if (Product::ADDS && !x_ready) let_next_start();
+    auto wait_for_x = [&] {
+        if (!x_ready) return wait_for_last();
+        mbarrier_wait(&x_came, 0);
+        fence_proxy_async();
+    };
     const uint64_t tile = tile_bytes(F, p.subs);
     const uint32_t group = threadIdx.x / 128;
     uint32_t stage = 0, parity = 0;
+    uint8_t* behind_stages = stages + STAGES * T::STAGE;
+    float4* addends = reinterpret_cast<float4*>(behind_stages);
     if (group == GROUPS) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
+        if (Product::ADDS) asm volatile("setmaxnreg.dec.sync.aligned.u32 32;");
+        else asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
         // A stage is PANELS panels and a piece of every tile, each a copy of its own. Copies of one warp are issued one after the
         // other (UBLKCP takes its operands from uniform registers), so they are dealt to the four warps: copy i to lane i/4 of warp i%4.
         const uint32_t copy = threadIdx.x % 32 * 4 + threadIdx.x % 128 / 32;
@@ -400,7 +453,7 @@ template <uint32_t F, int ROWS, int GROUPS, int CLUSTER, class Product, class Pa
                     __syncwarp();
                     if (weight) ask_weight(k, k);
                 }
-                wait_for_last();
+                wait_for_x();
                 for (uint32_t s = 0; s < first; s++) {
                     if (panel) ask_panel(s);
                 }
@@ -430,12 +483,30 @@ template <uint32_t F, int ROWS, int GROUPS, int CLUSTER, class Product, class Pa
                 }
             }
         }
+    } else if (Product::ADDS && group > GROUPS) {
+        if constexpr (Product::ADDS) {
+            asm volatile("setmaxnreg.inc.sync.aligned.u32 112;");
+            const uint32_t warp = threadIdx.x % 128 / 32;
+            auto fetch = [&](uint32_t at) {
+                if (at < all && product.has_addend(product.piece(at))) product.fetch_addend(product.piece(at), warp);
+            };
+            for (uint32_t at = blockIdx.x; at < all; at += gridDim.x) {
+                const Piece w = product.piece(at);
+                if (!product.has_addend(w)) continue;
+                product.make_addend(addends, w, warp, threadIdx.x % 32);
+                named_barrier(ADDENDS_THERE, 256);
+                fetch(at + gridDim.x);
+                named_barrier(ADDENDS_USED, 256);
+            }
+            wait_for_last();
+        }
     } else {
         if (GROUPS == 2) asm volatile("setmaxnreg.inc.sync.aligned.u32 224;");
+        if (Product::ADDS) asm volatile("setmaxnreg.inc.sync.aligned.u32 96;");
         if constexpr (Product::ADDS) {
-            if (blockIdx.x < all) product.fetch_addend(product.piece(blockIdx.x), product.piece(blockIdx.x).first_tile + threadIdx.x / 32);
+            if (x_ready && threadIdx.x == 0) product.await_x(x_ready, &x_came);
         }
-        wait_for_last();
+        wait_for_x();
         const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x % 128 / 32, g = lane >> 2, t = lane & 3;
         const uint32_t my_piece = (group * 4 + warp) * T::PIECE;
         const uint32_t base = shared_address(stages);
@@ -482,8 +553,6 @@ template <uint32_t F, int ROWS, int GROUPS, int CLUSTER, class Product, class Pa
                     if (++stage == STAGES) { stage = 0; parity ^= 1; }
                     if (k + 1 < subs) fetch(next);
                 };
-                volatile float addend[Product::ADDS ? ROWS / 2 : 1];  // in local memory: products need all registers
-                if constexpr (Product::ADDS) product.load_addend(addend, w, t, first_tile + group * 4 + warp);
                 fetch(a[0]);
                 for (uint32_t k = 0; k < subs; k += 2) {
                     step(a[0], a[1], k);
@@ -509,16 +578,19 @@ template <uint32_t F, int ROWS, int GROUPS, int CLUSTER, class Product, class Pa
                 }
                 wgmma_wait<0>();
                 release(last);
-                if constexpr (Product::ADDS) {
-#pragma unroll
-                    for (int i = 0; i < ROWS / 2; i++) d[i] += addend[i];
-                }
             }
             copies_came();
             named_barrier(1, 128 * GROUPS);
+            if constexpr (Product::ADDS) {
+                if (product.has_addend(w)) {
+                    named_barrier(ADDENDS_THERE, 256);
+                    product.take_addend(all_d[0], addends, facts, t);
+                    named_barrier(ADDENDS_USED, 256);
+                }
+            }
             const uint32_t my_tile = first_tile + group * 4 + warp;
             if constexpr (Product::HANDED > 0) {
-                if (product.write_handed(all_d, facts, w, reinterpret_cast<float*>(stages + STAGES * T::STAGE), first_tile + group * 4, group)) continue;
+                if (product.write_handed(all_d, facts, w, reinterpret_cast<float*>(behind_stages), first_tile + group * 4, group)) continue;
             }
             if (my_tile < w.tiles_end) product.write(all_d, facts, w, t, my_tile, g);
         }

@@ -1,213 +1,305 @@
-// Low-rank products of few rows, added to sums of a warp: d += ranks · Bᵀ on tensor cores, in numbers of tf32. A rank is the sum of two of them, a weight of 16 bits
-// is one, and of f32 two (tensor.cuh).
+// Low-rank products of few rows, added to sums of warps: d += ranks · Bᵀ on tensor cores. With weights of BF16 a rank is the sum of two such numbers, 2^-18 apart from it;
+// otherwise operands are numbers of tf32: a rank is the sum of two of them, a weight of F16 is one, and of F32 two (tensor.cuh).
 //
-// A warp makes two eights of outputs of up to sixteen rows, in the fragments of wgmma and of mma: d[j][c] is output g + 8·(c/2) of row 8j + 2t + c%2. Sixteen ranks are
-// a *step*, a quarter of a tile's sub. Where an eight has zeros but in some subs (its span), others are not read, nor are steps that no row uses where there are many.
+// A warp makes a tile of outputs of up to sixteen rows, in the fragments of mma: d[j][c] is output g + 8·(c/2) of row 8j + 2t + c%2. Sixteen ranks are a *step*, a
+// quarter of a tile's sub. Where tiles have zeros but in some subs (a span), others are not read, nor are steps that no row uses where there are many.
+//
+// Warps of a *crew* take steps together, in batches. Each asks for its own weights of a batch, of the first one before ranks are there; and they share in adding the
+// parts of its ranks, which come to all of them through shared memory. So a batch takes as long as one load, which is some five microseconds behind the weights that a
+// product asks for in the same multiprocessor.
 #pragma once
 
 #include "tensor.cuh"
 
 namespace brasa {
 
-// Steps that a lane asks for together.
-static const u32 STEPS_TOGETHER = 4;
-// Most steps of a tile that are read without a look at who uses them.
+// Most steps of a span that are read without a look at who uses them.
 static const u32 FEW_STEPS = 8;
+// Most steps of a batch.
+static const u32 BATCH_STEPS = 8;
 
-// A lane's weights of a step: inputs 2t, 2t+1, 2t+8 and 2t+9 of outputs g and g + 8 of a tile.
+// Warps that add together, each a tile, from `first` on: which of them this is, a barrier of them all, and what waits for ranks, as often as it is called.
+template <class Wait, class Ready>
+struct Crew {
+    u32 warp, warps, first;
+    Wait wait;
+    Ready ready;
+};
+
+// The ranks of eight rows in a batch: floats; or for weights of BF16, of each lane's four ranks of a step, the upper parts and what they leave. What eight lanes read
+// together lies in banks of its own.
+struct alignas(16) BatchRanks {
+    float of_rows[8][BATCH_STEPS * 16 + 16];
+};
+
+// Tiles of B that lie together, and their steps that are not all zero.
+struct Span {
+    u32 first_tile, tiles_end, first, end;
+
+    DEVICE Span(const LowRankSpans& spans, u32 i)
+        : first_tile(i > 0 ? spans.tiles_end[i - 1] : 0), tiles_end(spans.tiles_end[i]), first(spans.first[i] * 4), end(spans.end[i] * 4) {}
+    DEVICE bool is_short() const { return end - first <= FEW_STEPS; }
+};
+
+// The number of the span with a tile.
+DEVICE u32 span_of(const LowRankSpans& spans, u32 tile) {
+    u32 i = 0;
+    while (i + 1 < LOW_RANK_SPANS && tile >= spans.tiles_end[i]) {
+        ++i;
+    }
+    return i;
+}
+
+// Steps: the first bits of a window that begins with step `begin`.
+struct Batch {
+    u32 begin, bits, count;
+
+    DEVICE u32 step(u32 n) const {
+        u32 left = bits;
+        for (; n > 0; --n) {
+            left &= left - 1;
+        }
+        return begin + __ffs((int)left) - 1;
+    }
+};
+
+// The steps of a span that are taken, a window of up to 32 at a time.
+struct Steps {
+    u32 begin, left, next, end;
+
+    DEVICE explicit Steps(const Span& span) : begin(span.first), left(0), next(span.first), end(span.end) {
+        if (span.is_short()) {
+            left = (1u << (end - begin)) - 1;
+            next = end;
+        }
+    }
+    // Some more of them; none behind the last.
+    template <class Ready>
+    DEVICE Batch take(u32 most, const Addend& p, Ready ready) {
+        while (left == 0 && next < end) {
+            ready();
+            begin = next;
+            next += 32;
+            const u32 step = begin + lane();
+            const u32 users = step < end && step * 16 < p.b.inputs ? p.users[step] : 0;
+            left = __ballot_sync(0xffffffffu, users != 0);
+        }
+        Batch batch = {begin, left, 0};
+        for (; left != 0 && batch.count < most; ++batch.count) {
+            left &= left - 1;
+        }
+        return batch;
+    }
+};
+
+// Where a lane finds its 16-bit weights of a step.
+DEVICE const Words4* words_of_step(const LowRankMatrix& b, u32 tile, u32 step) {
+    return (const Words4*)(b.data + ((u64)tile * b.subs + step / 4) * 2048 + step % 4 * 512) + lane();
+}
+
+// A lane's weights of a step: inputs 2t and 2t+1 of outputs g and g + 8, then inputs 2t+8 and 2t+9 of these.
 template <u32 FORM>
 struct StepWeights {
+    static const u32 AT_ONCE = 8;
     Words4 words;
 
-    static DEVICE const u8* place(const LowRankMatrix& b, u32 tile, u32 step) {
-        return b.data + ((u64)tile * b.subs + step / 4) * 2048 + step % 4 * 512 + lane() * 16;
-    }
-    DEVICE void load(const LowRankMatrix& b, u32 tile, u32 step) { words = *(const Words4*)place(b, tile, step); }
-    DEVICE float at(u32 half, u32 i) const {
-        const u32 word = words.at[half + i / 2 * 2];
-        if (FORM == LOW_RANK_BF16) {
-            return __uint_as_float(i % 2 ? word & 0xffff0000u : word << 16);
-        }
-        return half_to_float((unsigned short)(i % 2 ? word >> 16 : word));
-    }
+    DEVICE void load(const LowRankMatrix& b, u32 tile, u32 step) { words = *words_of_step(b, tile, step); }
+    DEVICE float at(u32 half, u32 pair, u32 i) const { return half_to_float((unsigned short)(words.at[half + 2 * pair] >> i * 16)); }
 };
 template <>
 struct StepWeights<LOW_RANK_F32> {
+    static const u32 AT_ONCE = 4;
     Floats2 pairs[2][2];
 
     DEVICE void load(const LowRankMatrix& b, u32 tile, u32 step) {
 #pragma unroll
-        for (u32 half = 0; half < 2; ++half) {
-#pragma unroll
-            for (u32 i = 0; i < 2; ++i) {
-                const u32 row = tile * 16 + half * 8 + lane() / 4, k = step * 16 + i * 8 + lane() % 4 * 2;
-                pairs[half][i] = {{0.0f, 0.0f}};
-                if (row < b.rows && k < b.inputs) {
-                    pairs[half][i] = *(const Floats2*)((const float*)b.data + (u64)row * b.inputs + k);
-                }
+        for (u32 e = 0; e < 4; ++e) {
+            const u32 row = tile * 16 + e / 2 * 8 + lane() / 4, k = step * 16 + e % 2 * 8 + lane() % 4 * 2;
+            pairs[e / 2][e % 2] = {{0.0f, 0.0f}};
+            if (row < b.rows && k < b.inputs) {
+                pairs[e / 2][e % 2] = *(const Floats2*)((const float*)b.data + (u64)row * b.inputs + k);
             }
         }
     }
-    DEVICE float at(u32 half, u32 i) const { return pairs[half][i / 2].at[i % 2]; }
+    DEVICE float at(u32 half, u32 pair, u32 i) const { return pairs[half][pair].at[i]; }
 };
 
-// The steps of a tile of B that are not all zero: from the first to one behind the last.
-struct Steps {
-    u32 first, end;
+// Two numbers of BF16 in a word, and what a number is above the upper half of a word.
+DEVICE u32 pack_bf16(float low, float high) { return float_to_bf16(low) | (u32)float_to_bf16(high) << 16; }
+DEVICE float rest_of_bf16(float x, u32 word) { return x - __uint_as_float(word & 0xffff0000u); }
 
-    DEVICE Steps(const LowRankSpans& spans, u32 tile) {
-        u32 i = 0;
-        while (i + 1 < LOW_RANK_SPANS && tile >= spans.tiles_end[i]) {
-            ++i;
+// Adds the parts of a batch's ranks of eight rows from `first_row` on, by the warps of a crew. STEPS, MORE: steps, and parts but for the first, of which a lane asks for ranks
+// together.
+template <u32 FORM, u32 STEPS, u32 MORE>
+DEVICE void gather_ranks(BatchRanks& to, const Addend& p, const Batch& batch, u32 first_row, u32 warp, u32 warps) {
+    const u32 t = lane() % 4, row = first_row + lane() / 4;
+#pragma unroll 1
+    for (u32 first = warp; first < batch.count; first += warps * STEPS) {
+        u32 inputs[STEPS];
+#pragma unroll
+        for (u32 j = 0; j < STEPS; ++j) {
+            const u32 n = first + j * warps;
+            inputs[j] = row < p.rows && n < batch.count ? batch.step(n) * 16 + t * 2 : p.b.inputs;
         }
-        first = spans.first[i] * 4;
-        end = spans.end[i] * 4;
+        auto load = [&](Floats2(&ranks)[STEPS][2], u32 part) {
+            const float* from = p.ranks + ((u64)part * p.rows + row) * p.b.inputs;
+#pragma unroll
+            for (u32 e = 0; e < STEPS * 2; ++e) {
+                const u32 k = inputs[e / 2] + e % 2 * 8;
+                ranks[e / 2][e % 2] = {{0.0f, 0.0f}};
+                if (part < p.parts && k < p.b.inputs) {
+                    ranks[e / 2][e % 2] = *(const Floats2*)(from + k);
+                }
+            }
+        };
+        Floats2 sums[STEPS][2];
+        load(sums, 0);
+#pragma unroll 1
+        for (u32 part = 1; part < p.parts; part += MORE) {
+            Floats2 more[MORE][STEPS][2];
+#pragma unroll
+            for (u32 i = 0; i < MORE; ++i) {
+                load(more[i], part + i);
+            }
+#pragma unroll
+            for (u32 i = 0; i < MORE; ++i) {
+#pragma unroll
+                for (u32 e = 0; e < STEPS * 4; ++e) {
+                    sums[e / 4][e / 2 % 2].at[e % 2] += more[i][e / 4][e / 2 % 2].at[e % 2];
+                }
+            }
+        }
+#pragma unroll
+        for (u32 j = 0; j < STEPS; ++j) {
+            const u32 n = first + j * warps;
+            if (n >= batch.count) {
+                continue;
+            }
+            float* there = &to.of_rows[lane() / 4][n * 16];
+            const Floats2 lower = sums[j][0], upper = sums[j][1];
+            if constexpr (FORM == LOW_RANK_BF16) {
+                Words4 words = {{pack_bf16(lower.at[0], lower.at[1]), pack_bf16(upper.at[0], upper.at[1]), 0, 0}};
+                words.at[2] = pack_bf16(rest_of_bf16(lower.at[0], words.at[0] << 16), rest_of_bf16(lower.at[1], words.at[0]));
+                words.at[3] = pack_bf16(rest_of_bf16(upper.at[0], words.at[1] << 16), rest_of_bf16(upper.at[1], words.at[1]));
+                *(Words4*)(there + t * 4) = words;
+            } else {
+                *(Floats2*)(there + t * 2) = lower;
+                *(Floats2*)(there + 8 + t * 2) = upper;
+            }
+        }
     }
-};
+}
 
-// Which half of a tile's outputs is the lower and the upper eight of d; NO_HALF where neither is.
-static const u32 NO_HALF = 2;
-struct Halves {
-    u32 lower, upper;
-};
-
-// d += of the steps of a tile.
-template <u32 FORM, u32 GROUPS>
-DEVICE void add_tile(float (&d)[GROUPS][4], const Addend& p, u32 tile, Halves halves, u32 first_row) {
-    const u32 AT_ONCE = STEPS_TOGETHER, PARTS = 2;
-    const Steps steps(p.spans, tile);
+// sums[0] += the products of eight rows with a step's weights; sums[1] those of the ranks' second parts. `ranks`: those of the lane's row.
+template <u32 FORM>
+DEVICE void add_step(float (&sums)[2][4], const StepWeights<FORM>& weights, const float* ranks) {
     const u32 t = lane() % 4;
-    for (u32 begin = steps.first; begin < steps.end; begin += 32) {
-        const u32 count = steps.end - begin < 32 ? steps.end - begin : 32;
-        u32 left = count == 32 ? 0xffffffffu : (1u << count) - 1;
-        if (steps.end - steps.first > FEW_STEPS) {
-            const u32 users = lane() < count && (begin + lane()) * 16 < p.b.inputs ? p.users[begin + lane()] : 0;
-            left = __ballot_sync(0xffffffffu, users != 0);
-        }
-        while (left != 0) {
-            u32 numbers[AT_ONCE];
-            StepWeights<FORM> weights[AT_ONCE];
-            u32 found = 0;
+    if constexpr (FORM == LOW_RANK_BF16) {
+        const Words4 b = *(const Words4*)(ranks + t * 4);
+        mma_bf16(sums[0], weights.words.at, b.at[0], b.at[1]);
+        mma_bf16(sums[1], weights.words.at, b.at[2], b.at[3]);
+    } else {
 #pragma unroll
-            for (u32 j = 0; j < AT_ONCE; ++j) {
-                numbers[j] = begin + __ffs((int)left) - 1;
-                if (left != 0) {
-                    weights[j].load(p.b, tile, numbers[j]);
-                    left &= left - 1;
-                    ++found;
-                }
+        for (u32 pair = 0; pair < 2; ++pair) {
+            Parts<4> a;
+#pragma unroll
+            for (u32 e = 0; e < 4; ++e) {
+                a.set(e, weights.at(e % 2, pair, e / 2));
             }
+            const Floats2 two = *(const Floats2*)(ranks + pair * 8 + t * 2);
+            Parts<2> b;
+            b.set(0, two.at[0]);
+            b.set(1, two.at[1]);
+            if (FORM == LOW_RANK_F32) {
+                mma_parts(sums[0], a, b);
+            } else {
+                mma_tf32(sums[0], a.upper, b.upper[0], b.upper[1]);
+                mma_tf32(sums[1], a.upper, b.rest[0], b.rest[1]);
+            }
+        }
+    }
+}
+
+template <u32 FORM, u32 GROUPS, class Wait, class Ready>
+DEVICE void add_spans(float (&d)[GROUPS][4], const Addend& p, u32 first_row, const Crew<Wait, Ready>& crew, BatchRanks& ranks) {
+    const u32 AT_ONCE = StepWeights<FORM>::AT_ONCE, tile = crew.first + crew.warp, tiles = (p.b.rows + 15) / 16;
+    const u32 end = crew.first + crew.warps < tiles ? crew.first + crew.warps : tiles;
+#pragma unroll 1
+    for (u32 i = 0; i < LOW_RANK_SPANS; ++i) {
+        const Span span(p.spans, i);
+        if (span.first_tile >= end || span.tiles_end <= crew.first) {
+            continue;
+        }
+        const bool is_there = tile >= span.first_tile && tile < span.tiles_end && tile < tiles;
+        Steps steps(span);
+#pragma unroll 1
+        for (Batch batch = steps.take(AT_ONCE, p, crew.ready); batch.count > 0; batch = steps.take(AT_ONCE, p, crew.ready)) {
+            StepWeights<FORM> weights[AT_ONCE];
+            u32 left = batch.bits, step = 0;
 #pragma unroll
-            for (u32 group = 0; group < GROUPS; ++group) {
-                if (first_row + 8 * group >= p.rows) {
+            for (u32 j = 0; j < AT_ONCE; ++j) {  // the last again where there are fewer
+                if (j < batch.count) {
+                    step = batch.begin + __ffs((int)left) - 1;
+                    left &= left - 1;
+                }
+                weights[j].load(p.b, is_there ? tile : span.first_tile, step);
+            }
+            crew.ready();
+#pragma unroll 1
+            for (u32 group = 0; group < GROUPS && first_row + 8 * group < p.rows; ++group) {
+                crew.wait();  // ranks that were there are used no more
+                if (crew.warps < 4) {
+                    gather_ranks<FORM, 4, 1>(ranks, p, batch, first_row + 8 * group, crew.warp, crew.warps);
+                } else {
+                    gather_ranks<FORM, 2, 3>(ranks, p, batch, first_row + 8 * group, crew.warp, crew.warps);
+                }
+                crew.wait();
+                if (!is_there) {
                     continue;
                 }
-                const u32 row = first_row + 8 * group + lane() / 4;
-                Floats2 ranks[AT_ONCE][2] = {};
-#pragma unroll 1
-                for (u32 first_part = 0; first_part < p.parts; first_part += PARTS) {
-                    Floats2 more[PARTS][AT_ONCE][2] = {};
+                float sums[2][4] = {};
 #pragma unroll
-                    for (u32 part = 0; part < PARTS; ++part) {
-                        const float* from = p.ranks + ((u64)(first_part + part) * p.rows + row) * p.b.inputs + t * 2;
-                        const bool is_there = row < p.rows && first_part + part < p.parts;
-#pragma unroll
-                        for (u32 j = 0; j < AT_ONCE; ++j) {
-#pragma unroll
-                            for (u32 i = 0; i < 2; ++i) {
-                                const u32 k = numbers[j] * 16 + i * 8;
-                                if (is_there && j < found && k + t * 2 < p.b.inputs) {
-                                    more[part][j][i] = *(const Floats2*)(from + k);
-                                }
-                            }
-                        }
-                    }
-#pragma unroll
-                    for (u32 j = 0; j < AT_ONCE; ++j) {
-#pragma unroll
-                        for (u32 e = 0; e < 4; ++e) {
-                            ranks[j][e / 2].at[e % 2] += more[0][j][e / 2].at[e % 2] + more[1][j][e / 2].at[e % 2];
-                        }
+                for (u32 j = 0; j < AT_ONCE; ++j) {
+                    if (j < batch.count) {
+                        add_step<FORM>(sums, weights[j], &ranks.of_rows[lane() / 4][j * 16]);
                     }
                 }
 #pragma unroll
-                for (u32 j = 0; j < AT_ONCE; ++j) {
-                    if (j >= found) {
-                        continue;
-                    }
-#pragma unroll
-                    for (u32 i = 0; i < 2; ++i) {
-                        Parts<4> a;
-#pragma unroll
-                        for (u32 e = 0; e < 4; ++e) {
-                            const u32 half = e % 2 == 0 ? halves.lower : halves.upper, k = i * 2 + e / 2;
-                            const float w = half == 0 ? weights[j].at(0, k) : weights[j].at(1, k);
-                            a.set(e, half == NO_HALF ? 0.0f : w);
-                        }
-                        Parts<2> b;
-                        b.set(0, ranks[j][i].at[0]);
-                        b.set(1, ranks[j][i].at[1]);
-                        if (FORM == LOW_RANK_F32) {
-                            mma_parts(d[group], a, b);
-                        } else {
-                            mma_tf32(d[group], a.upper, b.rest[0], b.rest[1]);
-                            mma_tf32(d[group], a.upper, b.upper[0], b.upper[1]);
-                        }
-                    }
+                for (u32 e = 0; e < GROUPS * 4; ++e) {
+                    d[e / 4][e % 4] += e / 4 == group ? sums[0][e % 4] + sums[1][e % 4] : 0.0f;
                 }
             }
         }
     }
 }
 
-// d += of outputs from `lower` on, and of those from `upper` on, eight each, multiples of eight; of as many groups of eight rows.
-template <u32 FORM, u32 GROUPS>
-DEVICE void add_eights(float (&d)[GROUPS][4], const Addend& p, u32 lower, u32 upper, u32 first_row) {
-    const u32 tile = lower / 16;
-    if (lower % 16 == 0 && upper == lower + 8) {
-        if (lower < p.b.rows) {
-            add_tile<FORM, GROUPS>(d, p, tile, {0, 1}, first_row);
-        }
+// d += of the warp's tile, of as many groups of eight rows from `first_row` on, without the scale. By all warps of a crew.
+template <u32 GROUPS, class Wait, class Ready>
+DEVICE void add_addend(float (&d)[GROUPS][4], const Addend& p, u32 first_row, const Crew<Wait, Ready>& crew, BatchRanks& ranks) {
+    if (p.form == LOW_RANK_BF16) {
+        add_spans<LOW_RANK_BF16, GROUPS>(d, p, first_row, crew, ranks);
+    } else if (p.form == LOW_RANK_F16) {
+        add_spans<LOW_RANK_F16, GROUPS>(d, p, first_row, crew, ranks);
+    } else {
+        add_spans<LOW_RANK_F32, GROUPS>(d, p, first_row, crew, ranks);
+    }
+}
+
+// Has L2 bring the first steps of weights of a tile.
+DEVICE void fetch_ahead(const Addend& p, u32 tile) {
+    const Span span(p.spans, span_of(p.spans, tile));
+    if (tile * 16 >= p.b.rows || !span.is_short()) {
         return;
     }
 #pragma unroll 1
-    for (u32 side = 0; side < 2; ++side) {
-        const u32 output = side == 0 ? lower : upper, half = output / 8 % 2;
-        if (output < p.b.rows) {
-            add_tile<FORM, GROUPS>(d, p, output / 16, side == 0 ? Halves{half, NO_HALF} : Halves{NO_HALF, half}, first_row);
-        }
-    }
-}
-
-// Without the scale.
-template <u32 GROUPS>
-DEVICE void add_addend(float (&d)[GROUPS][4], const Addend& p, u32 lower, u32 upper, u32 first_row) {
-    if (p.form == LOW_RANK_BF16) {
-        add_eights<LOW_RANK_BF16, GROUPS>(d, p, lower, upper, first_row);
-    } else if (p.form == LOW_RANK_F16) {
-        add_eights<LOW_RANK_F16, GROUPS>(d, p, lower, upper, first_row);
-    } else {
-        add_eights<LOW_RANK_F32, GROUPS>(d, p, lower, upper, first_row);
-    }
-}
-
-// Has L2 bring the first steps of weights of a tile with these outputs, while launches in front still make ranks.
-DEVICE void fetch_ahead(const Addend& p, u32 output) {
-    if (output >= p.b.rows) {
-        return;
-    }
-    const Steps steps(p.spans, output / 16);
-    if (steps.end - steps.first > FEW_STEPS) {
-        return;
-    }
-    for (u32 step = steps.first; step < steps.end; ++step) {
+    for (u32 step = span.first; step < span.end; ++step) {
         if (p.form == LOW_RANK_F32) {
-            const u32 half = lane() % 2, row = output / 16 * 16 + half * 8 + lane() / 4;
+            const u32 row = tile * 16 + lane() % 2 * 8 + lane() / 4;
             if (row < p.b.rows && step * 16 < p.b.inputs) {
                 fetch_to_l2((const float*)p.b.data + (u64)row * p.b.inputs + step * 16);
             }
         } else {
-            fetch_to_l2(StepWeights<LOW_RANK_BF16>::place(p.b, output / 16, step));
+            fetch_to_l2(words_of_step(p.b, tile, step));
         }
     }
 }

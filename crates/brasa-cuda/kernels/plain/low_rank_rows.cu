@@ -71,14 +71,8 @@ DEVICE float sum_of_output(float x) {
     return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
-// What products with the row's inputs lack, by all threads of a block.
-DEVICE float scale_of_row(const LowRankRowsParams& p, u32 row, float* scratch) {
-    if (p.panels != nullptr) {
-        return p.row_scale[row];
-    }
-    if (!p.norm.is_there) {
-        return 1.0f;
-    }
+// What the norm multiplies the row by, by all threads of a block.
+DEVICE float scale_of_norm(const LowRankRowsParams& p, u32 row, float* scratch) {
     const float* x = row_of(p.x, row);
     float squares = 0.0f;
     for (u32 k = threadIdx.x; k < p.a.inputs; k += blockDim.x) {
@@ -95,7 +89,7 @@ struct TileFactors {
     // Reads them by the block's 512 threads. Returns a bit for each row that uses some.
     DEVICE u32 gather(const LowRankRowsParams& p, u32 tile) {
         const u32 row = threadIdx.x / 16, rank = tile * 16 + threadIdx.x % 16;
-        const float factor = row < p.rows && rank < p.a.rows ? row_of(p.factors, row)[rank] : 0.0f;
+        const float factor = row < p.addend.rows && rank < p.a.rows ? row_of(p.factors, row)[rank] : 0.0f;
         of[row][threadIdx.x % 16] = factor;
         const u32 used = __ballot_sync(0xffffffffu, factor != 0.0f);
         if (lane() == 0) {
@@ -149,14 +143,17 @@ DEVICE void ranks_of_rows(const LowRankRowsParams& p) {
         load();
     }
     wait_for_launches();
+    if (p.addend.x_ready != nullptr && blockIdx.x == 0 && threadIdx.x == 0) {
+        store_release(p.addend.x_ready, 1);
+    }
     const u32 users = factors.gather(p, tile);
     if (part == 0 && threadIdx.x == 0) {
-        p.users[tile] = users;
+        p.addend.users[tile] = users;
     }
     if (!p.is_small && users != 0) {
         load();
     }
-    for (u32 first = 0; first < p.rows; first += ROWS_TOGETHER) {
+    for (u32 first = 0; first < p.addend.rows; first += ROWS_TOGETHER) {
 #pragma unroll 1
         for (u32 r = 0; r < ROWS_TOGETHER; ++r) {
             const u32 row = first + r;
@@ -164,6 +161,7 @@ DEVICE void ranks_of_rows(const LowRankRowsParams& p) {
                 continue;
             }
             float lower = 0.0f, upper = 0.0f;
+            float scale = p.panels != nullptr ? p.row_scale[row] : 1.0f;  // asked for ahead
             const float* x = row_of(p.x, row);
             const float* of_norm = p.norm.is_there ? p.norm.weight : nullptr;
 #pragma unroll
@@ -199,14 +197,16 @@ DEVICE void ranks_of_rows(const LowRankRowsParams& p) {
                 sums[r][warp()][lane() / 4] = lower;
                 sums[r][warp()][8 + lane() / 4] = upper;
             }
-            const float scale = scale_of_row(p, row, scratch);
+            if (p.panels == nullptr && p.norm.is_there) {
+                scale = scale_of_norm(p, row, scratch);
+            }
             if (threadIdx.x == 0) {
                 scales[r] = scale;
             }
         }
         __syncthreads();
         const u32 r = threadIdx.x / 16, row = first + r, place = threadIdx.x % 16, rank = tile * 16 + place;
-        if (r < ROWS_TOGETHER && row < p.rows && rank < p.a.rows) {
+        if (r < ROWS_TOGETHER && row < p.addend.rows && rank < p.a.rows) {
             const float factor = factors.of[row][place];
             float sum = 0.0f;
             if (factor != 0.0f) {
@@ -216,7 +216,7 @@ DEVICE void ranks_of_rows(const LowRankRowsParams& p) {
                 }
                 sum = sum * (p.a.factor * scales[r]) * factor;
             }
-            p.partial[((u64)part * p.rows + row) * p.a.rows + rank] = sum;
+            p.addend.ranks[((u64)part * p.addend.rows + row) * p.a.rows + rank] = sum;
         }
         __syncthreads();
     }
@@ -230,19 +230,19 @@ BRASA_RANKS_OF_ROWS(f16, TiledWeights<brasa::F16>, 2)
 BRASA_RANKS_OF_ROWS(bf16, TiledWeights<brasa::BF16>, 2)
 
 KERNEL_AHEAD(__launch_bounds__(256, 2), add_ranks, LowRankRowsParams) {
-    const u32 tile = blockIdx.x * (blockDim.x / 32) + warp();
-    if (tile * 16 >= p.addend.b.rows) {
-        return;
-    }
-    brasa::fetch_ahead(p.addend, tile * 16);
-    wait_for_launches();
-    for (u32 first = blockIdx.y * ROWS_TOGETHER; first < p.rows; first += gridDim.y * ROWS_TOGETHER) {
+    __shared__ brasa::BatchRanks ranks;
+    const u32 warps = blockDim.x / 32, first_tile = blockIdx.x * warps, tile = first_tile + warp();
+    auto wait = [] { __syncthreads(); };
+    auto ready = [] { wait_for_launches(); };
+    const brasa::Crew<decltype(wait), decltype(ready)> crew = {warp(), warps, first_tile, wait, ready};
+    for (u32 first = blockIdx.y * ROWS_TOGETHER; first < p.addend.rows; first += gridDim.y * ROWS_TOGETHER) {
         float sums[1][4] = {};
-        brasa::add_addend<1>(sums, p.addend, tile * 16, tile * 16 + 8, first);
+        brasa::add_addend<1>(sums, p.addend, first, crew, ranks);
+        ready();
 #pragma unroll
         for (u32 c = 0; c < 4; ++c) {
             const u32 output = tile * 16 + c / 2 * 8 + lane() / 4, row = first + lane() % 4 * 2 + c % 2;
-            if (row < p.rows && output < p.addend.b.rows) {
+            if (row < p.addend.rows && output < p.addend.b.rows) {
                 p.y[(u64)row * p.addend.b.rows + output] = row_of(p.residual, row)[output] + sums[0][c] * p.addend.scale;
             }
         }

@@ -304,194 +304,6 @@ static_assert(offsetof(Norm, weight) == 0, "");
 static_assert(offsetof(Norm, eps) == 8, "");
 static_assert(offsetof(Norm, is_there) == 12, "");
 
-struct LowRankMatrix {
-    u8 *data;
-    u32 rows;
-    u32 inputs;
-    u32 subs;
-    float factor;
-};
-static_assert(sizeof(LowRankMatrix) == 24, "");
-static_assert(offsetof(LowRankMatrix, data) == 0, "");
-static_assert(offsetof(LowRankMatrix, rows) == 8, "");
-static_assert(offsetof(LowRankMatrix, inputs) == 12, "");
-static_assert(offsetof(LowRankMatrix, subs) == 16, "");
-static_assert(offsetof(LowRankMatrix, factor) == 20, "");
-
-struct LowRankSpans {
-    u32 tiles_end[4];
-    u32 first[4];
-    u32 end[4];
-};
-static_assert(sizeof(LowRankSpans) == 48, "");
-static_assert(offsetof(LowRankSpans, tiles_end) == 0, "");
-static_assert(offsetof(LowRankSpans, first) == 16, "");
-static_assert(offsetof(LowRankSpans, end) == 32, "");
-
-struct Addend {
-    float *ranks;
-    u32 *users;
-    LowRankMatrix b;
-    LowRankSpans spans;
-    u32 rows;
-    u32 parts;
-    u32 form;
-    float scale;
-};
-static_assert(sizeof(Addend) == 104, "");
-static_assert(offsetof(Addend, ranks) == 0, "");
-static_assert(offsetof(Addend, users) == 8, "");
-static_assert(offsetof(Addend, b) == 16, "");
-static_assert(offsetof(Addend, spans) == 40, "");
-static_assert(offsetof(Addend, rows) == 88, "");
-static_assert(offsetof(Addend, parts) == 92, "");
-static_assert(offsetof(Addend, form) == 96, "");
-static_assert(offsetof(Addend, scale) == 100, "");
-
-struct LowRankRowsParams {
-    Rows x;
-    Norm norm;
-    u8 *panels;
-    float *row_scale;
-    LowRankMatrix a;
-    Rows factors;
-    Rows residual;
-    float *partial;
-    u32 *users;
-    Addend addend;
-    float *y;
-    u32 rows;
-    u32 panel_subs;
-    u32 is_small;
-};
-static_assert(sizeof(LowRankRowsParams) == 272, "");
-static_assert(offsetof(LowRankRowsParams, x) == 0, "");
-static_assert(offsetof(LowRankRowsParams, norm) == 24, "");
-static_assert(offsetof(LowRankRowsParams, panels) == 40, "");
-static_assert(offsetof(LowRankRowsParams, row_scale) == 48, "");
-static_assert(offsetof(LowRankRowsParams, a) == 56, "");
-static_assert(offsetof(LowRankRowsParams, factors) == 80, "");
-static_assert(offsetof(LowRankRowsParams, residual) == 104, "");
-static_assert(offsetof(LowRankRowsParams, partial) == 128, "");
-static_assert(offsetof(LowRankRowsParams, users) == 136, "");
-static_assert(offsetof(LowRankRowsParams, addend) == 144, "");
-static_assert(offsetof(LowRankRowsParams, y) == 248, "");
-static_assert(offsetof(LowRankRowsParams, rows) == 256, "");
-static_assert(offsetof(LowRankRowsParams, panel_subs) == 260, "");
-static_assert(offsetof(LowRankRowsParams, is_small) == 264, "");
-
-struct ChosenRanksParams {
-    Rows factors;
-    float *narrow;
-    float *y;
-    u32 rows;
-};
-static_assert(sizeof(ChosenRanksParams) == 48, "");
-static_assert(offsetof(ChosenRanksParams, factors) == 0, "");
-static_assert(offsetof(ChosenRanksParams, narrow) == 24, "");
-static_assert(offsetof(ChosenRanksParams, y) == 32, "");
-static_assert(offsetof(ChosenRanksParams, rows) == 40, "");
-
-struct Gates {
-    float *largest;
-    float *row_scale;
-    float *of_a;
-    float *of_b;
-    Rows factors;
-};
-static_assert(sizeof(Gates) == 56, "");
-static_assert(offsetof(Gates, largest) == 0, "");
-static_assert(offsetof(Gates, row_scale) == 8, "");
-static_assert(offsetof(Gates, of_a) == 16, "");
-static_assert(offsetof(Gates, of_b) == 24, "");
-static_assert(offsetof(Gates, factors) == 32, "");
-
-struct PanelsParams {
-    Rows x;
-    Rows tail;
-    Norm norm;
-    Gates gates;
-    u8 *panels;
-    float *row_scale;
-    u32 rows;
-    u32 inputs;
-    u32 subs;
-};
-static_assert(sizeof(PanelsParams) == 152, "");
-static_assert(offsetof(PanelsParams, x) == 0, "");
-static_assert(offsetof(PanelsParams, tail) == 24, "");
-static_assert(offsetof(PanelsParams, norm) == 48, "");
-static_assert(offsetof(PanelsParams, gates) == 64, "");
-static_assert(offsetof(PanelsParams, panels) == 120, "");
-static_assert(offsetof(PanelsParams, row_scale) == 128, "");
-static_assert(offsetof(PanelsParams, rows) == 136, "");
-static_assert(offsetof(PanelsParams, inputs) == 140, "");
-static_assert(offsetof(PanelsParams, subs) == 144, "");
-
-struct GemmParams {
-    u8 *weights;
-    u8 *panels;
-    float *row_scale;
-    float *partial;
-    u32 rows;
-    u32 tiles;
-    u32 subs;
-    u32 splits;
-    float raise;
-    float scale;
-    u8 *tail;
-    float *tail_factors;
-    u32 panel_subs;
-    Outputs out;
-    Addend addend;
-};
-static_assert(sizeof(GemmParams) == 272, "");
-static_assert(offsetof(GemmParams, weights) == 0, "");
-static_assert(offsetof(GemmParams, panels) == 8, "");
-static_assert(offsetof(GemmParams, row_scale) == 16, "");
-static_assert(offsetof(GemmParams, partial) == 24, "");
-static_assert(offsetof(GemmParams, rows) == 32, "");
-static_assert(offsetof(GemmParams, tiles) == 36, "");
-static_assert(offsetof(GemmParams, subs) == 40, "");
-static_assert(offsetof(GemmParams, splits) == 44, "");
-static_assert(offsetof(GemmParams, raise) == 48, "");
-static_assert(offsetof(GemmParams, scale) == 52, "");
-static_assert(offsetof(GemmParams, tail) == 56, "");
-static_assert(offsetof(GemmParams, tail_factors) == 64, "");
-static_assert(offsetof(GemmParams, panel_subs) == 72, "");
-static_assert(offsetof(GemmParams, out) == 80, "");
-static_assert(offsetof(GemmParams, addend) == 168, "");
-
-struct GemmSumParams {
-    float *partial;
-    u32 rows;
-    u32 tiles;
-    u32 splits;
-    Outputs out;
-};
-static_assert(sizeof(GemmSumParams) == 112, "");
-static_assert(offsetof(GemmSumParams, partial) == 0, "");
-static_assert(offsetof(GemmSumParams, rows) == 8, "");
-static_assert(offsetof(GemmSumParams, tiles) == 12, "");
-static_assert(offsetof(GemmSumParams, splits) == 16, "");
-static_assert(offsetof(GemmSumParams, out) == 24, "");
-
-struct GemmSumsPanelsParams {
-    GemmSumParams sums;
-    Norm norm;
-    Gates gates;
-    u8 *panels;
-    float *row_scale;
-    u32 subs;
-};
-static_assert(sizeof(GemmSumsPanelsParams) == 208, "");
-static_assert(offsetof(GemmSumsPanelsParams, sums) == 0, "");
-static_assert(offsetof(GemmSumsPanelsParams, norm) == 112, "");
-static_assert(offsetof(GemmSumsPanelsParams, gates) == 128, "");
-static_assert(offsetof(GemmSumsPanelsParams, panels) == 184, "");
-static_assert(offsetof(GemmSumsPanelsParams, row_scale) == 192, "");
-static_assert(offsetof(GemmSumsPanelsParams, subs) == 200, "");
-
 struct RepackParams {
     u8 *source;
     u8 *scales;
@@ -897,6 +709,190 @@ static_assert(offsetof(IndexAddParams, fault) == 32, "");
 static_assert(offsetof(IndexAddParams, base_rows) == 40, "");
 static_assert(offsetof(IndexAddParams, rows) == 44, "");
 static_assert(offsetof(IndexAddParams, width) == 48, "");
+
+struct LowRankMatrix {
+    u8 *data;
+    u32 rows;
+    u32 inputs;
+    u32 subs;
+    float factor;
+};
+static_assert(sizeof(LowRankMatrix) == 24, "");
+static_assert(offsetof(LowRankMatrix, data) == 0, "");
+static_assert(offsetof(LowRankMatrix, rows) == 8, "");
+static_assert(offsetof(LowRankMatrix, inputs) == 12, "");
+static_assert(offsetof(LowRankMatrix, subs) == 16, "");
+static_assert(offsetof(LowRankMatrix, factor) == 20, "");
+
+struct LowRankSpans {
+    u32 tiles_end[4];
+    u32 first[4];
+    u32 end[4];
+};
+static_assert(sizeof(LowRankSpans) == 48, "");
+static_assert(offsetof(LowRankSpans, tiles_end) == 0, "");
+static_assert(offsetof(LowRankSpans, first) == 16, "");
+static_assert(offsetof(LowRankSpans, end) == 32, "");
+
+struct Addend {
+    float *ranks;
+    u32 *users;
+    u32 *x_ready;
+    LowRankMatrix b;
+    LowRankSpans spans;
+    u32 rows;
+    u32 parts;
+    u32 form;
+    float scale;
+};
+static_assert(sizeof(Addend) == 112, "");
+static_assert(offsetof(Addend, ranks) == 0, "");
+static_assert(offsetof(Addend, users) == 8, "");
+static_assert(offsetof(Addend, x_ready) == 16, "");
+static_assert(offsetof(Addend, b) == 24, "");
+static_assert(offsetof(Addend, spans) == 48, "");
+static_assert(offsetof(Addend, rows) == 96, "");
+static_assert(offsetof(Addend, parts) == 100, "");
+static_assert(offsetof(Addend, form) == 104, "");
+static_assert(offsetof(Addend, scale) == 108, "");
+
+struct LowRankRowsParams {
+    Rows x;
+    Norm norm;
+    u8 *panels;
+    float *row_scale;
+    LowRankMatrix a;
+    Rows factors;
+    Rows residual;
+    Addend addend;
+    float *y;
+    u32 panel_subs;
+    u32 is_small;
+};
+static_assert(sizeof(LowRankRowsParams) == 256, "");
+static_assert(offsetof(LowRankRowsParams, x) == 0, "");
+static_assert(offsetof(LowRankRowsParams, norm) == 24, "");
+static_assert(offsetof(LowRankRowsParams, panels) == 40, "");
+static_assert(offsetof(LowRankRowsParams, row_scale) == 48, "");
+static_assert(offsetof(LowRankRowsParams, a) == 56, "");
+static_assert(offsetof(LowRankRowsParams, factors) == 80, "");
+static_assert(offsetof(LowRankRowsParams, residual) == 104, "");
+static_assert(offsetof(LowRankRowsParams, addend) == 128, "");
+static_assert(offsetof(LowRankRowsParams, y) == 240, "");
+static_assert(offsetof(LowRankRowsParams, panel_subs) == 248, "");
+static_assert(offsetof(LowRankRowsParams, is_small) == 252, "");
+
+struct ChosenRanksParams {
+    Rows factors;
+    float *narrow;
+    float *y;
+    u32 rows;
+};
+static_assert(sizeof(ChosenRanksParams) == 48, "");
+static_assert(offsetof(ChosenRanksParams, factors) == 0, "");
+static_assert(offsetof(ChosenRanksParams, narrow) == 24, "");
+static_assert(offsetof(ChosenRanksParams, y) == 32, "");
+static_assert(offsetof(ChosenRanksParams, rows) == 40, "");
+
+struct Gates {
+    float *largest;
+    float *row_scale;
+    float *of_a;
+    float *of_b;
+    Rows factors;
+};
+static_assert(sizeof(Gates) == 56, "");
+static_assert(offsetof(Gates, largest) == 0, "");
+static_assert(offsetof(Gates, row_scale) == 8, "");
+static_assert(offsetof(Gates, of_a) == 16, "");
+static_assert(offsetof(Gates, of_b) == 24, "");
+static_assert(offsetof(Gates, factors) == 32, "");
+
+struct PanelsParams {
+    Rows x;
+    Rows tail;
+    Norm norm;
+    Gates gates;
+    u8 *panels;
+    float *row_scale;
+    u32 rows;
+    u32 inputs;
+    u32 subs;
+};
+static_assert(sizeof(PanelsParams) == 152, "");
+static_assert(offsetof(PanelsParams, x) == 0, "");
+static_assert(offsetof(PanelsParams, tail) == 24, "");
+static_assert(offsetof(PanelsParams, norm) == 48, "");
+static_assert(offsetof(PanelsParams, gates) == 64, "");
+static_assert(offsetof(PanelsParams, panels) == 120, "");
+static_assert(offsetof(PanelsParams, row_scale) == 128, "");
+static_assert(offsetof(PanelsParams, rows) == 136, "");
+static_assert(offsetof(PanelsParams, inputs) == 140, "");
+static_assert(offsetof(PanelsParams, subs) == 144, "");
+
+struct GemmParams {
+    u8 *weights;
+    u8 *panels;
+    float *row_scale;
+    float *partial;
+    u32 rows;
+    u32 tiles;
+    u32 subs;
+    u32 splits;
+    float raise;
+    float scale;
+    u8 *tail;
+    float *tail_factors;
+    u32 panel_subs;
+    Outputs out;
+    Addend addend;
+};
+static_assert(sizeof(GemmParams) == 280, "");
+static_assert(offsetof(GemmParams, weights) == 0, "");
+static_assert(offsetof(GemmParams, panels) == 8, "");
+static_assert(offsetof(GemmParams, row_scale) == 16, "");
+static_assert(offsetof(GemmParams, partial) == 24, "");
+static_assert(offsetof(GemmParams, rows) == 32, "");
+static_assert(offsetof(GemmParams, tiles) == 36, "");
+static_assert(offsetof(GemmParams, subs) == 40, "");
+static_assert(offsetof(GemmParams, splits) == 44, "");
+static_assert(offsetof(GemmParams, raise) == 48, "");
+static_assert(offsetof(GemmParams, scale) == 52, "");
+static_assert(offsetof(GemmParams, tail) == 56, "");
+static_assert(offsetof(GemmParams, tail_factors) == 64, "");
+static_assert(offsetof(GemmParams, panel_subs) == 72, "");
+static_assert(offsetof(GemmParams, out) == 80, "");
+static_assert(offsetof(GemmParams, addend) == 168, "");
+
+struct GemmSumParams {
+    float *partial;
+    u32 rows;
+    u32 tiles;
+    u32 splits;
+    Outputs out;
+};
+static_assert(sizeof(GemmSumParams) == 112, "");
+static_assert(offsetof(GemmSumParams, partial) == 0, "");
+static_assert(offsetof(GemmSumParams, rows) == 8, "");
+static_assert(offsetof(GemmSumParams, tiles) == 12, "");
+static_assert(offsetof(GemmSumParams, splits) == 16, "");
+static_assert(offsetof(GemmSumParams, out) == 24, "");
+
+struct GemmSumsPanelsParams {
+    GemmSumParams sums;
+    Norm norm;
+    Gates gates;
+    u8 *panels;
+    float *row_scale;
+    u32 subs;
+};
+static_assert(sizeof(GemmSumsPanelsParams) == 208, "");
+static_assert(offsetof(GemmSumsPanelsParams, sums) == 0, "");
+static_assert(offsetof(GemmSumsPanelsParams, norm) == 112, "");
+static_assert(offsetof(GemmSumsPanelsParams, gates) == 128, "");
+static_assert(offsetof(GemmSumsPanelsParams, panels) == 184, "");
+static_assert(offsetof(GemmSumsPanelsParams, row_scale) == 192, "");
+static_assert(offsetof(GemmSumsPanelsParams, subs) == 200, "");
 
 struct RouterTopKParams {
     Rows logits;

@@ -43,6 +43,8 @@
 DEVICE void wait_for_launches() { brasa::wait_for_last(); }
 // The compiler takes the word for a new one.
 DEVICE void keep(unsigned& word) { asm volatile("" : "+r"(word)); }
+// Others that see the value see all that the thread has seen.
+DEVICE void store_release(unsigned* to, unsigned value) { asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory"); }
 DEVICE void fetch_to_l2(const void* from) { asm volatile("prefetch.global.L2 [%0];" ::"l"(from)); }
 
 // Writes a word that the host reads while kernels run, and that says nothing of other words.

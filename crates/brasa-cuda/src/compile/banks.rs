@@ -43,7 +43,7 @@ impl Lowering<'_> {
             && self.matrix(b).is_some()
     }
 
-    /// True where the layer is multiplied on tensor cores, by rows that are rounded for both products, and its tiles have whole eights of outputs.
+    /// True where the layer is multiplied on tensor cores, by rows that are rounded for both products, and its halves of outputs begin with tiles of B.
     pub(super) fn adds_bank(&self, LinearLowRankRows { layer, low, .. }: &LinearLowRankRows) -> bool {
         let Some(stored) = self.stored(layer.w) else { return false };
         let tiles = |stored: &Stored| -> Vec<Tiles> {
@@ -52,7 +52,8 @@ impl Lowering<'_> {
         let of_layer = tiles(stored);
         let is_whole = |stretch: &Stretch| {
             let upper = stretch.tiles.as_ref().and_then(|tiles| tiles.upper.as_ref());
-            stretch.rows.start.is_multiple_of(8) && upper.is_none_or(|upper| upper.start.is_multiple_of(8))
+            let begins = |rows: &Range<usize>| rows.start.is_multiple_of(TILE_OUTPUTS);
+            begins(&stretch.rows) && upper.is_none_or(begins)
         };
         let subs = of_layer.first().map(|tiles| tiles.subs);
         let of_a = self.stored(low.a).map(tiles).unwrap_or_default();
@@ -159,8 +160,10 @@ impl Lowering<'_> {
             most_rows.saturating_mul(first_matrix.rows).saturating_mul(parts_of_ranks(first_matrix.inputs));
         let (partial, users) = (self.scratch(parts), self.scratch(first_matrix.rows.div_ceil(TILE_OUTPUTS)));
         let spans = self.spans(of_b, second_matrix);
+        let x_ready = self.gpu.allocate_zeros(2 * size_of::<u32>(), "words between two launches")?;
         let few =
-            Arc::new(FewRows { kernels, a: first_matrix, b: second_matrix, form, spans, partial, users });
+            FewRows { kernels, a: first_matrix, b: second_matrix, form, spans, partial, users, x_ready };
+        let few = Arc::new(few);
         let (factors, residual) = (self.slot(factors)?, self.slot(residual)?);
         Ok(LowRankRowsOp { few, first, choice, second, factors, residual, narrow, chosen: chosen_slot })
     }

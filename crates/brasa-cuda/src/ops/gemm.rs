@@ -58,7 +58,7 @@ const SIXTEEN_ROWS: Variant = Variant {
     stage_us: 0.45,
     block_us: 2.0,
 };
-const SIXTEEN_ADDING: Variant = Variant { name: "16_adding", adds: true, ..SIXTEEN_ROWS };
+const SIXTEEN_ADDING: Variant = Variant { name: "16_adding", adds: true, threads: 384, ..SIXTEEN_ROWS };
 const SIXTY_FOUR_ROWS: Variant =
     Variant { name: "64", rows: 64, stage_us: 0.76, block_us: 3.0, ..SIXTEEN_ROWS };
 

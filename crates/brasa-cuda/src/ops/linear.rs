@@ -194,6 +194,7 @@ impl LinearOp {
     fn beside(&self, run: &Run<'_>, rows: u32, number: usize) -> Beside {
         match (&self.tail, &self.addend) {
             (Some(tail), _) => Beside::Tail(tail.of_stretches[number]),
+            (None, Some(addend)) if number == 0 => Beside::Addend(addend.addend_of_next(run, rows)),
             (None, Some(addend)) => Beside::Addend(addend.addend(run, rows)),
             (None, None) => Beside::Nothing,
         }

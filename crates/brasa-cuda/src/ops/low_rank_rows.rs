@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::driver::{DriverError, Kernel};
+use crate::driver::{DeviceMemory, DriverError, Kernel};
 use crate::ops::{FEWEST_ROWS, GatedOp, HeadNorm, Launch, LinearOp, Panels, Rounding};
 use crate::params::{
     Addend, ChosenRanksParams, LOW_RANK_SPANS, LowRankMatrix, LowRankRowsParams, LowRankSpans, Norm, Ptr,
@@ -53,6 +53,8 @@ pub(crate) struct FewRows {
     /// The buffers of the products with A of each part of K, and of the rows that use some of sixteen ranks.
     pub partial: usize,
     pub users: usize,
+    /// Two zeros, by which the launch of ranks tells the product beside it that rows are there.
+    pub x_ready: DeviceMemory,
 }
 
 /// Tiles of B below `tiles_end`, and not in the span before, which are zero but in the subs `first..end`.
@@ -143,6 +145,11 @@ impl Matrix {
 }
 
 impl FewRows {
+    /// Like [`addend`](Self::addend), for the launch of ranks and the product right behind it, which begins before that one has ended.
+    pub(super) fn addend_of_next(&self, run: &Run<'_>, rows: u32) -> Addend {
+        Addend { x_ready: Ptr::new(self.x_ready.address()), ..self.addend(run, rows) }
+    }
+
     /// The low-rank product of `rows` rows as kernels take it; a launch in front makes its ranks.
     pub(super) fn addend(&self, run: &Run<'_>, rows: u32) -> Addend {
         let span = |number: usize| self.spans.get(number).or(self.spans.last());
@@ -150,6 +157,7 @@ impl FewRows {
         Addend {
             ranks: Ptr::new(run.buffer(self.partial)),
             users: Ptr::new(run.buffer(self.users)),
+            x_ready: Ptr::NONE,
             b: self.b.params(),
             spans: LowRankSpans {
                 tiles_end: of_spans(|span| span.tiles_end),
@@ -182,11 +190,8 @@ impl LowRankRowsOp {
             a,
             factors: run.tensor(&self.factors).rows().0,
             residual: run.tensor(&self.residual).rows().0,
-            partial: addend.ranks,
-            users: addend.users,
             addend,
             y: run.tensor(&self.second.out).floats(),
-            rows,
             panel_subs,
             is_small: u32::from(a.rows <= SMALL_BANK),
         }
@@ -203,7 +208,7 @@ impl LowRankRowsOp {
         let tiles = params.addend.b.rows.div_ceil(TILE_OUTPUTS);
         let multiprocessors = run.gpu.context.device().multiprocessors as u32;
         let warps = tiles.div_ceil(multiprocessors.max(1)).clamp(*WARPS.start(), *WARPS.end());
-        let groups = params.rows.div_ceil(ROWS_TOGETHER) as usize;
+        let groups = params.addend.rows.div_ceil(ROWS_TOGETHER) as usize;
         run.launch(&self.few.kernels[1], tiles.div_ceil(warps), groups, warps * 32, 0, params)
     }
 }
@@ -247,7 +252,8 @@ impl Launch for BankedLinearOp {
             // One of them rounds for all.
             self.alone.round(run, x, rows)?;
             self.low.first.round(run, x, rows)?;
-            self.low.make_ranks(run, &self.low.few_params(run, (x, rows)))?;
+            let addend = self.low.few.addend_of_next(run, rows);
+            self.low.make_ranks(run, &LowRankRowsParams { addend, ..self.low.few_params(run, (x, rows)) })?;
             return self.together.multiply(run, x, rows);
         }
         if self.low_first {
