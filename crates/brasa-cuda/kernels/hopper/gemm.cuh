@@ -323,10 +323,16 @@ template <class Shape, int ROWS, int CLUSTER, bool ADDS_MORE> struct DenseProduc
     __device__ __forceinline__ void make_addend(float4* addends, const Piece& w, uint32_t warp, uint32_t lane) const {
         auto ready = [] { wait_for_last(); };
         const bool apart = is_apart();
-        auto wait = [=] { named_barrier(apart ? MAKING_HALVES + warp / 2 : MAKING_ADDENDS, apart ? 64 : 128); };
+        auto wait = [=] {  // numbers of barriers are constants: racecheck knows no others
+            __syncwarp();
+            if (!apart) named_barrier(MAKING_ADDENDS, 128);
+            else if (warp < 2) named_barrier(MAKING_HALVES, 64);
+            else named_barrier(MAKING_HALVES + 1, 64);
+        };
         const Crew<decltype(wait), decltype(ready)> crew = {apart ? warp % 2 : warp, apart ? 2u : 4u, first_tile_of_b(w, warp), wait, ready};
         float d[ROWS / 8][4] = {};
         add_addend<ROWS / 8>(d, p.addend, w.first_row, crew, reinterpret_cast<BatchRanks*>(addends)[apart ? warp / 2 : 0]);
+        __syncwarp();
         named_barrier(MAKING_ADDENDS, 128);
         // A warp's outputs g and g + 8 are lower and upper ones of one other warp, or lower ones (or upper ones) of two.
 #pragma unroll
@@ -399,6 +405,7 @@ template <uint32_t F, int ROWS, int GROUPS, int CLUSTER, class Product, class Pa
     auto wait_for_x = [&] {
         if (!x_ready) return wait_for_last();
         mbarrier_wait(&x_came, 0);
+        __syncwarp();
         fence_proxy_async();
     };
     const uint64_t tile = tile_bytes(F, p.subs);

@@ -139,7 +139,7 @@ DEVICE void gather_ranks(BatchRanks& to, const Addend& p, const Batch& batch, u3
 #pragma unroll
         for (u32 j = 0; j < STEPS; ++j) {
             const u32 n = first + j * warps;
-            inputs[j] = row < p.rows && n < batch.count ? batch.step(n) * 16 + t * 2 : p.b.inputs;
+            inputs[j] = n < batch.count ? batch.step(n) * 16 + t * 2 : p.b.inputs;
         }
         auto load = [&](Floats2(&ranks)[STEPS][2], u32 part) {
             const float* from = p.ranks + ((u64)part * p.rows + row) * p.b.inputs;
@@ -147,7 +147,7 @@ DEVICE void gather_ranks(BatchRanks& to, const Addend& p, const Batch& batch, u3
             for (u32 e = 0; e < STEPS * 2; ++e) {
                 const u32 k = inputs[e / 2] + e % 2 * 8;
                 ranks[e / 2][e % 2] = {{0.0f, 0.0f}};
-                if (part < p.parts && k < p.b.inputs) {
+                if (row < p.rows && part < p.parts && k < p.b.inputs) {
                     ranks[e / 2][e % 2] = *(const Floats2*)(from + k);
                 }
             }

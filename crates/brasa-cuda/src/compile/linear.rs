@@ -102,7 +102,7 @@ impl Lowering<'_> {
                 let Tiles { count: tiles, subs, .. } = tiles[0].tiles;
                 let (partial, bias) = (gemm.partial, behind.bias.clone());
                 let (most_rows, company) = match &follow.addend {
-                    Some(_) => (MOST_ADDED_ROWS, Company::Addend),
+                    Some(few) => (MOST_ADDED_ROWS, Company::Addend(few.blocks_of_ranks())),
                     None => (u32::MAX, Company::Alone),
                 };
                 self.left_parts.insert(y, LeftParts { tiles, subs, partial, bias, most_rows, company });

@@ -172,7 +172,8 @@ pub(crate) enum Beside {
 pub(crate) enum Company {
     Alone,
     Tail,
-    Addend,
+    /// So many blocks make its ranks while the product begins, each on a multiprocessor that then has room for one block less.
+    Addend(u32),
 }
 
 /// Who adds the sums of parts of K.
@@ -280,7 +281,7 @@ impl Beside {
         match self {
             Self::Nothing => Company::Alone,
             Self::Tail(_) => Company::Tail,
-            Self::Addend(_) => Company::Addend,
+            Self::Addend(addend) => Company::Addend(addend.blocks_of_ranks()),
         }
     }
 }
@@ -376,13 +377,18 @@ impl Variant {
 
     /// The plan that cuts K into `splits` parts; `None` where they would be too short, or their sums too many.
     fn in_parts(&self, number: usize, product: Product, splits: u32) -> Option<Plan> {
-        let Product { rows, tiles, subs, multiprocessors, .. } = product;
+        let Product { rows, tiles, subs, multiprocessors, company } = product;
         let sums = u64::from(rows) * u64::from(tiles * TILE_OUTPUTS) * u64::from(splits);
         // K-quants are cut between super-blocks, of four subs.
         if splits > 1 && (sums > MOST_PARTIAL as u64 || subs < 4 * splits) {
             return None;
         }
-        let (blocks, slots) = (self.blocks(rows, tiles) * splits, self.slots(multiprocessors));
+        let blocks = self.blocks(rows, tiles) * splits;
+        let slots = match company {
+            // Parts of K are cut so that all blocks find room at once. (Whole products in fewer blocks were slower: gate and up of a 1B model, run 37.)
+            Company::Addend(taken) if splits > 1 => self.slots(multiprocessors).saturating_sub(taken).max(1),
+            _ => self.slots(multiprocessors),
+        };
         let alone = if self.resident > 1 { ALONE } else { 1.0 };
         let stage_us = self.stage_us * (f64::from(blocks) / f64::from(slots)).clamp(alone, 1.0);
         let block_us = f64::from(subs.div_ceil(splits)) * stage_us + self.block_us;
@@ -431,7 +437,7 @@ fn plan(product: Product) -> Plan {
         let knows = match product.company {
             Company::Alone => !variant.adds,
             Company::Tail => variant.rows >= FEWEST_TAIL_ROWS,
-            Company::Addend => variant.adds,
+            Company::Addend(_) => variant.adds,
         };
         if is_too_small || !knows {
             continue;
@@ -468,10 +474,15 @@ mod tests {
             let few = plan(Product { rows: 5, tiles, subs, multiprocessors: 4, company: Company::Alone });
             assert!(few.splits > 1, "{few:?}");
         }
-        // One kernel knows addends.
-        let company = Company::Addend;
-        let adding = plan(Product { rows: 16, tiles: 1792, subs: 64, multiprocessors: 132, company });
-        assert!(VARIANTS[adding.number].adds);
+        // One kernel knows addends. Its blocks have room beside those of ranks where K is cut: down of an 8B model, gate and up of a 1B one.
+        let adding = |tiles, subs, blocks| {
+            let company = Company::Addend(blocks);
+            let plan = plan(Product { rows: 16, tiles, subs, multiprocessors: 132, company });
+            assert!(VARIANTS[plan.number].adds, "{plan:?}");
+            (plan.splits, plan.clusters)
+        };
+        assert_eq!((adding(256, 224, 0), adding(256, 224, 56)), ((4, 256), (3, 192)));
+        assert_eq!(adding(1024, 32, 16), (1, 256));
         // Sums have their room.
         assert_eq!(planned(1 << 20, 128, 1024).splits, 1);
     }

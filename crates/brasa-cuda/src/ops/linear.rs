@@ -185,7 +185,7 @@ impl LinearOp {
     fn company(&self) -> Company {
         match (&self.tail, &self.addend) {
             (Some(_), _) => Company::Tail,
-            (None, Some(_)) => Company::Addend,
+            (None, Some(addend)) => Company::Addend(addend.blocks_of_ranks()),
             (None, None) => Company::Alone,
         }
     }

@@ -94,6 +94,18 @@ pub(crate) fn parts(inputs: usize) -> usize {
     inputs.div_ceil(64).div_ceil(PART_SUBS)
 }
 
+/// Blocks of the launch of so many ranks: one for each part of K of sixteen of them.
+fn blocks_of_ranks(ranks: u32, parts: u32) -> u32 {
+    ranks.div_ceil(TILE_OUTPUTS) * parts
+}
+
+impl Addend {
+    /// Blocks of the launch that makes its ranks.
+    pub(super) fn blocks_of_ranks(&self) -> u32 {
+        blocks_of_ranks(self.b.inputs, self.parts)
+    }
+}
+
 impl Span {
     fn cost(self, tiles: u32) -> u64 {
         u64::from(tiles) * u64::from(self.end - self.first)
@@ -145,6 +157,11 @@ impl Matrix {
 }
 
 impl FewRows {
+    /// Blocks of the launch of ranks.
+    pub(crate) fn blocks_of_ranks(&self) -> u32 {
+        blocks_of_ranks(self.a.rows as u32, parts(self.a.inputs) as u32)
+    }
+
     /// Like [`addend`](Self::addend), for the launch of ranks and the product right behind it, which begins before that one has ended.
     pub(super) fn addend_of_next(&self, run: &Run<'_>, rows: u32) -> Addend {
         Addend { x_ready: Ptr::new(self.x_ready.address()), ..self.addend(run, rows) }
@@ -199,8 +216,7 @@ impl LowRankRowsOp {
 
     /// Queues the ranks of few rows.
     fn make_ranks(&self, run: &Run<'_>, params: &LowRankRowsParams) -> Result<(), DriverError> {
-        let blocks = params.a.rows.div_ceil(TILE_OUTPUTS) * params.addend.parts;
-        run.launch(&self.few.kernels[0], blocks, 1, RANK_THREADS, 0, params)
+        run.launch(&self.few.kernels[0], params.addend.blocks_of_ranks(), 1, RANK_THREADS, 0, params)
     }
 
     /// Queues `y` of ranks.
