@@ -20,7 +20,7 @@
 #     decode    130   one sequence; run 36: 0.6B Q4_0 2,519 tokens/s, 1B Q4_0 3,120, 8B Q4_K 726
 #     prompts   100   4,096 tokens of 1B and 8B; run 36: 1B BF16 220,502 tokens/s
 #     train     160   updates of adapters; run 36: 1B BF16 69,533 tokens/s with kept activations, 8B 14,813
-#     adapters   90   eight sequences with an adapter each, beside the same without; run 36: 8B BF16 71 %, 1B 57 %, queries and values alone 88 and 80 %
+#     adapters   90   eight sequences with an adapter each, beside the same without; run 37: 8B BF16 85 %, 1B 73 %, queries and values alone 94 and 90 %
 #     formats   170   1B in each format that has never run there: prompts, one sequence and several, and chains of the most used
 #     files      60   the files to compare: random weights in real shapes; SHAPES and TYPES choose among them, as in compare_gpu.sh
 #     compare   250   brasa and llama.cpp in turn on these files: one sequence, depth, 1 to 64 sequences, start; PARTS chooses among these

@@ -168,6 +168,14 @@ __device__ __forceinline__ void named_barrier(uint32_t name, uint32_t threads) {
 __device__ __forceinline__ void named_arrive(uint32_t name, uint32_t threads) {
     asm volatile("bar.arrive %0, %1;" ::"r"(name), "r"(threads) : "memory");
 }
+// A barrier at which some warps wait for others that go on. Not the aligned form: for racecheck, which does not know what an arrival tells, both wait (BRASA_EACH_LANE),
+// by different instructions.
+template <uint32_t NAME, uint32_t THREADS> __device__ __forceinline__ void await_others() { asm volatile("barrier.sync %0, %1;" ::"n"(NAME), "n"(THREADS) : "memory"); }
+#ifdef BRASA_EACH_LANE
+template <uint32_t NAME, uint32_t THREADS> __device__ __forceinline__ void tell_others() { await_others<NAME, THREADS>(); }
+#else
+template <uint32_t NAME, uint32_t THREADS> __device__ __forceinline__ void tell_others() { asm volatile("barrier.arrive %0, %1;" ::"n"(NAME), "n"(THREADS) : "memory"); }
+#endif
 
 // ---- matrix fragments ----
 

@@ -501,9 +501,9 @@ template <uint32_t F, int ROWS, int GROUPS, int CLUSTER, class Product, class Pa
                 const Piece w = product.piece(at);
                 if (!product.has_addend(w)) continue;
                 product.make_addend(addends, w, warp, threadIdx.x % 32);
-                named_barrier(ADDENDS_THERE, 256);
+                tell_others<ADDENDS_THERE, 256>();
                 fetch(at + gridDim.x);
-                named_barrier(ADDENDS_USED, 256);
+                await_others<ADDENDS_USED, 256>();
             }
             wait_for_last();
         }
@@ -590,9 +590,9 @@ template <uint32_t F, int ROWS, int GROUPS, int CLUSTER, class Product, class Pa
             named_barrier(1, 128 * GROUPS);
             if constexpr (Product::ADDS) {
                 if (product.has_addend(w)) {
-                    named_barrier(ADDENDS_THERE, 256);
+                    await_others<ADDENDS_THERE, 256>();
                     product.take_addend(all_d[0], addends, facts, t);
-                    named_barrier(ADDENDS_USED, 256);
+                    tell_others<ADDENDS_USED, 256>();
                 }
             }
             const uint32_t my_tile = first_tile + group * 4 + warp;

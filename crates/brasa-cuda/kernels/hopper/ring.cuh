@@ -54,11 +54,9 @@ __device__ __forceinline__ Row the_row(uint32_t r) {
 #ifdef BRASA_EACH_LANE
 constexpr uint32_t LEAVERS = CONSUMERS, CHOOSERS = CONSUMERS, FREERS = FINISHERS * 32;
 __device__ __forceinline__ void arrive(uint64_t* bar) { mbarrier_arrive(bar); }
-// A barrier's number is a constant of the instruction.
-template <uint32_t NAME> __device__ __forceinline__ void constant_barrier() { asm volatile("bar.sync %0, %1;" ::"n"(NAME), "n"(SUMMERS) : "memory"); }
 __device__ __forceinline__ void await_sums(Turn turn) {
-    if (turn.half() == 0) constant_barrier<SUMS>();
-    else constant_barrier<SUMS + 1>();
+    if (turn.half() == 0) await_others<SUMS, SUMMERS>();  // a barrier's number is a constant of the instruction
+    else await_others<SUMS + 1, SUMMERS>();
 }
 __device__ __forceinline__ void leave_sums(Turn turn) { await_sums(turn); }
 __device__ __forceinline__ void tell(uint32_t at, uint32_t v) { atomicExch(reinterpret_cast<uint32_t*>(smem + at), v); }
