@@ -68,6 +68,20 @@ fn fused_banks_agree_on_tensor_cores() {
     }
 }
 
+/// One row is not rounded for its products: what a bank adds to it is nearly as exact as of floats, whatever numbers tensor cores multiply.
+#[test]
+fn a_bank_adds_to_one_row_what_floats_would() {
+    let Some(device) = device() else { return };
+    for format in [StorageFormat::F16, StorageFormat::BF16, StorageFormat::F32] {
+        let make =
+            |random: &mut Random, name: &str, shape: &[usize]| stored_as(&random.weight(name, shape), format);
+        check_pattern(device, Pattern::LowRankRows, 20..24, &make, Tolerance::F32, |case| {
+            case.precision = Precision::Fast;
+            case.steps = vec![vec![(1, 1)]];
+        });
+    }
+}
+
 /// A program may return a weight and an input as they are, as the gradient of a sum does.
 #[test]
 fn weights_and_inputs_are_returned_as_they_are() {
