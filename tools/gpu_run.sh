@@ -28,7 +28,8 @@
 # ladder, decode, prompts, train and adapters measure each program in turn with those of the same name with -before and -variant in BIN, if they are there.
 #
 # Where one command may take ten minutes: llama files compare; suite memcheck synccheck; decode prompts train adapters; ladder formats; racecheck. WORK names
-# the folder for files that stay (default: /tmp/brasa-gpu). Everything is printed; nothing else should run on the GPU.
+# the folder for files that stay (default: /tmp/brasa-gpu), TESTS those that sanitizers run (an expression; default: all). Everything is printed; nothing
+# else should run on the GPU.
 set -u
 all=(llama suite memcheck racecheck synccheck ladder decode prompts train adapters formats files compare)
 work=${WORK:-/tmp/brasa-gpu}
@@ -103,7 +104,7 @@ sanitized() {
     local tool=$1 each=$2 all=$3
     export tool each work suite="$bin/suite"
     [ "$tool" != racecheck ] || [ ! -x "$bin/suite-racecheck" ] || suite="$bin/suite-racecheck"
-    "$suite" --list 2> /dev/null | sed -n 's/: test$//p' > "$work/tests"
+    "$suite" --list 2> /dev/null | sed -n 's/: test$//p' | grep -E "${TESTS:-.}" > "$work/tests"
     BRASA_CUDA=gpu BRASA_SWEEPS=1 within "$all" xargs -P 12 -I{} bash -c '
         said="$work/$tool-$(tr -c "a-z0-9_\n" _ <<< {}).txt"
         timeout "$each" compute-sanitizer --tool "$tool" "$suite" {} --exact --test-threads 1 > "$said" 2>&1
