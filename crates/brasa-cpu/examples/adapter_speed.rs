@@ -6,7 +6,6 @@
 //! Adapters are BF16, of all seven projections. As many sequences decode together as there are adapters: each with one of its own, all
 //! with the same one, all with none. Then a prompt with one adapter.
 
-use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,7 +14,7 @@ use brasa_cpu::{CpuBackend, CpuOptions};
 use brasa_formats::StorageFormat;
 use brasa_graph::device::{Backend, DeviceError, ProgramLimits};
 use brasa_graph::pass::{LowRank, add_low_rank_bank};
-use brasa_graph::testing::{BankRun, Decoder, Random, adapter_of_projections};
+use brasa_graph::testing::{BankRun, Decoder, Random, adapter_of_projections, times_over_layers};
 
 const PROMPT: usize = 512;
 const DEPTH: usize = 128;
@@ -144,12 +143,7 @@ fn print_profile(run: &mut BankRun, rows: usize, chosen: &[Option<usize>]) -> Re
             best.iter_mut().zip(costs).for_each(|(best, cost)| best.time = best.time.min(cost.time));
         }
     }
-    let mut sums: BTreeMap<String, Duration> = BTreeMap::new();
-    for cost in best {
-        let label = cost.label.chars().filter(|c| !c.is_ascii_digit()).collect();
-        *sums.entry(label).or_default() += cost.time;
-    }
-    for (label, time) in sums {
+    for (label, time) in times_over_layers(&best) {
         println!("  {label:40} {:9.3} ms", time.as_secs_f64() * 1e3);
     }
     Ok(())

@@ -7,7 +7,6 @@
 
 mod shapes;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,7 +14,7 @@ use brasa_cuda::{CudaBackend, CudaOptions};
 use brasa_formats::StorageFormat;
 use brasa_graph::device::{Backend, DeviceError, ProgramLimits};
 use brasa_graph::pass::{LowRank, add_low_rank_bank};
-use brasa_graph::testing::{BankRun, Random, adapter_of_projections};
+use brasa_graph::testing::{BankRun, Random, adapter_of_projections, times_over_layers};
 
 const PROMPT: usize = 512;
 const DEPTH: usize = 128;
@@ -126,12 +125,7 @@ fn timed(
 /// Sums over layers.
 fn print_profile(run: &mut BankRun, ids: &[u64], chosen: &[Option<usize>]) -> Result<(), DeviceError> {
     let step = run.next(ids, &tokens(1), chosen)?;
-    let mut sums: BTreeMap<String, Duration> = BTreeMap::new();
-    for cost in run.program.profile(&step, &mut *run.pool)? {
-        let label = cost.label.chars().filter(|c| !c.is_ascii_digit()).collect();
-        *sums.entry(label).or_default() += cost.time;
-    }
-    for (label, time) in sums {
+    for (label, time) in times_over_layers(&run.program.profile(&step, &mut *run.pool)?) {
         println!("  {label:40} {:9.3} ms", time.as_secs_f64() * 1e3);
     }
     Ok(())

@@ -157,7 +157,7 @@ pub(crate) struct Ahead {
     pub joined: Kernel,
 }
 
-/// What a product of a weight is computed together with, in one launch.
+/// A low-rank product that the launch of a weight's product computes too, and adds to it; or none.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Beside {
     Nothing,

@@ -1,10 +1,14 @@
 //! A program whose rows may have adapters of a bank, run beside the same one without a bank.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::Graph;
-use crate::device::{Backend, DeviceError, KvPool, KvPoolSpec, KvType, Precision, Program, ProgramLimits};
+use crate::device::{
+    Backend, DeviceError, KvPool, KvPoolSpec, KvType, OpTime, Precision, Program, ProgramLimits,
+};
 use crate::step::{GivenValues, Outs, Step};
 
 use super::Sequences;
@@ -18,6 +22,17 @@ pub struct BankRun {
     sequences: Sequences,
     /// Adapters of the bank; none of the model alone.
     pub adapters: usize,
+}
+
+/// Times of operations, each summed over all layers.
+#[must_use]
+pub fn times_over_layers(times: &[OpTime]) -> BTreeMap<String, Duration> {
+    let mut sums: BTreeMap<String, Duration> = BTreeMap::new();
+    for time in times {
+        let label = time.label.chars().filter(|c| !c.is_ascii_digit()).collect();
+        *sums.entry(label).or_default() += time.time;
+    }
+    sums
 }
 
 impl BankRun {

@@ -53,7 +53,7 @@ mod shifts;
 mod tensors;
 mod training;
 
-pub use bank_run::BankRun;
+pub use bank_run::{BankRun, times_over_layers};
 pub use banks::{check_bank, check_bank_is_near};
 pub use case::{Case, CaseBuilder, MakeWeight, check, f32_weight, run_case};
 pub use chains::check_chains;
