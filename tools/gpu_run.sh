@@ -4,7 +4,7 @@
 #     tools/gpu_run.sh build BIN [COMMIT]     # here: what is carried, and the programs of COMMIT, to be measured in turn with these. Put there by
 #                                             # hand: BIN/llama.cpp.tar.xz, whose one folder is llama.cpp, or BIN/llama/bin with its benches for
 #                                             # the same CUDA (LD_LIBRARY_PATH then names the folder of cublas there), which need no section llama
-#     tools/gpu_run.sh build-racecheck BIN    # here: the suite with kernels that racecheck follows (needs nvcc, 5 to 16 minutes)
+#     tools/gpu_run.sh build-racecheck BIN    # here: the suite with kernels that racecheck follows (needs nvcc, 5 to 18 minutes)
 #     tools/gpu_run.sh BIN [SECTION…]         # there, in the root of the working tree; without sections all of them, in this order
 #
 # Sections, with the seconds that each may take; the most valuable come first, and none needs another but `compare`:

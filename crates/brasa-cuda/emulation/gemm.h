@@ -18,6 +18,18 @@ inline float rounded_weight(u32 format, const u8* weights, u32 subs, u32 n, u32 
 // An element of a tail as it is multiplied.
 inline float tail_value(const u8* tile, u32 g, u32 k) { return brasa::half_value(tile + k / 16 * 512 + (g % 8 * 4 + k % 8 / 2) * 16 + (k % 2 + 2 * (g / 8) + k % 16 / 8 * 4) * 2); }
 
+// An element of B of a bank as it is multiplied.
+inline float bank_value(const GemmParams& p, u32 n, u32 k) {
+    const LowRankMatrix& b = p.addend.b;
+    if (n >= b.rows || k >= b.inputs) {
+        return 0.0f;
+    }
+    if (p.addend.form == LOW_RANK_F32) {
+        return half_to_float(float_to_half(((const float*)b.data)[(u64)n * b.inputs + k] * p.tail.raise));
+    }
+    return rounded_weight(p.addend.form == LOW_RANK_F16 ? brasa::F16 : brasa::BF16, b.data, b.subs, n, k, p.tail.raise);
+}
+
 // Rows whose sums are made together: a weight is decoded once for all of them.
 const u32 ROWS_AT_ONCE = 32;
 
@@ -47,7 +59,7 @@ inline void gemm(const GemmParams& p, u32 format) {
     u32 unit_subs = brasa::geometry(format).unit_subs, units = p.subs / unit_subs, warps = gridDim.x * (blockDim.x / 32);
     for (u32 i = (u32)(thread_number() / 32); i < p.splits * p.tiles; i += warps) {
         u32 tile = i % p.tiles, split = i / p.tiles, g = lane() % 8, n = tile * 16 + g;
-        const bool adds = p.addend.form != LOW_RANK_NONE && split == 0;
+        const bool adds = p.addend.form != LOW_RANK_NONE && !p.tail.panels && split == 0;
         if (adds) {
             auto wait = [] { brasa::warp_barrier(); };
             auto ready = [] {};
@@ -67,13 +79,17 @@ inline void gemm(const GemmParams& p, u32 format) {
             u32 rows = min(ROWS_AT_ONCE, p.rows - first);
             float sums[2][ROWS_AT_ONCE] = {};
             add_products(sums, format, {p.weights, p.weights}, {n, n + 8}, {p.raise, p.raise}, 2, p.panels, p.subs, p.panel_subs, first, rows, begin, end);
-            if (p.tail && split + 1 == p.splits) {
-                const float factor = p.tail_factors[tile];
-                for (u32 r = 0; r < rows; ++r) {
-                    for (u32 h = 0; h < 2; ++h) {
+            if (p.tail.panels && split + 1 == p.splits) {
+                for (u32 h = 0; h < 2; ++h) {
+                    const u32 output = (h == 0 || p.out.form == TILES_DENSE ? p.out.lower : p.out.upper) + tile * (p.out.form == TILES_DENSE ? 16 : 8);
+                    const brasa::Pieces bank = brasa::pieces_of(p.addend.spans, output / 16, 1), pieces = p.tail.tiles ? brasa::Pieces{0, 1} : bank;
+                    for (u32 r = 0; r < rows && pieces.first < pieces.end; ++r) {
+                        const float factor = p.tail.tiles ? p.tail.factors[tile] : p.tail.factor * p.tail.ratios[first + r];
                         float sum = sums[h][r] * factor;
-                        for (u32 k = 0; k < 64; ++k) {
-                            sum = fmaf(tail_value(p.tail + (u64)tile * 2048, g + 8 * h, k), panel_value(p.panels, p.panel_subs, first + r, p.subs * 64 + k), sum);
+                        for (u32 k = pieces.first * 64; k < pieces.end * 64; ++k) {
+                            const float w = p.tail.tiles ? tail_value(p.tail.tiles + (u64)tile * 2048, g + 8 * h, k)
+                                                         : bank_value(p, output + g + (p.out.form == TILES_DENSE ? 8 * h : 0), k);
+                            sum = fmaf(w, panel_value(p.tail.panels, p.tail.subs, first + r, k), sum);
                         }
                         sums[h][r] = sum * (1.0f / factor);
                     }

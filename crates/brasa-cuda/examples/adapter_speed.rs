@@ -82,7 +82,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if profile {
         for run in &mut runs {
             println!("a token of each of {count}, of {} adapters:", run.adapters);
-            print_profile(run, &ids, &own)?;
+            print_profile(run, &ids, 1, &own)?;
+            println!("a prompt of {PROMPT} tokens:");
+            print_profile(run, &[2000], PROMPT, &own[..1])?;
         }
     }
     Ok(())
@@ -123,8 +125,13 @@ fn timed(
 }
 
 /// Sums over layers.
-fn print_profile(run: &mut BankRun, ids: &[u64], chosen: &[Option<usize>]) -> Result<(), DeviceError> {
-    let step = run.next(ids, &tokens(1), chosen)?;
+fn print_profile(
+    run: &mut BankRun,
+    ids: &[u64],
+    rows: usize,
+    chosen: &[Option<usize>],
+) -> Result<(), DeviceError> {
+    let step = run.next(ids, &tokens(rows), chosen)?;
     for (label, time) in times_over_layers(&run.program.profile(&step, &mut *run.pool)?) {
         println!("  {label:40} {:9.3} ms", time.as_secs_f64() * 1e3);
     }

@@ -47,9 +47,6 @@ __device__ __forceinline__ uint32_t load_acquire(const uint32_t* p) {
     asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
     return v;
 }
-__device__ __forceinline__ void store_release(uint32_t* p, uint32_t v) {
-    asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
-}
 __device__ __forceinline__ uint32_t load_relaxed(const uint32_t* p) {
     uint32_t v;
     asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
@@ -168,13 +165,27 @@ __device__ __forceinline__ void named_barrier(uint32_t name, uint32_t threads) {
 __device__ __forceinline__ void named_arrive(uint32_t name, uint32_t threads) {
     asm volatile("bar.arrive %0, %1;" ::"r"(name), "r"(threads) : "memory");
 }
-// A barrier at which some warps wait for others that go on. Not the aligned form: for racecheck, which does not know what an arrival tells, both wait (BRASA_EACH_LANE),
-// by different instructions.
-template <uint32_t NAME, uint32_t THREADS> __device__ __forceinline__ void await_others() { asm volatile("barrier.sync %0, %1;" ::"n"(NAME), "n"(THREADS) : "memory"); }
+// Some warps tell others, which wait, what they have left in shared memory or have read of it. Of `THREADS`, those that wait and those that tell. Not the aligned form of
+// the barrier, which both would have to reach by one instruction. racecheck does not follow arrivals: for it (BRASA_EACH_LANE), an mbarrier at which `tellers` arrive.
 #ifdef BRASA_EACH_LANE
-template <uint32_t NAME, uint32_t THREADS> __device__ __forceinline__ void tell_others() { await_others<NAME, THREADS>(); }
+template <uint32_t NAME, uint32_t THREADS> struct Handover {
+    uint64_t* bar;
+    uint32_t parity;
+    __device__ __forceinline__ explicit Handover(uint64_t* bar) : bar(bar), parity(0) {}
+    __device__ __forceinline__ void init(uint32_t tellers) const { mbarrier_init(bar, tellers); }
+    __device__ __forceinline__ void tell() const { mbarrier_arrive(bar); }
+    __device__ __forceinline__ void await() {
+        mbarrier_wait(bar, parity);
+        parity ^= 1;
+    }
+};
 #else
-template <uint32_t NAME, uint32_t THREADS> __device__ __forceinline__ void tell_others() { asm volatile("barrier.arrive %0, %1;" ::"n"(NAME), "n"(THREADS) : "memory"); }
+template <uint32_t NAME, uint32_t THREADS> struct Handover {
+    __device__ __forceinline__ explicit Handover(uint64_t*) {}
+    __device__ __forceinline__ void init(uint32_t) const {}
+    __device__ __forceinline__ void tell() const { asm volatile("barrier.arrive %0, %1;" ::"n"(NAME), "n"(THREADS) : "memory"); }
+    __device__ __forceinline__ void await() const { asm volatile("barrier.sync %0, %1;" ::"n"(NAME), "n"(THREADS) : "memory"); }
+};
 #endif
 
 // ---- matrix fragments ----

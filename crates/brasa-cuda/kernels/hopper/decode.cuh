@@ -197,7 +197,10 @@ template <Sync S, bool MIXED> __device__ __forceinline__ void interpret(const La
             mbarrier_init(empty(i), LEAVERS);
         }
         if (MIXED) mbarrier_init(choice(), CHOOSERS);
-        for (Turn turn{0}; turn.n < 2; turn.n++) mbarrier_init(freed(turn), FREERS);
+        for (Turn turn{0}; turn.n < 2; turn.n++) {
+            mbarrier_init(freed(turn), FREERS);
+            init_sums(turn);
+        }
         for (uint32_t at : {AT_PROGRESS, AT_ENDED, AT_STOPPED}) *reinterpret_cast<uint32_t*>(smem + at) = 0;
         *reinterpret_cast<uint4*>(smem + AT_ZERO) = make_uint4(0, 0, 0, 0);
         *reinterpret_cast<Launch*>(smem + AT_LAUNCH) = launch;

@@ -8,6 +8,7 @@
 // Needs: outputs of an expert a multiple of 16; the rows of a block in one panel, or at its begin.
 #pragma once
 #include "gemm.cuh"
+#include "written.cuh"
 
 namespace brasa {
 

@@ -1,5 +1,5 @@
-// gemm_<format>_<rows>: products of all rows with one weight; gemm_<format>_16_adding: with an addend (gemm.cuh).
-#include "gemm.cuh"
+// gemm_<format>_<rows>: products of all rows with one weight; gemm_<format>_16_adding: with an addend (dense.cuh).
+#include "dense.cuh"
 
 #define BRASA_GEMM(NAME, FORMAT, ROWS, GROUPS, CLUSTER, ADDS)                                                                       \
     extern "C" __global__ void __launch_bounds__(128 * (GROUPS + 1 + ADDS), GROUPS == 1 ? 2 : 1)                                  \

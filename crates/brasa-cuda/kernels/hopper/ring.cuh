@@ -49,20 +49,20 @@ __device__ __forceinline__ Row the_row(uint32_t r) {
 // A warp lets a slot go, or leaves its sums, behind __syncwarp. Consumers tell the producer how far they are by words at which it looks.
 //
 // racecheck knows what a thread does by itself, and not what a lane does for its warp; and a word that is written while another thread reads it is a hazard to it
-// unless both accesses are atomic, which costs one row 1 to 3 %; nor does it know what `bar.arrive` tells others. For it, BRASA_EACH_LANE compiles waits and arrivals of
-// each lane, atomic accesses, and `bar.sync` alone.
+// unless both accesses are atomic, which costs one row 1 to 3 %; nor does it follow what `bar.arrive` tells others. For it, BRASA_EACH_LANE compiles waits and arrivals of
+// each lane, atomic accesses, and mbarriers.
 #ifdef BRASA_EACH_LANE
 constexpr uint32_t LEAVERS = CONSUMERS, CHOOSERS = CONSUMERS, FREERS = FINISHERS * 32;
 __device__ __forceinline__ void arrive(uint64_t* bar) { mbarrier_arrive(bar); }
-__device__ __forceinline__ void await_sums(Turn turn) {
-    if (turn.half() == 0) await_others<SUMS, SUMMERS>();  // a barrier's number is a constant of the instruction
-    else await_others<SUMS + 1, SUMMERS>();
-}
-__device__ __forceinline__ void leave_sums(Turn turn) { await_sums(turn); }
+__device__ __forceinline__ uint64_t* left(Turn turn) { return reinterpret_cast<uint64_t*>(smem + AT_LEFT) + turn.half(); }
+__device__ __forceinline__ void init_sums(Turn turn) { mbarrier_init(left(turn), CONSUMERS); }
+__device__ __forceinline__ void await_sums(Turn turn) { mbarrier_wait(left(turn), turn.parity()); }
+__device__ __forceinline__ void leave_sums(Turn turn) { mbarrier_arrive(left(turn)); }
 __device__ __forceinline__ void tell(uint32_t at, uint32_t v) { atomicExch(reinterpret_cast<uint32_t*>(smem + at), v); }
 __device__ __forceinline__ uint32_t look(uint32_t at) { return atomicOr(reinterpret_cast<uint32_t*>(smem + at), 0); }
 #else
 constexpr uint32_t LEAVERS = WARPS, CHOOSERS = 1, FREERS = FINISHERS;
+__device__ __forceinline__ void init_sums(Turn) {}
 __device__ __forceinline__ void await_sums(Turn turn) { named_barrier(SUMS + turn.half(), SUMMERS); }
 __device__ __forceinline__ void leave_sums(Turn turn) { named_arrive(SUMS + turn.half(), SUMMERS); }
 __device__ __forceinline__ void arrive(uint64_t* bar) {

@@ -25,6 +25,7 @@ constexpr uint32_t MAX_SUBS = 235;                          // K up to 15040
 constexpr uint32_t AT_SUMS = AT_X + MAX_SUBS * 128;         // of a sub: four sums
 constexpr uint32_t AT_SCALES = AT_SUMS + MAX_SUBS * 16;     // of a sub: a power of two
 constexpr uint32_t AT_SCRATCH = (AT_SCALES + MAX_SUBS * 4 + 127) / 128 * 128;  // partial sums, twice; attention's merge
+constexpr uint32_t AT_LEFT = AT_SCRATCH - 16;               // mbarriers of both halves of scratch: partial sums are there (BRASA_EACH_LANE, ring.cuh)
 constexpr uint32_t SCRATCH_BYTES = 2 * HALF_FLOATS * 4;
 constexpr uint32_t AT_QUERIES = AT_SCRATCH + SCRATCH_BYTES; // [E/16][8][4] 8 bytes
 constexpr uint32_t AT_MAXIMA = AT_QUERIES + 4096;           // [8][warps]
@@ -47,6 +48,7 @@ constexpr uint32_t AT_CHOICE = AT_SHARES + 4 * MAX_CHOSEN;  // an mbarrier: a ch
 constexpr uint32_t AT_FREED = AT_CHOICE + 8;                // mbarriers of both halves of scratch: partial sums have been read
 constexpr uint32_t AT_FOUND = AT_FREED + 16;                // each finisher's best logit and id
 constexpr uint32_t SHARED_BYTES = (AT_FOUND + 8 * FINISHERS + 15) / 16 * 16;
+static_assert(AT_SCALES + MAX_SUBS * 4 <= AT_LEFT, "room in front of scratch");
 static_assert(SHARED_BYTES <= 232448, "shared memory of a block");
 static_assert(CONSUMERS != 256 || (THREADS == HOST_THREADS && SLOT_BYTES == HOST_SLOT_BYTES && SHARED_BYTES == HOST_SHARED_BYTES), "shared with the host");
 static_assert(AT_QUERIES % 16 == 0 && AT_SUMS % 16 == 0, "alignment");

@@ -50,6 +50,26 @@ DEVICE u32 span_of(const LowRankSpans& spans, u32 tile) {
     return i;
 }
 
+// Pieces of 64 ranks.
+struct Pieces {
+    u32 first, end;
+
+    DEVICE Pieces with(const Pieces& others) const { return {first < others.first ? first : others.first, end > others.end ? end : others.end}; }
+};
+
+// From the first piece to the last that tiles from `tile` on have not all zero: `first` lies behind `end` where there is none.
+DEVICE Pieces pieces_of(const LowRankSpans& spans, u32 tile, u32 count) {
+    Pieces all = {0xffffffffu, 0};
+#pragma unroll
+    for (u32 i = 0; i < LOW_RANK_SPANS; ++i) {
+        const bool meets = (i == 0 || spans.tiles_end[i - 1] < tile + count) && spans.tiles_end[i] > tile;
+        if (meets && spans.first[i] < spans.end[i]) {
+            all = all.with({spans.first[i], spans.end[i]});
+        }
+    }
+    return all;
+}
+
 // Steps: the first bits of a window that begins with step `begin`.
 struct Batch {
     u32 begin, bits, count;

@@ -7,6 +7,8 @@
 // add_ranks: y, of the ranks. Grid: x: as many tiles of B as a block has warps; y: groups of eight rows. Products of up to sixteen rows add the ranks'
 // themselves (low_rank_addend.cuh).
 // chosen_ranks: s ∘ narrow, for many rows, whose products are those of other kernels. Grid: one thread an element, blocks of 256.
+// rank_panels: the same as halves in panels, of which products of many rows read their tails (../hopper/dense.cuh). Each row is divided by a power of two of its own; by
+// what power of two that of its x is larger goes to `ratios`, within bounds that keep sums finite. Grid: a block a row, eight ranks a thread and turn.
 //
 // A row's sums depend on K and on its own ranks alone.
 #include "formats.cuh"
@@ -257,4 +259,39 @@ KERNEL(chosen_ranks, ChosenRanksParams) {
     }
     const float factor = row_of(p.factors, (u32)(i / ranks))[i % ranks];
     p.y[i] = factor == 0.0f ? 0.0f : p.narrow[i] * factor;
+}
+
+KERNEL(rank_panels, RankPanelsParams) {
+    __shared__ float scratch[32];
+    const u32 row = blockIdx.x, ranks = p.factors.width;
+    const float* factors = row_of(p.factors, row);
+    const float* narrow = p.narrow + (u64)row * ranks;
+    auto load = [&](u32 first, float (&v)[8]) {
+#pragma unroll
+        for (u32 i = 0; i < 8; ++i) {
+            const float factor = first + i < ranks ? factors[first + i] : 0.0f;
+            v[i] = factor == 0.0f ? 0.0f : narrow[first + i] * factor;
+        }
+    };
+    float largest = 0.0f, v[8];
+    for (u32 k = threadIdx.x * 8; k < ranks; k += blockDim.x * 8) {
+        load(k, v);
+#pragma unroll
+        for (u32 i = 0; i < 8; ++i) {
+            largest = fmaxf(largest, fabsf(v[i]));
+        }
+    }
+    largest = block_max(largest, scratch);
+    const float of_x = p.row_scale[row], up = largest == 0.0f ? of_x : fminf(fmaxf(RowScale(largest).up, of_x * power_of_two(-24)), of_x * power_of_two(60));
+    if (threadIdx.x == 0) {
+        p.ratios[row] = of_x / up;
+    }
+    for (u32 k = threadIdx.x * 8; k < p.subs * 64; k += blockDim.x * 8) {
+        load(k, v);
+#pragma unroll
+        for (u32 i = 0; i < 8; ++i) {
+            v[i] *= 1.0f / up;
+        }
+        store_halves(panel_piece(p.panels, p.subs, row, k), v);
+    }
 }

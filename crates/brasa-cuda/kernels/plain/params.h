@@ -794,6 +794,22 @@ static_assert(offsetof(ChosenRanksParams, narrow) == 24, "");
 static_assert(offsetof(ChosenRanksParams, y) == 32, "");
 static_assert(offsetof(ChosenRanksParams, rows) == 40, "");
 
+struct RankPanelsParams {
+    Rows factors;
+    float *narrow;
+    float *row_scale;
+    u8 *panels;
+    float *ratios;
+    u32 subs;
+};
+static_assert(sizeof(RankPanelsParams) == 64, "");
+static_assert(offsetof(RankPanelsParams, factors) == 0, "");
+static_assert(offsetof(RankPanelsParams, narrow) == 24, "");
+static_assert(offsetof(RankPanelsParams, row_scale) == 32, "");
+static_assert(offsetof(RankPanelsParams, panels) == 40, "");
+static_assert(offsetof(RankPanelsParams, ratios) == 48, "");
+static_assert(offsetof(RankPanelsParams, subs) == 56, "");
+
 struct Gates {
     float *largest;
     float *row_scale;
@@ -830,6 +846,24 @@ static_assert(offsetof(PanelsParams, rows) == 136, "");
 static_assert(offsetof(PanelsParams, inputs) == 140, "");
 static_assert(offsetof(PanelsParams, subs) == 144, "");
 
+struct GemmTail {
+    u8 *panels;
+    u8 *tiles;
+    float *factors;
+    float *ratios;
+    u32 subs;
+    float raise;
+    float factor;
+};
+static_assert(sizeof(GemmTail) == 48, "");
+static_assert(offsetof(GemmTail, panels) == 0, "");
+static_assert(offsetof(GemmTail, tiles) == 8, "");
+static_assert(offsetof(GemmTail, factors) == 16, "");
+static_assert(offsetof(GemmTail, ratios) == 24, "");
+static_assert(offsetof(GemmTail, subs) == 32, "");
+static_assert(offsetof(GemmTail, raise) == 36, "");
+static_assert(offsetof(GemmTail, factor) == 40, "");
+
 struct GemmParams {
     u8 *weights;
     u8 *panels;
@@ -841,13 +875,12 @@ struct GemmParams {
     u32 splits;
     float raise;
     float scale;
-    u8 *tail;
-    float *tail_factors;
     u32 panel_subs;
+    GemmTail tail;
     Outputs out;
     Addend addend;
 };
-static_assert(sizeof(GemmParams) == 280, "");
+static_assert(sizeof(GemmParams) == 312, "");
 static_assert(offsetof(GemmParams, weights) == 0, "");
 static_assert(offsetof(GemmParams, panels) == 8, "");
 static_assert(offsetof(GemmParams, row_scale) == 16, "");
@@ -858,11 +891,10 @@ static_assert(offsetof(GemmParams, subs) == 40, "");
 static_assert(offsetof(GemmParams, splits) == 44, "");
 static_assert(offsetof(GemmParams, raise) == 48, "");
 static_assert(offsetof(GemmParams, scale) == 52, "");
-static_assert(offsetof(GemmParams, tail) == 56, "");
-static_assert(offsetof(GemmParams, tail_factors) == 64, "");
-static_assert(offsetof(GemmParams, panel_subs) == 72, "");
-static_assert(offsetof(GemmParams, out) == 80, "");
-static_assert(offsetof(GemmParams, addend) == 168, "");
+static_assert(offsetof(GemmParams, panel_subs) == 56, "");
+static_assert(offsetof(GemmParams, tail) == 64, "");
+static_assert(offsetof(GemmParams, out) == 112, "");
+static_assert(offsetof(GemmParams, addend) == 200, "");
 
 struct GemmSumParams {
     float *partial;

@@ -6,16 +6,16 @@ use std::sync::Arc;
 use brasa_formats::Payload;
 use brasa_graph::device::DeviceError;
 use brasa_graph::fuse::{Fusion, GateUpLowRankRows, LinearLowRankRows, LowRankRows};
-use brasa_graph::{Fused, Item, Schedule, ValueId};
+use brasa_graph::{Fused, Item, Schedule, ValueId, Weight};
 
 use super::Lowering;
 use super::linear::Follow;
 use crate::ops::{
-    BankedLinearOp, FEWEST_ROWS, FewRows, GatedOp, GatedPlace, LowRankRowsOp, MOST_FEW_ROWS, Matrix, Span,
-    parts_of_ranks,
+    BankedLinearOp, FEWEST_ROWS, FewRows, GatedOp, GatedPlace, LARGEST_ROWS, LowRankRowsOp, MOST_FEW_ROWS,
+    Matrix, Panels, RanksTail, Span, parts_of_ranks,
 };
 use crate::params::{LOW_RANK_BF16, LOW_RANK_F16, LOW_RANK_F32};
-use crate::weights::{Halves, SUB_INPUTS, Stored, Stretch, TILE_OUTPUTS, Tiles};
+use crate::weights::{Halves, SUB_INPUTS, Stored, Stretch, TILE_OUTPUTS, Tiles, raise_of};
 
 impl Lowering<'_> {
     /// Notes the sums of products of banks that are not added within the product of a layer.
@@ -115,8 +115,8 @@ impl Lowering<'_> {
             (self.linear_op(low.x, layer.w, number, low.residual, &bare)?, self.bank_op(low, true)?)
         };
         let (sum, gated_by) = gated.map_or((*y, None), |gated| (gated.y, Some(gated.activation)));
-        let addend = Some(Arc::clone(&low_op.few));
-        let follow = Follow { bias, residual: *residual, gated_by, addend, ..Follow::default() };
+        let bank = Some(Arc::clone(&low_op.few));
+        let follow = Follow { bias, residual: *residual, gated_by, bank, ..Follow::default() };
         let together = self.linear_op(low.x, layer.w, number, sum, &follow)?;
         let gated = match gated {
             Some(&GateUpLowRankRows { gate, up, activation: function, y, .. }) => {
@@ -161,11 +161,23 @@ impl Lowering<'_> {
         let (partial, users) = (self.scratch(parts), self.scratch(first_matrix.rows.div_ceil(TILE_OUTPUTS)));
         let spans = self.spans(of_b, second_matrix);
         let x_ready = self.gpu.allocate_zeros(2 * size_of::<u32>(), "words between two launches")?;
-        let few =
-            FewRows { kernels, a: first_matrix, b: second_matrix, form, spans, partial, users, x_ready };
-        let few = Arc::new(few);
+        let tail = self.ranks_tail(of_b, second_matrix, self.rows(x))?;
+        let (a, b) = (first_matrix, second_matrix);
+        let few = Arc::new(FewRows { kernels, a, b, form, spans, partial, users, x_ready, tail });
         let (factors, residual) = (self.slot(factors)?, self.slot(residual)?);
         Ok(LowRankRowsOp { few, first, choice, second, factors, residual, narrow, chosen: chosen_slot })
+    }
+
+    /// How the ranks of up to `rows` rows become the tail of the product beside that with weight `number`, a `B`.
+    fn ranks_tail(&mut self, number: usize, b: Matrix, rows: usize) -> Result<RanksTail, DeviceError> {
+        let subs = b.inputs.div_ceil(SUB_INPUTS);
+        let Panels { data: panels, .. } = self.new_panels(rows, subs);
+        let ratios = self.scratch(rows.next_multiple_of(LARGEST_ROWS));
+        let stored = self.weights.stored(number);
+        let tiles = stored.and_then(|stored| stored.stretches.first()?.tiles.as_ref());
+        let raise =
+            tiles.map_or_else(|| raise_of(largest_float(&self.graph.weights()[number])), Tiles::raise);
+        Ok(RanksTail { kernel: self.kernel("rank_panels")?, panels, ratios, subs, raise })
     }
 
     /// Where weight `number`, a `B`, has what is not zero.
@@ -188,6 +200,17 @@ impl Lowering<'_> {
         let sub_bytes = SUB_INPUTS * (row_bytes / inputs);
         Span::merge(bytes.chunks(TILE_OUTPUTS * row_bytes).map(|tile| used_subs(tile, row_bytes, sub_bytes)))
     }
+}
+
+/// The largest magnitude of a weight that is stored in F32.
+fn largest_float(weight: &Weight) -> f32 {
+    let payloads = weight.parts.iter().filter_map(|part| match &part.tensor.payload {
+        Payload::Blocks(bytes) => Some(bytes),
+        Payload::Mlx { .. } => None,
+    });
+    let floats =
+        payloads.flat_map(|bytes| bytes.as_chunks::<4>().0.iter().map(|&bits| f32::from_le_bytes(bits)));
+    floats.fold(0.0, |largest, x| largest.max(x.abs()))
 }
 
 /// The pieces of `sub_bytes` of rows from the first to the last that is not zero in some row.

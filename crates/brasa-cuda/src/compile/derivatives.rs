@@ -272,7 +272,7 @@ impl Lowering<'_> {
             tiles,
             gemm,
             tail: None,
-            addend: None,
+            bank: None,
             rows,
             x,
             in_front: None,

@@ -24,8 +24,8 @@ pub(super) struct Follow {
     pub gated_by: Option<Unary>,
     /// The low-rank product beside it.
     pub tail: Option<Beside>,
-    /// The low-rank product of a bank, which the kernel of at most [`MOST_ADDED_ROWS`] rows adds to the layer's.
-    pub addend: Option<Arc<FewRows>>,
+    /// The low-rank product of a bank, which kernels of few and of many rows add to the layer's.
+    pub bank: Option<Arc<FewRows>>,
     /// True for one of several ways to make a value, which leaves nothing to the operations behind.
     pub is_bare: bool,
 }
@@ -101,7 +101,7 @@ impl Lowering<'_> {
             Some(gemm) if tail.is_none() && !follow.is_bare && self.leaves_parts(y, &tiles) => {
                 let Tiles { count: tiles, subs, .. } = tiles[0].tiles;
                 let (partial, bias) = (gemm.partial, behind.bias.clone());
-                let (most_rows, company) = match &follow.addend {
+                let (most_rows, company) = match &follow.bank {
                     Some(few) => (MOST_ADDED_ROWS, Company::Addend(few.blocks_of_ranks())),
                     None => (u32::MAX, Company::Alone),
                 };
@@ -115,7 +115,7 @@ impl Lowering<'_> {
         let gated_to = if leads { self.gated_to(y) } else { None };
         let is_plain =
             in_front.is_none() && tail.is_none() && behind.bias.is_none() && behind.gated_by.is_none();
-        let floats = if self.exact || !is_plain || follow.addend.is_some() {
+        let floats = if self.exact || !is_plain || follow.bank.is_some() {
             None
         } else {
             let elements = self.shape(y).resolve(&self.sizes).iter().product();
@@ -126,7 +126,7 @@ impl Lowering<'_> {
             tiles,
             gemm,
             tail,
-            addend: follow.addend.clone(),
+            bank: follow.bank.clone(),
             rows,
             x,
             in_front,

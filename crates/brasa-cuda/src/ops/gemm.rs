@@ -3,7 +3,8 @@
 use crate::driver::{DriverError, Grid, Kernel};
 use crate::ops::HeadNorm;
 use crate::params::{
-    Addend, Gates, GemmParams, GemmSumParams, GemmSumsPanelsParams, Norm, Outputs, PanelsParams, Ptr, Rows,
+    Addend, Gates, GemmParams, GemmSumParams, GemmSumsPanelsParams, GemmTail, Norm, Outputs, PanelsParams,
+    Ptr, Rows,
 };
 use crate::run::{Order, Run, Slot, THREADS};
 use crate::weights::Tiles;
@@ -15,13 +16,17 @@ pub(crate) const FEWEST_ROWS: u32 = 2;
 const MOST_PARTIAL: usize = 8 << 20;
 /// Outputs of a tile.
 pub(crate) const TILE_OUTPUTS: u32 = 16;
-/// Rows of a panel.
+/// Rows of a panel, and bytes of one of 64 inputs.
 pub(crate) const PANEL_ROWS: usize = 64;
+const PANEL_BYTES: usize = 8192;
 
 /// Kernels of a format.
 pub(crate) const SIZES: usize = 5;
-/// Rows of the smallest kernel that knows tails.
+/// Rows of the smallest kernel that knows tails, and of the largest that does not.
 const FEWEST_TAIL_ROWS: u32 = 128;
+pub(crate) const MOST_ROWS_WITHOUT_TAIL: u32 = SIXTY_FOUR_ROWS.rows;
+/// Rows of the largest kernel.
+pub(crate) const LARGEST_ROWS: usize = 256;
 /// Rows of the smallest kernels, which do not take several blocks of rows. One of them has an addend.
 pub(crate) const SMALLEST_ROWS: u32 = 16;
 
@@ -165,6 +170,8 @@ pub(crate) enum Beside {
     Tail([usize; 2]),
     /// The low-rank product of a bank of adapters, which is added to the sums; of at most [`SMALLEST_ROWS`] rows.
     Addend(Addend),
+    /// That of more than [`MOST_ROWS_WITHOUT_TAIL`] rows: B, and the panels of ranks. The tail's factor is that of its own products.
+    Ranks(Addend, GemmTail),
 }
 
 /// The kinds of [`Beside`].
@@ -280,7 +287,7 @@ impl Beside {
     fn company(self) -> Company {
         match self {
             Self::Nothing => Company::Alone,
-            Self::Tail(_) => Company::Tail,
+            Self::Tail(_) | Self::Ranks(..) => Company::Tail,
             Self::Addend(addend) => Company::Addend(addend.blocks_of_ranks()),
         }
     }
@@ -321,19 +328,25 @@ impl Gemm {
         let raise = tiles.raise();
         let scale = tiles.factor / raise;
         let Panels { data, row_scale, subs: panel_subs } = self.panels;
-        let (mut tail, mut addend) = ([0; 2], Addend::NONE);
-        match beside {
-            Beside::Nothing => {}
-            Beside::Tail(buffers) => tail = buffers.map(|buffer| run.buffer(buffer)),
-            Beside::Addend(of) => addend = Addend { scale: of.scale / scale, ..of },
-        }
-        let (tail, tail_factors) = (Ptr::new(tail[0]), Ptr::new(tail[1]));
         let [panels, row_scale, partial] = [data, row_scale, self.partial].map(|buffer| run.buffer(buffer));
+        let panel_subs = panel_subs as u32;
+        let (tail, addend) = match beside {
+            Beside::Nothing => (GemmTail::NONE, Addend::NONE),
+            Beside::Tail(buffers) => {
+                let [of_tail, factors] = buffers.map(|buffer| run.buffer(buffer));
+                let last_piece = Ptr::new(panels + (tiles.subs * PANEL_BYTES) as u64);
+                let (tiles, factors) = (Ptr::new(of_tail), Ptr::new(factors));
+                let tail =
+                    GemmTail { panels: last_piece, tiles, factors, subs: panel_subs, ..GemmTail::NONE };
+                (tail, Addend::NONE)
+            }
+            Beside::Addend(of) => (GemmTail::NONE, Addend { scale: of.scale / scale, ..of }),
+            Beside::Ranks(of, tail) => (GemmTail { factor: scale / tail.factor, ..tail }, of),
+        };
         let params = GemmParams {
             tail,
-            tail_factors,
             addend,
-            panel_subs: panel_subs as u32,
+            panel_subs,
             weights: tiles.data,
             panels: Ptr::new(panels),
             row_scale: Ptr::new(row_scale),

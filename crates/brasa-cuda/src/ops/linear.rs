@@ -11,7 +11,7 @@ use crate::ops::gemm::{
 };
 use crate::ops::matmul::{FEWEST_MATRIX_ROWS, Floats};
 use crate::ops::tails::{LowRank, Tail};
-use crate::ops::{FewRows, HeadNorm, Launch, row_threads};
+use crate::ops::{FewRows, HeadNorm, Launch, MOST_ADDED_ROWS, row_threads};
 use crate::params::{self, LinearParams, Norm, NormParams, Outputs, Ptr, Rows, StoredWeight, TilesParams};
 use crate::run::{Run, Slot, THREADS};
 use crate::weights::{Stretch, Tiles};
@@ -30,8 +30,8 @@ pub(crate) struct LinearOp {
     pub gemm: Option<Gemm>,
     /// The low-rank product beside it.
     pub tail: Option<Tail>,
-    /// The low-rank product of a bank that its kernel adds, where this operation multiplies no more rows than that kernel takes.
-    pub addend: Option<Arc<FewRows>>,
+    /// The low-rank product of a bank that its kernels add, where this operation multiplies no numbers of rows but those that they take.
+    pub bank: Option<Arc<FewRows>>,
     /// For each format of rows that are read as they are stored: kernels for one row and for many.
     pub rows: Vec<(Kernel, Kernel)>,
     pub x: Slot,
@@ -168,7 +168,7 @@ impl LinearOp {
     /// Who adds the sums of parts of K.
     fn sums(&self, rows: u32) -> Sums<'_> {
         match &self.ahead {
-            _ if self.leaves_parts => Sums::Left,
+            _ if self.leaves_parts && (self.bank.is_none() || rows <= MOST_ADDED_ROWS) => Sums::Left,
             Some(ahead) if joins(rows, self.w.rows) => Sums::Joined(ahead),
             _ => Sums::Added,
         }
@@ -177,25 +177,28 @@ impl LinearOp {
     /// True where the launch that added sums has rounded the result.
     fn has_joined(&self, run: &Run<'_>, rows: u32) -> bool {
         let Sums::Joined(..) = self.sums(rows) else { return false };
-        let parts =
-            |launch: &TilesLaunch| parts(run, launch.tiles.count, launch.tiles.subs, rows, self.company());
+        let parts = |launch: &TilesLaunch| {
+            parts(run, launch.tiles.count, launch.tiles.subs, rows, self.company(rows))
+        };
         matches!(&self.tiles[..], [launch] if parts(launch) > 1)
     }
 
-    fn company(&self) -> Company {
-        match (&self.tail, &self.addend) {
+    fn company(&self, rows: u32) -> Company {
+        match (&self.tail, &self.bank) {
             (Some(_), _) => Company::Tail,
-            (None, Some(addend)) => Company::Addend(addend.blocks_of_ranks()),
+            (None, Some(_)) if rows > MOST_ADDED_ROWS => Company::Tail,
+            (None, Some(bank)) => Company::Addend(bank.blocks_of_ranks()),
             (None, None) => Company::Alone,
         }
     }
 
     /// The tail or the addend of the products with stretch `number` of the weight.
     fn beside(&self, run: &Run<'_>, rows: u32, number: usize) -> Beside {
-        match (&self.tail, &self.addend) {
+        match (&self.tail, &self.bank) {
             (Some(tail), _) => Beside::Tail(tail.of_stretches[number]),
-            (None, Some(addend)) if number == 0 => Beside::Addend(addend.addend_of_next(run, rows)),
-            (None, Some(addend)) => Beside::Addend(addend.addend(run, rows)),
+            (None, Some(bank)) if rows > MOST_ADDED_ROWS => bank.beside_many(run, rows),
+            (None, Some(bank)) if number == 0 => Beside::Addend(bank.addend_of_next(run, rows)),
+            (None, Some(bank)) => Beside::Addend(bank.addend(run, rows)),
             (None, None) => Beside::Nothing,
         }
     }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use crate::driver::{DeviceMemory, DriverError, Kernel};
+use crate::ops::gemm::{Beside, MOST_ROWS_WITHOUT_TAIL, panel_threads};
 use crate::ops::{FEWEST_ROWS, GatedOp, HeadNorm, Launch, LinearOp, Panels, Rounding};
 use crate::params::{
-    Addend, ChosenRanksParams, LOW_RANK_SPANS, LowRankMatrix, LowRankRowsParams, LowRankSpans, Norm, Ptr,
-    Rows,
+    Addend, ChosenRanksParams, GemmTail, LOW_RANK_SPANS, LowRankMatrix, LowRankRowsParams, LowRankSpans,
+    Norm, Ptr, RankPanelsParams, Rows,
 };
 use crate::run::{Run, Slot};
 
@@ -39,7 +40,7 @@ pub(crate) struct LowRankRowsOp {
     pub chosen: Slot,
 }
 
-/// How few rows are multiplied.
+/// How few rows are multiplied, and how the ranks of many become the tail of the product beside.
 #[derive(Debug)]
 pub(crate) struct FewRows {
     /// `ranks_of_rows`, `add_ranks`.
@@ -55,6 +56,20 @@ pub(crate) struct FewRows {
     pub users: usize,
     /// Two zeros, by which the launch of ranks tells the product beside it that rows are there.
     pub x_ready: DeviceMemory,
+    pub tail: RanksTail,
+}
+
+/// How the ranks of many rows become the tail of the product beside.
+#[derive(Debug)]
+pub(crate) struct RanksTail {
+    /// `rank_panels`.
+    pub kernel: Kernel,
+    /// The buffers of panels of `subs` pieces, and of what powers of two of rows are to those of their ranks.
+    pub panels: usize,
+    pub ratios: usize,
+    pub subs: usize,
+    /// What elements of B are multiplied by before they are rounded.
+    pub raise: f32,
 }
 
 /// Tiles of B below `tiles_end`, and not in the span before, which are zero but in the subs `first..end`.
@@ -76,10 +91,11 @@ pub(crate) struct Matrix {
 
 /// `y = [residual +] x·Wᵀ [+ bias] + (factors ∘ x·Aᵀ)·Bᵀ`, or the gated product of its halves.
 ///
-/// The low-rank product of at most [`MOST_ADDED_ROWS`] rows is added within the other one, so that one kernel computes what follows too.
+/// The low-rank product of at most [`MOST_ADDED_ROWS`] rows, and of more than [`MOST_ROWS_WITHOUT_TAIL`], is added within the other one, so that one kernel
+/// computes what follows too.
 #[derive(Debug)]
 pub(crate) struct BankedLinearOp {
-    /// The product of few rows, with the low-rank one.
+    /// The product of few and of many rows, with the low-rank one.
     pub together: LinearOp,
     /// The products of other rows. The low-rank one is the first where both are added to a residual.
     pub alone: LinearOp,
@@ -167,6 +183,20 @@ impl FewRows {
         Addend { x_ready: Ptr::new(self.x_ready.address()), ..self.addend(run, rows) }
     }
 
+    /// The low-rank product of many rows, whose ranks a launch in front puts in panels.
+    pub(super) fn beside_many(&self, run: &Run<'_>, rows: u32) -> Beside {
+        let RanksTail { panels, ratios, subs, raise, .. } = self.tail;
+        let tail = GemmTail {
+            panels: Ptr::new(run.buffer(panels)),
+            ratios: Ptr::new(run.buffer(ratios)),
+            subs: subs as u32,
+            raise,
+            factor: self.b.factor / raise,
+            ..GemmTail::NONE
+        };
+        Beside::Ranks(self.addend(run, rows), tail)
+    }
+
     /// The low-rank product of `rows` rows as kernels take it; a launch in front makes its ranks.
     pub(super) fn addend(&self, run: &Run<'_>, rows: u32) -> Addend {
         let span = |number: usize| self.spans.get(number).or(self.spans.last());
@@ -217,6 +247,22 @@ impl LowRankRowsOp {
     /// Queues the ranks of few rows.
     fn make_ranks(&self, run: &Run<'_>, params: &LowRankRowsParams) -> Result<(), DriverError> {
         run.launch(&self.few.kernels[0], params.addend.blocks_of_ranks(), 1, RANK_THREADS, 0, params)
+    }
+
+    /// Queues the ranks of many rows, as the tail of a product of rows that are divided by the powers of two in buffer `row_scale`.
+    fn make_tail(&self, run: &Run<'_>, (x, rows): (Rows, u32), row_scale: usize) -> Result<(), DriverError> {
+        self.first.multiply(run, x, rows)?;
+        let RanksTail { kernel, panels, ratios, subs, .. } = &self.few.tail;
+        let (factors, _) = run.tensor(&self.factors).rows();
+        let params = RankPanelsParams {
+            factors,
+            narrow: run.tensor(&self.narrow).floats(),
+            row_scale: Ptr::new(run.buffer(row_scale)),
+            panels: Ptr::new(run.buffer(*panels)),
+            ratios: Ptr::new(run.buffer(*ratios)),
+            subs: *subs as u32,
+        };
+        run.launch(kernel, rows, 1, panel_threads(rows, factors.width), 0, &params)
     }
 
     /// Queues `y` of ranks.
@@ -270,6 +316,11 @@ impl Launch for BankedLinearOp {
             self.low.first.round(run, x, rows)?;
             let addend = self.low.few.addend_of_next(run, rows);
             self.low.make_ranks(run, &LowRankRowsParams { addend, ..self.low.few_params(run, (x, rows)) })?;
+            return self.together.multiply(run, x, rows);
+        }
+        if let Some(gemm) = self.together.gemm.as_ref().filter(|_| rows > MOST_ROWS_WITHOUT_TAIL) {
+            self.alone.round(run, x, rows)?;
+            self.low.make_tail(run, (x, rows), gemm.panels.row_scale)?;
             return self.together.multiply(run, x, rows);
         }
         if self.low_first {

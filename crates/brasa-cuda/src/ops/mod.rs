@@ -39,8 +39,8 @@ pub(crate) use experts::{ExpertLinearOp, RouterTopKOp};
 pub(crate) use flat::EachElement;
 pub(crate) use gates::{GatedGradientOp, GatedOp, GatedPlace, WIDEST_GATED};
 pub(crate) use gemm::{
-    Ahead, Company, FEWEST_ROWS, GatesBehind, Gemm, PANEL_ROWS, Panels, Rounding, SIZES as GEMM_SIZES,
-    WIDEST_JOINED, kernels as gemm_kernels, partial_floats,
+    Ahead, Company, FEWEST_ROWS, GatesBehind, Gemm, LARGEST_ROWS, PANEL_ROWS, Panels, Rounding,
+    SIZES as GEMM_SIZES, WIDEST_JOINED, kernels as gemm_kernels, partial_floats,
 };
 pub(crate) use gradients::{
     AttentionGradientOp, AttentionTangentOp, ExpertGradientOp, ExpertTransposedOp, FoldOp, NormGradientOp,
@@ -50,7 +50,7 @@ pub(crate) use heads::{HEAD_ELEMENTS, HeadNorm, HeadsOp, LeftParts, PartsInFront
 pub(crate) use linear::{Behind, InFront, LinearOp, TilesLaunch};
 pub(crate) use lookup::{EmbedOp, GatherOp, SelectRowsOp};
 pub(crate) use low_rank_rows::{
-    BankedLinearOp, FewRows, LowRankRowsOp, MOST_ADDED_ROWS, MOST_FEW_ROWS, Matrix, Span,
+    BankedLinearOp, FewRows, LowRankRowsOp, MOST_ADDED_ROWS, MOST_FEW_ROWS, Matrix, RanksTail, Span,
     parts as parts_of_ranks,
 };
 pub(crate) use matmul::{Floats, MATMUL_TILES, MOST_PARTS, Matmul, MatmulOp};

@@ -47,6 +47,15 @@ params! {
         is_small: u32,
     }
     struct ChosenRanksParams { factors: Rows, narrow: Ptr<f32>, y: Ptr<f32>, rows: u32, }
+    /// Panels have `subs` pieces of 64 ranks. `row_scale` are the powers of two of the rows whose ranks they are, `ratios` what these are to those of the ranks.
+    struct RankPanelsParams {
+        factors: Rows,
+        narrow: Ptr<f32>,
+        row_scale: Ptr<f32>,
+        panels: Ptr<u8>,
+        ratios: Ptr<f32>,
+        subs: u32,
+    }
     /// A weight in tiles behind rows that are rounded, whose gated products are rounded in turn: the largest squared norm of its rows, and
     /// where the power of two goes by which a row of products is divided. Of a bank's product beside it the largest squared norms of rows of A and of B, and the
     /// rows' factors. Null where there is none.
@@ -63,10 +72,21 @@ params! {
         inputs: u32,
         subs: u32,
     }
+    /// More inputs of a product, whose panels of 64 rows lie `subs` pieces apart; null where there are none. Of a matrix that is learned there are 64, whose weights are
+    /// halves in `tiles`, with the factor of each tile from the raise of the weight to its own. Otherwise they are ranks of a bank, whose B is that of the addend: its
+    /// elements are multiplied by `raise` before they are rounded, and sums of the weight come to the scale of these by `factor` and the `ratios` of rows.
+    struct GemmTail {
+        panels: Ptr<u8>,
+        tiles: Ptr<u8>,
+        factors: Ptr<f32>,
+        ratios: Ptr<f32>,
+        subs: u32,
+        raise: f32,
+        factor: f32,
+    }
     /// Product of panels with a weight in tiles. Elements that are rounded to f16 are multiplied by `raise` before, and products by
-    /// `scale`. Parts of K are dealt to `splits` blocks, whose sums go to `partial` where there are several. Panels have `panel_subs` pieces; behind those
-    /// of the weight comes one of the `tail`, which has 64 inputs, halves of each tile, and for each tile the factor from the raise of the weight to its own.
-    /// The `addend`, of outputs of the whole weight, is added to the products by kernels that have one.
+    /// `scale`. Parts of K are dealt to `splits` blocks, whose sums go to `partial` where there are several. Panels have `panel_subs` pieces.
+    /// The `addend`, of outputs of the whole weight, is added to the products by kernels that have one, or by the `tail`.
     struct GemmParams {
         weights: Ptr<u8>,
         panels: Ptr<u8>,
@@ -78,9 +98,8 @@ params! {
         splits: u32,
         raise: f32,
         scale: f32,
-        tail: Ptr<u8>,
-        tail_factors: Ptr<f32>,
         panel_subs: u32,
+        tail: GemmTail,
         out: Outputs,
         addend: Addend,
     }
@@ -108,6 +127,19 @@ impl Addend {
         parts: 0,
         form: LOW_RANK_NONE,
         scale: 0.0,
+    };
+}
+
+impl GemmTail {
+    /// No further inputs.
+    pub(crate) const NONE: Self = Self {
+        panels: Ptr::NONE,
+        tiles: Ptr::NONE,
+        factors: Ptr::NONE,
+        ratios: Ptr::NONE,
+        subs: 0,
+        raise: 0.0,
+        factor: 0.0,
     };
 }
 

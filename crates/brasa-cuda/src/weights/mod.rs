@@ -21,7 +21,7 @@ use brasa_graph::{Graph, Item, Op, Schedule, ValueId, ValueKind, Weight, WeightM
 use crate::driver::DeviceMemory;
 use crate::gpu::Gpu;
 pub(crate) use layout::{Layout, SUB_INPUTS, TILE_OUTPUTS};
-pub(crate) use stored::{Halves, Stored, Stretch, Tiles};
+pub(crate) use stored::{Halves, Stored, Stretch, Tiles, raise_of};
 use upload::Uploader;
 
 /// Weights on one GPU, found by their identity.

@@ -226,12 +226,17 @@ impl Tiles {
 
     /// The power of two by which elements are multiplied before they are rounded to f16: the largest become about 2^13.
     pub(crate) fn raise(&self) -> f32 {
-        if !self.largest.is_normal() {
-            return 1.0;
-        }
-        let exponent = 13 + 127 - (self.largest.to_bits() >> 23) as i32;
-        2.0_f32.powi(exponent.clamp(-60, 60))
+        raise_of(self.largest)
     }
+}
+
+/// The power of two by which `largest` becomes about 2^13; 1 for zero.
+pub(crate) fn raise_of(largest: f32) -> f32 {
+    if !largest.is_normal() {
+        return 1.0;
+    }
+    let exponent = 13 + 127 - (largest.to_bits() >> 23) as i32;
+    2.0_f32.powi(exponent.clamp(-60, 60))
 }
 
 impl Kind {

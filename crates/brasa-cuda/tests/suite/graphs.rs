@@ -47,23 +47,28 @@ fn fused_operations_agree_in_every_kv_type() {
 #[test]
 fn fused_banks_agree_on_tensor_cores() {
     let Some(device) = device() else { return };
+    let few =
+        vec![vec![(1, 5), (2, 2)], vec![(1, 1)], vec![(1, 13), (2, 3)], vec![(2, 17)], vec![(1, 30), (2, 7)]];
+    // Of many rows ranks are more inputs of the products beside them.
+    let (many, seeds) = full_or_few(device, (vec![(1, 150), (2, 120)], 20..28), (vec![(2, 66)], 20..22));
+    let products = [Pattern::LowRankRows, Pattern::LinearLowRankRows, Pattern::GateUpLowRankRows];
     for format in [StorageFormat::F16, StorageFormat::BF16, StorageFormat::F32] {
         // A layer in f32 is not multiplied on tensor cores.
         let make = |random: &mut Random, name: &str, shape: &[usize]| {
             let of_layer = if format == StorageFormat::F32 { StorageFormat::BF16 } else { format };
             stored_as(&random.weight(name, shape), if name == "linear" { of_layer } else { format })
         };
-        for pattern in [Pattern::LowRankRows, Pattern::LinearLowRankRows, Pattern::GateUpLowRankRows] {
-            check_pattern(device, pattern, 20..28, &make, Tolerance::BITS_16, |case| {
+        let check = |pattern, seeds, steps: &Vec<Vec<(u64, usize)>>| {
+            check_pattern(device, pattern, seeds, &make, Tolerance::BITS_16, |case| {
                 case.precision = Precision::Fast;
-                case.steps = vec![
-                    vec![(1, 5), (2, 2)],
-                    vec![(1, 1)],
-                    vec![(1, 13), (2, 3)],
-                    vec![(2, 17)],
-                    vec![(1, 30), (2, 7)],
-                ];
+                case.steps = steps.clone();
             });
+        };
+        for pattern in products {
+            check(pattern, 20..28, &few);
+        }
+        for pattern in &products[1..] {
+            check(*pattern, seeds.clone(), &vec![many.clone()]);
         }
     }
 }

@@ -121,6 +121,58 @@ fn steps_of_a_bank_agree_with_the_reference() {
     }
 }
 
+/// Long steps, in which ranks are more inputs of the products beside them, are short ones, in which products add them: with as many outputs and rows as the largest
+/// kernel takes, with inputs that are cut in parts, and with an adapter whose products are small beside those of the model.
+#[test]
+fn long_steps_of_a_bank_are_short_ones() {
+    let Some(device) = device() else { return };
+    let windows = || vec![None];
+    let wide = Decoder {
+        hidden: 1024,
+        heads: 16,
+        kv_heads: 4,
+        head_dim: 64,
+        feed_forward: 3072,
+        windows: windows(),
+        ..Decoder::small(StorageFormat::Q4_K)
+    };
+    let narrow = Decoder {
+        hidden: 1024,
+        heads: 4,
+        feed_forward: 256,
+        windows: windows(),
+        ..Decoder::small(StorageFormat::F16)
+    };
+    let (decoder, rows, steps) = full_or_few(device, (wide, 690, &[690, 100][..]), (narrow, 70, &[70]));
+    let graph = decoder.graph(9);
+    let formats = [StorageFormat::BF16, StorageFormat::F32, StorageFormat::F16];
+    let (formats, scales) = full_or_few(device, (&formats[..], 2), (&formats[..1], 1));
+    for format in formats {
+        let mut random = Random::new(6);
+        let bank = [16, 8, 32]
+            .map(|rank| adapter_of_projections(&decoder, &graph, (rank, *format), 0.5, &mut random));
+        let banked = Arc::new(add_low_rank_bank(&graph, &bank).unwrap());
+        for scales in &[[0.0, 1.0, -0.5], [0.0, 0.0, 1e-3]][..scales] {
+            let in_steps = |most: usize| -> Vec<f32> {
+                let mut running = Running::new(device, &banked, Precision::Fast, KvType::F32);
+                let text = tokens(rows, 3);
+                let step = |ids: &[u32]| {
+                    let mut segment = running.segment(1, ids);
+                    segment.given = vec![GivenValues::F32(scales.repeat(ids.len()).into())];
+                    running.run(vec![segment])
+                };
+                text.chunks(most).flat_map(step).collect()
+            };
+            let short = in_steps(16);
+            for &most in steps {
+                let comparison = compare(&in_steps(most), &short);
+                let label = format!("{format}, {scales:?}, {most} rows");
+                assert!(comparison.within(Tolerance::BITS_16), "{label}: {comparison}");
+            }
+        }
+    }
+}
+
 /// Low-rank products are added within the products that they stand beside, and gates and residuals go with them.
 #[test]
 fn a_bank_goes_with_the_products_beside_it() {
@@ -158,7 +210,7 @@ fn gated_products_of_a_large_adapter_are_finite() {
     let banked = Arc::new(add_low_rank_bank(&graph, &[adapter]).unwrap());
     let run = |device: &dyn Backend| {
         let mut running = Running::new(device, &banked, Precision::Fast, KvType::F32);
-        [3, 1, 20].map(|rows| {
+        [3, 1, 20, 100].map(|rows| {
             let mut segment = running.segment(1, &tokens(rows, rows as u64));
             segment.given = vec![GivenValues::F32(vec![1.0; rows].into())];
             running.run(vec![segment])

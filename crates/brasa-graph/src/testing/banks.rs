@@ -147,7 +147,14 @@ pub fn check_bank_is_near(
     let scales =
         [[1.0, 0.0, 0.0, 0.0], [0.0, 0.0, -0.5, 0.0], [0.0; 4], [0.0, 1.5, 0.0, 0.7], [0.0, 0.0, 0.0, 1.0]];
     // Rows of each text in a step.
-    let steps = [[1, 0, 0, 0, 0], [3, 1, 7, 2, 5], [1, 1, 1, 1, 1], [20, 1, 3, 11, 1], [0, 1, 0, 0, 1]];
+    let steps = [
+        [1, 0, 0, 0, 0],
+        [3, 1, 7, 2, 5],
+        [1, 1, 1, 1, 1],
+        [20, 1, 3, 11, 1],
+        [31, 5, 20, 11, 3],
+        [0, 1, 0, 0, 1],
+    ];
     for (number, rows) in steps.iter().enumerate() {
         let [found, expected] = running.each_mut().map(|running| {
             let texts = rows.iter().zip(&scales).enumerate().filter(|(_, (rows, _))| **rows > 0);
