@@ -72,6 +72,11 @@ impl CudaBackend {
     pub fn free_bytes(&self) -> Result<u64, DeviceError> {
         self.gpu.context.memory().map(|(free, _)| free).map_err(|error| self.gpu.error(error))
     }
+
+    /// Bytes that weights, pages and programs of this backend hold, in the GPU's memory and in host memory that it reads directly.
+    pub fn held_bytes(&self) -> u64 {
+        self.gpu.context.held_bytes()
+    }
 }
 
 impl Backend for CudaBackend {

@@ -1,6 +1,7 @@
 //! The context of a device: what allocations, streams and kernels belong to.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::functions::{CuDevice, Functions, Handle};
 use super::{Device, Driver, DriverError, NEEDED_CAPABILITY};
@@ -12,6 +13,8 @@ pub(crate) struct Context {
     device: CuDevice,
     handle: Handle,
     description: Device,
+    /// Bytes that are allocated.
+    held: AtomicU64,
 }
 
 // SAFETY: the driver's functions may be called from any thread; the handle is never written after creation.
@@ -34,7 +37,8 @@ impl Context {
         let mut handle = std::ptr::null_mut();
         // SAFETY: `handle` is a place for a handle.
         unsafe { driver.functions.retain_context(&raw mut handle, device) }?;
-        Ok(Arc::new(Self { functions: Arc::clone(&driver.functions), device, handle, description }))
+        let functions = Arc::clone(&driver.functions);
+        Ok(Arc::new(Self { functions, device, handle, description, held: AtomicU64::new(0) }))
     }
 
     /// The device's properties, as the driver reports them.
@@ -49,6 +53,21 @@ impl Context {
         // SAFETY: both are places for sizes.
         unsafe { self.functions.memory_info(&raw mut free, &raw mut total) }?;
         Ok((free as u64, total as u64))
+    }
+
+    /// Bytes that are allocated through this context, in device memory and in host memory that the device reads.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    /// Counts an allocation.
+    pub(super) fn hold(&self, size_bytes: usize) {
+        self.held.fetch_add(size_bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Counts the end of an allocation.
+    pub(super) fn let_go(&self, size_bytes: usize) {
+        self.held.fetch_sub(size_bytes as u64, Ordering::Relaxed);
     }
 
     /// Makes this context the calling thread's, which every other call of the driver needs.

@@ -29,6 +29,7 @@ impl DeviceMemory {
                 if error.is_out_of_memory() { out_of_memory } else { error }
             })?;
         }
+        context.hold(size_bytes);
         Ok(Self { context: Arc::clone(context), address, size_bytes })
     }
 
@@ -45,6 +46,7 @@ impl DeviceMemory {
 
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
+        self.context.let_go(self.size_bytes);
         if self.size_bytes > 0 && self.context.make_current().is_ok() {
             // SAFETY: allocated once, freed once. The driver waits for kernels that may still use it.
             let _ = unsafe { self.context.functions.free(self.address) };
@@ -82,6 +84,7 @@ impl PinnedMemory {
         }
         let pointer = NonNull::new(pointer)
             .ok_or_else(|| DriverError::Kernels { what: "the driver gave page-locked memory at 0".into() })?;
+        context.hold(size_bytes);
         Ok(Self { context: Arc::clone(context), pointer, size_bytes })
     }
 
@@ -140,6 +143,7 @@ impl MappedWords {
 
 impl Drop for PinnedMemory {
     fn drop(&mut self) {
+        self.context.let_go(self.size_bytes);
         if self.size_bytes > 0 && self.context.make_current().is_ok() {
             // SAFETY: allocated once, freed once.
             let _ = unsafe { self.context.functions.free_host(self.pointer.as_ptr()) };

@@ -28,22 +28,30 @@ pub fn separate() -> Option<&'static CudaBackend> {
     open(&DEVICE, &CudaOptions { separate_launches: true, ..CudaOptions::default() })
 }
 
+/// A backend of its own on the device under test, so that nobody else's memory is counted.
+pub fn another() -> Option<CudaBackend> {
+    device()?;
+    Some(backend(&CudaOptions::default()).expect("a device that can be used again"))
+}
+
 fn open(
     device: &'static OnceLock<Option<CudaBackend>>,
     options: &CudaOptions,
 ) -> Option<&'static CudaBackend> {
-    let found = device.get_or_init(|| {
-        let asked = std::env::var("BRASA_CUDA").unwrap_or_default();
-        if asked == "gpu" || (asked != "emulated" && Driver::load(None).is_ok()) {
-            return Some(CudaBackend::new(options).expect("a GPU that can be used"));
-        }
-        let driver = Some(emulated_driver()?);
-        Some(CudaBackend::new(&CudaOptions { driver, ..options.clone() }).expect("an emulated GPU"))
-    });
+    let found = device.get_or_init(|| backend(options));
     if found.is_none() {
         skipped("kernels for CUDA", "needs an NVIDIA GPU, or g++ to emulate one");
     }
     found.as_ref()
+}
+
+fn backend(options: &CudaOptions) -> Option<CudaBackend> {
+    let asked = std::env::var("BRASA_CUDA").unwrap_or_default();
+    if asked == "gpu" || (asked != "emulated" && Driver::load(None).is_ok()) {
+        return Some(CudaBackend::new(options).expect("a GPU that can be used"));
+    }
+    let driver = Some(emulated_driver()?);
+    Some(CudaBackend::new(&CudaOptions { driver, ..options.clone() }).expect("an emulated GPU"))
 }
 
 /// True where kernels run on the CPU, too slowly for large cases.

@@ -7,6 +7,7 @@ mod device;
 mod draft_tree;
 mod draw;
 mod embeddings;
+mod engine;
 mod few_rows;
 mod formats;
 mod gradient_operations;
