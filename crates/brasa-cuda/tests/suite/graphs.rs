@@ -4,8 +4,10 @@ use brasa_formats::StorageFormat;
 use brasa_graph::device::{KvType, Precision};
 use brasa_graph::fuse::Pattern;
 use brasa_graph::testing::{
-    Case, Random, Tolerance, check, check_pattern, f32_weight, random_case, rewritten, stored_as,
+    Case, Decoder, Random, Tolerance, check, check_pattern, f32_weight, random_case, rewritten, stored_as,
 };
+
+use brasa_graph::{ValueId, ValueKind};
 
 use crate::device::{device, full_or_few};
 
@@ -84,6 +86,38 @@ fn a_bank_adds_to_one_row_what_floats_would() {
             case.precision = Precision::Fast;
             case.steps = vec![vec![(1, 1)]];
         });
+    }
+}
+
+/// A program may end behind any operation of a decoder: what it has made then is what the reference has, of a prompt, of single rows and of both together.
+#[test]
+fn every_value_of_a_decoder_agrees_with_the_reference() {
+    let Some(device) = device() else { return };
+    let small = Decoder {
+        hidden: 64,
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 16,
+        feed_forward: 96,
+        windows: vec![Some(9)],
+        ..Decoder::small(StorageFormat::Q8_0)
+    };
+    let mixture = Decoder { experts: Some((5, 2)), ..small.clone() };
+    let larger = full_or_few(device, vec![Decoder::small(StorageFormat::Q4_K)], vec![]);
+    for decoder in [small, mixture].into_iter().chain(larger) {
+        let graph = decoder.graph(3);
+        let made = |id: &ValueId| matches!(graph.value(*id).kind, ValueKind::Temporary(_));
+        let values: Vec<ValueId> = (0..graph.values().len() as u32).map(ValueId).filter(made).collect();
+        assert!(values.len() > 15, "{} values", values.len());
+        let case = Case {
+            name: "every value".into(),
+            seed: 3,
+            graph: graph.clone().returning(&values),
+            steps: vec![vec![(1, 21)], vec![(1, 1)], vec![(1, 1), (2, 3)]],
+            kv: KvType::F32,
+            precision: Precision::Fast,
+        };
+        check(device, &case, Tolerance::BITS_16);
     }
 }
 
