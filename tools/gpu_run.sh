@@ -11,7 +11,7 @@
 #
 #     llama       -   begins to build llama.cpp, on all cores but two and behind everything else; the script ends when this has (about 300 s),
 #                     or after LIMIT seconds (default: 570), and goes on with it in the next call
-#     suite     170   the device's tests, all sweeps; those of models need their files (models/, *.npz and *.safetensors among them)
+#     suite     250   the device's tests, all sweeps; those of models need their files (models/, *.npz and *.safetensors among them)
 #     memcheck  250   compute-sanitizer on every test of the suite (145 s on an H100 with 16 cores)
 #     racecheck 530   the same with BIN/suite-racecheck, if it is there, of which the longest are cut; and `ladder check` with a watchdog that waits
 #                     for the sanitizer
@@ -113,7 +113,7 @@ sanitized() {
     grep -vE 'SUMMARY: 0 (errors|hazards)' "$work/$tool.txt"
 }
 
-suite() { BRASA_CUDA=gpu BRASA_SWEEPS=1 within 170 "$bin/suite" 2>&1 | grep -vE '^$|^(F16|BF16|Q[0-9])'; }
+suite() { BRASA_CUDA=gpu BRASA_SWEEPS=1 within 250 "$bin/suite" 2>&1 | grep -vE '^$|^(F16|BF16|Q[0-9])'; }
 memcheck() { sanitized memcheck 130 250; }
 synccheck() { sanitized synccheck 120 170; }
 
