@@ -76,7 +76,7 @@ impl Lowering<'_> {
     pub(super) fn gated_to(&mut self, y: ValueId) -> Option<Panels> {
         let (&row_scale, subs) = (self.gated_scales.get(&y)?, self.subs_of_readers(y)?);
         self.need(row_scale);
-        let data = self.scratch(self.rows(y).next_multiple_of(PANEL_ROWS) * subs * 32);
+        let data = self.panel_room(self.rows(y), subs);
         let panels = Panels { data, row_scale, subs };
         self.rounded.insert(y, panels);
         Some(panels)
@@ -149,9 +149,14 @@ impl Lowering<'_> {
 
     /// Room for so many rows, of `subs` pieces of 64 inputs each, that the next operation rounds.
     pub(super) fn new_panels(&mut self, rows: usize, subs: usize) -> Panels {
-        // Two halves in a float.
-        let data = self.scratch(rows.next_multiple_of(PANEL_ROWS) * subs * 32);
+        let data = self.panel_room(rows, subs);
         Panels { data, row_scale: self.scratch(rows), subs }
+    }
+
+    /// A buffer for panels of so many rows, of `subs` pieces of 64 inputs each, which the next operation needs.
+    pub(super) fn panel_room(&mut self, rows: usize, subs: usize) -> usize {
+        // Two halves in a float.
+        self.scratch(rows.next_multiple_of(PANEL_ROWS) * subs * 32)
     }
 
     /// The rounding of `x` by the next operation, and room for it, which products behind find.

@@ -12,7 +12,7 @@ use super::Lowering;
 use super::linear::Follow;
 use crate::ops::{
     BankedLinearOp, FEWEST_ROWS, FewRows, GatedOp, GatedPlace, LARGEST_ROWS, LowRankRowsOp, MOST_FEW_ROWS,
-    Matrix, Panels, RanksTail, Span, parts_of_ranks,
+    Matrix, RanksTail, Span, parts_of_ranks,
 };
 use crate::params::{LOW_RANK_BF16, LOW_RANK_F16, LOW_RANK_F32};
 use crate::weights::{Halves, SUB_INPUTS, Stored, Stretch, TILE_OUTPUTS, Tiles, raise_of};
@@ -171,7 +171,7 @@ impl Lowering<'_> {
     /// How the ranks of up to `rows` rows become the tail of the product beside that with weight `number`, a `B`.
     fn ranks_tail(&mut self, number: usize, b: Matrix, rows: usize) -> Result<RanksTail, DeviceError> {
         let subs = b.inputs.div_ceil(SUB_INPUTS);
-        let Panels { data: panels, .. } = self.new_panels(rows, subs);
+        let panels = self.panel_room(rows, subs);
         let ratios = self.scratch(rows.next_multiple_of(LARGEST_ROWS));
         let stored = self.weights.stored(number);
         let tiles = stored.and_then(|stored| stored.stretches.first()?.tiles.as_ref());

@@ -13,7 +13,7 @@ use crate::run::{Run, Slot};
 
 /// Most rows that read their own ranks of both matrices.
 pub(crate) const MOST_FEW_ROWS: u32 = 32;
-/// Most rows of which a product adds low-rank ones itself.
+/// Most rows whose low-rank products are an addend of the product beside them.
 pub(crate) use crate::ops::gemm::SMALLEST_ROWS as MOST_ADDED_ROWS;
 const ROWS_TOGETHER: u32 = 8;
 /// Pieces of 64 inputs of a part of K.
@@ -68,7 +68,7 @@ pub(crate) struct RanksTail {
     pub panels: usize,
     pub ratios: usize,
     pub subs: usize,
-    /// What elements of B are multiplied by before they are rounded.
+    /// The power of two by which elements of B are multiplied before they are rounded to f16.
     pub raise: f32,
 }
 

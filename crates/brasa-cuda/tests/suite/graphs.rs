@@ -6,7 +6,6 @@ use brasa_graph::fuse::Pattern;
 use brasa_graph::testing::{
     Case, Decoder, Random, Tolerance, check, check_pattern, f32_weight, random_case, rewritten, stored_as,
 };
-
 use brasa_graph::{ValueId, ValueKind};
 
 use crate::device::{device, full_or_few};
