@@ -19,7 +19,9 @@
 #     ladder    180   8B F16 and 1B F16, 1 to 64 sequences, and profiles of the operations; beside the same with launches apart
 #     decode    130   one sequence; run 36: 0.6B Q4_0 2,519 tokens/s, 1B Q4_0 3,120, 8B Q4_K 726
 #     prompts   100   4,096 tokens of 1B and 8B; run 36: 1B BF16 220,502 tokens/s
-#     train     160   updates of adapters; run 36: 1B BF16 69,533 tokens/s with kept activations, 8B 14,813
+#     train     220   updates of adapters; run 36: 1B BF16 69,533 tokens/s with kept activations, 8B 14,813; 8B Q4_K as on a GPU of 14 GiB
+#     peft      200   the same updates by PEFT with torch, transformers and peft, if they are there
+#     cublas     40   products of cuBLAS in the shapes of `speed --profile`, with torch
 #     adapters   90   eight sequences with an adapter each, beside the same without; run 37: 8B BF16 85 %, 1B 73 %, queries and values alone 94 and 90 %
 #     formats   170   1B in each format that has never run there: prompts, one sequence and several, and chains of the most used
 #     files      60   the files to compare: random weights in real shapes; SHAPES and TYPES choose among them, as in compare_gpu.sh
@@ -27,11 +29,11 @@
 #
 # ladder, decode, prompts, train and adapters measure each program in turn with those of the same name with -before and -variant in BIN, if they are there.
 #
-# Where one command may take ten minutes: llama files compare; suite memcheck synccheck; decode prompts train adapters; ladder formats; racecheck. WORK names
+# Where one command may take ten minutes: llama files compare; suite memcheck synccheck; decode prompts train; peft cublas adapters; ladder formats; racecheck. WORK names
 # the folder for files that stay (default: /tmp/brasa-gpu), TESTS those that sanitizers run (an expression; default: all). Everything is printed; nothing
 # else should run on the GPU.
 set -u
-all=(llama suite memcheck racecheck synccheck ladder decode prompts train adapters formats files compare)
+all=(llama suite memcheck racecheck synccheck ladder decode prompts train peft cublas adapters formats files compare)
 work=${WORK:-/tmp/brasa-gpu}
 limit=${LIMIT:-570}
 building=
@@ -157,8 +159,17 @@ prompts() {
 
 train() {
     local case
-    for case in '1b BF16 --keep' '8b BF16 --keep' '1b Q4_K --keep'; do in_turn 40 train_speed $case | grep -v '^update [1-3]:'; done
+    for case in '1b BF16 --keep' '8b BF16 --keep' '1b Q4_K --keep' '8b Q4_K --keep' '8b Q4_K' '8b Q4_K --memory 14'; do
+        in_turn 45 train_speed $case | grep -v '^update [1-3]:'
+    done
 }
+
+peft() {
+    local case
+    for case in '1b' '1b --compile' '8b' '8b --recompute'; do within 70 python3 tools/train/peft_gpu.py $case 2>&1 | tail -n 1; done
+}
+
+cublas() { within 40 python3 tools/cublas_products.py; }
 
 adapters() {
     local case
@@ -240,7 +251,7 @@ mkdir -p "$work"
 nvidia-smi --query-gpu=name,clocks.sm,clocks.mem,driver_version --format=csv,noheader
 for section in "${@:-${all[@]}}"; do
     # Nothing is timed beside a compiler.
-    [[ " ladder decode prompts train adapters formats compare " != *" $section "* ]] || finish_llama
+    [[ " ladder decode prompts train peft cublas adapters formats compare " != *" $section "* ]] || finish_llama
     say "section $section"
     $section
 done

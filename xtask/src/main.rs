@@ -8,7 +8,7 @@ mod mutate;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use aarch64::Outcome;
 
@@ -87,12 +87,13 @@ impl Run {
             let mut cargo = self.cargo();
             cargo.args(*arguments).env("RUSTDOCFLAGS", "-D warnings");
             cargo.env("BRASA_FUZZ_TIMES", FUZZ_TIMES).env("BRASA_SWEEPS", "1");
-            succeed(&mut cargo, name).map_err(|failure| format!("{failure} (BRASA_FUZZ_SEED={seed})"))?;
+            timed(name, || succeed(&mut cargo, name))
+                .map_err(|failure| format!("{failure} (BRASA_FUZZ_SEED={seed})"))?;
         }
         eprintln!("== mutations: cargo xtask mutate --runs {MUTATIONS} --seed {seed}");
-        mutate::run(&mutate::Options::new(MUTATIONS, seed.parse().unwrap_or(0)))?;
-        cuda::check()?;
-        self.other_architecture()
+        timed("mutations", || mutate::run(&mutate::Options::new(MUTATIONS, seed.parse().unwrap_or(0))))?;
+        timed("kernels for CUDA", cuda::check)?;
+        timed("kernels for aarch64", || self.other_architecture())
     }
 
     fn other_architecture(&self) -> Result<(), String> {
@@ -128,6 +129,14 @@ impl Run {
             eprintln!("{line}");
         }
     }
+}
+
+/// Does a step and says how long it took: all of them together must stay under 50 minutes.
+fn timed<T>(step: &str, run: impl FnOnce() -> T) -> T {
+    let start = Instant::now();
+    let outcome = run();
+    eprintln!("== {step} took {} s", start.elapsed().as_secs());
+    outcome
 }
 
 /// Runs cargo; what failed where it does not succeed.

@@ -61,8 +61,8 @@ pub fn betas(text: &str) -> Result<(f64, f64), String> {
     both.ok_or_else(|| format!("\"{text}\" is no pair of numbers from 0 to less than 1, such as 0.9,0.999"))
 }
 
-/// Reads bytes of a file: a number, with KB, MB, GB or TB (powers of 1000, as transformers counts) or KiB to TiB (of 1024) behind it.
-pub fn file_size(text: &str) -> Result<NonZeroU64, String> {
+/// Reads bytes: a number, with KB, MB, GB or TB (powers of 1000, as transformers counts) or KiB to TiB (of 1024) behind it.
+pub fn size(text: &str) -> Result<NonZeroU64, String> {
     const UNITS: [(&str, u64); 8] = [
         ("KIB", 1 << 10),
         ("MIB", 1 << 20),
@@ -291,7 +291,7 @@ mod tests {
     use brasa::audio::SampleFormat;
 
     use super::{bias, count, limit, min_p, positive, repeat_penalty, seed, stop, temperature, top_p};
-    use super::{file_size, language, sample_format, step};
+    use super::{language, sample_format, size, step};
 
     #[test]
     fn what_makes_sense_is_read() {
@@ -319,7 +319,7 @@ mod tests {
             ("0.001KB", 1),
             ("18446744073709551615", u64::MAX),
         ] {
-            assert_eq!(file_size(text).map(u64::from), Ok(bytes), "{text}");
+            assert_eq!(size(text).map(u64::from), Ok(bytes), "{text}");
         }
     }
 
@@ -354,7 +354,7 @@ mod tests {
             "0.1KiB5",
             "99999999999TB",
         ] {
-            assert!(file_size(text).is_err(), "{text:?}");
+            assert!(size(text).is_err(), "{text:?}");
         }
         for text in ["", "klingon", "0", "nan", "inf", "S24_LE", "s16be"] {
             assert!(

@@ -1,9 +1,9 @@
 //! Speed of training an adapter of all linear layers of a decoder with random weights in real shapes.
 //!
-//! `cargo run --release -p brasa-cuda --example train_speed -- [8b | 1b | 0.6b | 1b/LAYERS …] [FORMAT] [--rows 2048] [--updates 5] [--keep] [--profile]`
+//! `cargo run --release -p brasa-cuda --example train_speed -- [8b | 1b | 0.6b | 1b/LAYERS …] [FORMAT] [--rows 2048] [--updates 5] [--memory GIB] [--keep] [--profile]`
 //!
 //! Each update learns one text of `--rows` tokens, all of them; `--keep` keeps what blocks compute until their gradient in place of computing it
-//! again. The first update is left out of the mean.
+//! again, and `--memory` is for a GPU of so many GiB. The first update is left out of the mean.
 
 mod shapes;
 
@@ -39,13 +39,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             arguments.remove(place).parse()
         })
     };
-    let (rows, updates) = (number("--rows", 2048)?, number("--updates", 5)?);
+    let (rows, updates, memory) = (number("--rows", 2048)?, number("--updates", 5)?, number("--memory", 0)?);
     let name = arguments.get(1).map_or("BF16", String::as_str);
     let format = shapes::format(name).ok_or_else(|| format!("no format {name}"))?;
     let model = arguments.first().map_or("1b", String::as_str);
     let decoder = shapes::decoder(model, format).ok_or_else(|| format!("no model {model}"))?;
 
-    let device = CudaBackend::new(&CudaOptions::default())?;
+    let memory_limit = Some((memory as u64) << 30).filter(|&bytes| bytes > 0);
+    let device = CudaBackend::new(&CudaOptions { memory_limit, ..CudaOptions::default() })?;
     println!("{}", device.info().description);
     let graph = decoder.graph(1);
     let limits = ProgramLimits { max_rows: rows, max_outs: rows, max_segments: 1 };
@@ -89,8 +90,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("update {number}: {:.1?}, loss {:.4}", start.elapsed(), update.loss);
     }
     let per_second = (rows * updates) as f64 / all.as_secs_f64();
-    let gib = trainer.device_bytes() as f64 / f64::from(1 << 30);
-    println!("{model} {format}, {rows} rows: {per_second:.0} tokens/s, {gib:.1} GiB");
+    let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
+    let (trained, held) = (gib(trainer.device_bytes()), gib(device.held_bytes()));
+    println!("{model} {format}, {rows} rows: {per_second:.0} tokens/s, {trained:.1} GiB, {held:.1} in all");
     Ok(())
 }
 

@@ -36,6 +36,8 @@ pub struct CudaOptions {
     /// True for launches of their own for roundings, sums of parts and merges, which steps of several rows otherwise join, and for weights that are
     /// turned around at each product with their other side, which are otherwise kept where memory allows: an oracle for tests, and a yardstick.
     pub separate_launches: bool,
+    /// Most bytes of [`CudaBackend::held_bytes`]: the backend is as on a GPU that has no more memory. `None` for all that the GPU has.
+    pub memory_limit: Option<u64>,
 }
 
 impl CudaBackend {
@@ -48,9 +50,7 @@ impl CudaBackend {
     pub fn new(options: &CudaOptions) -> Result<Self, DeviceError> {
         let name = format!("cuda:{}", options.ordinal);
         let gpu = Driver::load(options.driver.as_deref())
-            .and_then(|driver| {
-                Gpu::new(&driver, options.ordinal, options.deterministic, options.separate_launches)
-            })
+            .and_then(|driver| Gpu::new(&driver, options))
             // A device that cannot be prepared is not there, whichever call failed.
             .map_err(|error| match error.of_device(&name) {
                 DeviceError::Lost { device, reason } => DeviceError::Unavailable { device, reason },
@@ -59,12 +59,12 @@ impl CudaBackend {
         Ok(Self { gpu })
     }
 
-    /// The GPU's properties, as the driver reports them.
+    /// The GPU's properties, as the driver reports them; its memory is no more than the limit.
     pub fn device(&self) -> &Device {
         self.gpu.context.device()
     }
 
-    /// Bytes of the GPU's memory that nobody has allocated.
+    /// Bytes of the GPU's memory that nobody has allocated, as far as the limit allows.
     ///
     /// # Errors
     ///

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use brasa_graph::device::DeviceError;
 
+use crate::backend::CudaOptions;
 use crate::driver::{Context, DeviceMemory, Driver, DriverError, Kernel, Module, Stream};
 use crate::{embedded, interpreter};
 
@@ -31,14 +32,10 @@ pub(crate) struct Gpu {
 }
 
 impl Gpu {
-    /// Prepares device `ordinal`.
-    pub(crate) fn new(
-        driver: &Driver,
-        ordinal: usize,
-        deterministic: bool,
-        separate_launches: bool,
-    ) -> Result<Arc<Self>, DriverError> {
-        let context = Context::new(driver, ordinal)?;
+    /// Prepares the device that `options` name.
+    pub(crate) fn new(driver: &Driver, options: &CudaOptions) -> Result<Arc<Self>, DriverError> {
+        let &CudaOptions { ordinal, driver: _, deterministic, separate_launches, memory_limit } = options;
+        let context = Context::new(driver, ordinal, memory_limit)?;
         let capability = context.device().capability;
         let load = |image: Result<Vec<u8>, DriverError>| Module::load(&context, &image?);
         let plain = load(embedded::plain(capability))?;

@@ -86,8 +86,8 @@ pub(crate) fn open(name: Option<&str>, options: &LoadOptions) -> Result<Box<dyn 
                 unavailable(name, &format!("expected cuda:N, N the number of a GPU, found `{number}`"))
             })?;
             let deterministic = options.deterministic || options.precision == Precision::Reference;
-            let driver = None;
-            let options = CudaOptions { ordinal, driver, deterministic, ..CudaOptions::default() };
+            let memory_limit = options.gpu_memory;
+            let options = CudaOptions { ordinal, deterministic, memory_limit, ..CudaOptions::default() };
             Ok(Box::new(CudaBackend::new(&options)?))
         }
         Some(other) => Err(unavailable(other, &format!("this build has {}", NAMES.join(", ")))),

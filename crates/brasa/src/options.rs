@@ -16,6 +16,9 @@ pub struct LoadOptions {
     pub device: Option<String>,
     /// A device of the caller's own, which takes the place of `device`.
     pub own_device: Option<OwnDevice>,
+    /// Most bytes of a GPU's memory that the model and what runs beside it on that device take, as though the GPU had no more; `None` for
+    /// all that is free. A device of the caller's own and the CPU have no such limit.
+    pub gpu_memory: Option<u64>,
     /// Positions of the context; `None` for the model's own limit, at most 131,072.
     pub context: Option<usize>,
     /// Threads of the CPU device; `None` for as many as this process may use.
@@ -82,6 +85,7 @@ impl Default for LoadOptions {
         Self {
             device: None,
             own_device: None,
+            gpu_memory: None,
             context: None,
             threads: None,
             isa: None,

@@ -1,5 +1,6 @@
 //! Which model, and how to load it.
 
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 
 use brasa::{AdapterSource, KvType};
@@ -56,6 +57,9 @@ pub struct SetupArguments {
     /// Device: auto, cpu, cuda, or cuda:N for one GPU [default: auto]
     #[arg(long, value_name = "NAME", value_parser = Suggested(DEVICES), hide_possible_values = true)]
     pub device: Option<String>,
+    /// Most memory of a GPU, such as 14GiB [default: all]
+    #[arg(long, value_name = "SIZE", value_parser = values::size, allow_negative_numbers = true, hide_short_help = true)]
+    pub gpu_memory: Option<NonZeroU64>,
     /// Precision of the arithmetic
     #[arg(long, value_enum, value_name = "HOW", default_value_t = PrecisionName::Fast, hide_short_help = true)]
     pub precision: PrecisionName,

@@ -1,5 +1,6 @@
 //! Flags of the commands that show how a model reads a text: `tokenize`, `inspect`, `logits`, `embed`, `rerank`.
 
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -55,6 +56,9 @@ pub struct InspectArguments {
     /// Device of --fit: auto, cpu, cuda, cuda:N [default: auto]
     #[arg(long, value_name = "NAME", value_parser = Suggested(DEVICES), hide_possible_values = true, requires = "fit", conflicts_with_all = ["graph", "attention"])]
     pub device: Option<String>,
+    /// Most memory of a GPU for --fit, such as 14GiB [default: all]
+    #[arg(long, value_name = "SIZE", value_parser = values::size, allow_negative_numbers = true, requires = "fit", conflicts_with_all = ["graph", "attention"])]
+    pub gpu_memory: Option<NonZeroU64>,
     /// Tokens of a text of --fit [default: the model's own limit, at most 131,072]
     #[arg(short, long = "ctx-size", value_name = "N", value_parser = positive, allow_negative_numbers = true, requires = "fit", conflicts_with_all = ["graph", "attention"])]
     pub context: Option<usize>,

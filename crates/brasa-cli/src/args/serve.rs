@@ -76,7 +76,7 @@ pub struct ServeArguments {
     /// Longest time for a request in seconds (-to)
     #[arg(long, value_name = "S", default_value_t = 3600, value_parser = clap::value_parser!(u64).range(1..), hide_short_help = true)]
     pub timeout: u64,
-    /// Longest silence of a client inside a request in seconds
+    /// Longest silence of a client in a request in seconds
     #[arg(long, value_name = "S", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..), hide_short_help = true)]
     pub client_timeout: u64,
     /// Let requests choose their priority

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 
 use super::{PrecisionName, SourceArguments};
 use crate::suggested::{DEVICES, Suggested};
-use crate::values::{adafactor, betas, file_size, lr_schedule, own_alpha, own_rank, positive};
+use crate::values::{adafactor, betas, lr_schedule, own_alpha, own_rank, positive, size};
 use brasa::train::optimizer::{Adafactor, MlxSchedule};
 
 /// `brasa train`
@@ -151,7 +151,7 @@ pub struct TrainArguments {
     #[arg(long, value_enum, value_name = "FORM", default_value_t = FormName::Peft, help_heading = "Adapter", hide_short_help = true)]
     pub form: FormName,
     /// Of --method full: most bytes of a file of the model, such as 5GB or 500MB [default: the base's files]
-    #[arg(long, value_name = "SIZE", value_parser = file_size, allow_hyphen_values = true, help_heading = "Adapter", hide_short_help = true)]
+    #[arg(long, value_name = "SIZE", value_parser = size, allow_hyphen_values = true, help_heading = "Adapter", hide_short_help = true)]
     pub max_shard_size: Option<NonZeroU64>,
 
     /// Learning rate [default: 2e-4, with --method full 2e-5]
@@ -225,6 +225,9 @@ pub struct TrainArguments {
     /// Device
     #[arg(long, value_name = "NAME", default_value = "cpu", value_parser = Suggested(DEVICES), hide_possible_values = true, help_heading = "Device", hide_short_help = true)]
     pub device: String,
+    /// Most memory of a GPU, such as 14GiB [default: all]
+    #[arg(long, value_name = "SIZE", value_parser = size, allow_negative_numbers = true, help_heading = "Device", hide_short_help = true)]
+    pub gpu_memory: Option<NonZeroU64>,
     /// Threads [default: as many as this process may use]
     #[arg(short, long, value_name = "N", value_parser = positive, allow_negative_numbers = true, help_heading = "Device")]
     pub threads: Option<usize>,

@@ -15,6 +15,8 @@ pub(crate) struct Context {
     description: Device,
     /// Bytes that are allocated.
     held: AtomicU64,
+    /// Most bytes of them that device memory may add to; `u64::MAX` for as many as there are.
+    limit: u64,
 }
 
 // SAFETY: the driver's functions may be called from any thread; the handle is never written after creation.
@@ -23,9 +25,11 @@ unsafe impl Send for Context {}
 unsafe impl Sync for Context {}
 
 impl Context {
-    /// Retains the primary context of device `ordinal`.
-    pub(crate) fn new(driver: &Driver, ordinal: usize) -> Result<Arc<Self>, DriverError> {
-        let description = driver.device(ordinal)?;
+    /// Retains the primary context of device `ordinal`, for at most `limit` bytes if there is one.
+    pub(crate) fn new(driver: &Driver, ordinal: usize, limit: Option<u64>) -> Result<Arc<Self>, DriverError> {
+        let limit = limit.unwrap_or(u64::MAX);
+        let mut description = driver.device(ordinal)?;
+        description.memory_bytes = description.memory_bytes.min(limit);
         if description.capability < NEEDED_CAPABILITY {
             return Err(DriverError::OldDevice {
                 name: description.name,
@@ -38,21 +42,22 @@ impl Context {
         // SAFETY: `handle` is a place for a handle.
         unsafe { driver.functions.retain_context(&raw mut handle, device) }?;
         let functions = Arc::clone(&driver.functions);
-        Ok(Arc::new(Self { functions, device, handle, description, held: AtomicU64::new(0) }))
+        Ok(Arc::new(Self { functions, device, handle, description, held: AtomicU64::new(0), limit }))
     }
 
-    /// The device's properties, as the driver reports them.
+    /// The device's properties, as the driver reports them; its memory is no more than the limit.
     pub(crate) fn device(&self) -> &Device {
         &self.description
     }
 
-    /// Bytes of device memory that are free, and of all of it.
+    /// Bytes of device memory that are free, and of all of it, both within the limit.
     pub(crate) fn memory(&self) -> Result<(u64, u64), DriverError> {
         let (mut free, mut total) = (0, 0);
         self.make_current()?;
         // SAFETY: both are places for sizes.
         unsafe { self.functions.memory_info(&raw mut free, &raw mut total) }?;
-        Ok((free as u64, total as u64))
+        let left = self.limit.saturating_sub(self.held_bytes());
+        Ok(((free as u64).min(left), (total as u64).min(self.limit)))
     }
 
     /// Bytes that are allocated through this context, in device memory and in host memory that the device reads.
@@ -60,7 +65,13 @@ impl Context {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// Counts an allocation.
+    /// Counts an allocation of device memory, if it is within the limit; false where it is not.
+    pub(super) fn hold_within_limit(&self, size_bytes: usize) -> bool {
+        let held = |held: u64| held.checked_add(size_bytes as u64).filter(|&held| held <= self.limit);
+        self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, held).is_ok()
+    }
+
+    /// Counts an allocation of host memory.
     pub(super) fn hold(&self, size_bytes: usize) {
         self.held.fetch_add(size_bytes as u64, Ordering::Relaxed);
     }

@@ -18,19 +18,18 @@ pub(crate) struct DeviceMemory {
 impl DeviceMemory {
     /// Allocates `size_bytes`, aligned to 256 bytes; their contents are undefined. `what` is what they are for.
     pub(crate) fn new(context: &Arc<Context>, size_bytes: usize, what: &str) -> Result<Self, DriverError> {
-        let mut address = 0;
-        if size_bytes > 0 {
-            context.make_current()?;
-            // SAFETY: `address` is a place for an address.
-            let allocated = unsafe { context.functions.allocate(&raw mut address, size_bytes) };
-            allocated.map_err(|error| {
-                let bytes = size_bytes as u64;
-                let out_of_memory = DriverError::OutOfMemory { bytes, what: what.into() };
-                if error.is_out_of_memory() { out_of_memory } else { error }
-            })?;
+        let out_of_memory = || DriverError::OutOfMemory { bytes: size_bytes as u64, what: what.into() };
+        context.make_current()?;
+        if !context.hold_within_limit(size_bytes) {
+            return Err(out_of_memory());
         }
-        context.hold(size_bytes);
-        Ok(Self { context: Arc::clone(context), address, size_bytes })
+        let mut memory = Self { context: Arc::clone(context), address: 0, size_bytes };
+        if size_bytes > 0 {
+            // SAFETY: `address` is a place for an address.
+            let allocated = unsafe { context.functions.allocate(&raw mut memory.address, size_bytes) };
+            allocated.map_err(|error| if error.is_out_of_memory() { out_of_memory() } else { error })?;
+        }
+        Ok(memory)
     }
 
     /// The address of its first byte; 0 where it is empty.
@@ -47,7 +46,7 @@ impl DeviceMemory {
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
         self.context.let_go(self.size_bytes);
-        if self.size_bytes > 0 && self.context.make_current().is_ok() {
+        if self.address != 0 && self.context.make_current().is_ok() {
             // SAFETY: allocated once, freed once. The driver waits for kernels that may still use it.
             let _ = unsafe { self.context.functions.free(self.address) };
         }

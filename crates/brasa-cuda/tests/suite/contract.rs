@@ -16,7 +16,7 @@ use brasa_graph::testing::{
 };
 use brasa_graph::{Graph, GroupId};
 
-use crate::device::{device, emulated_driver, in_full};
+use crate::device::{another, device, emulated_driver, in_full};
 
 const LIMITS: ProgramLimits = ProgramLimits { max_rows: 8, max_outs: 4, max_segments: 2 };
 
@@ -52,6 +52,32 @@ fn an_absent_driver_or_gpu_is_unavailable_with_a_reason() {
         let (_, reason) = refused(CudaOptions { ordinal: 7, driver: Some(driver), ..CudaOptions::default() });
         assert_eq!(reason, "there is no NVIDIA GPU 7; this machine has 1");
     }
+}
+
+/// What does not fit under a limit is refused and nothing of it is held; what fits runs as without a limit.
+#[test]
+fn a_limit_is_a_gpu_without_more_memory() {
+    let limit = 8 << 20;
+    let options = CudaOptions { memory_limit: Some(limit), ..CudaOptions::default() };
+    let (Some(device), Some(limited)) = (device(), another(&options)) else { return };
+    assert_eq!(limited.info().memory_bytes, Some(limit));
+    assert!(limited.free_bytes().unwrap() <= limit);
+
+    let before = limited.held_bytes();
+    let graph = Decoder { vocab: 100_000, ..Decoder::small(StorageFormat::F32) }.graph(1);
+    let refused = limited.upload(&graph, Precision::Fast, &mut go_on).err();
+    assert!(matches!(refused, Some(DeviceError::OutOfMemory { .. })), "{refused:?}");
+    assert_eq!(limited.held_bytes(), before);
+    assert!(device.upload(&graph, Precision::Fast, &mut go_on).is_ok());
+
+    let graph = small();
+    let [few, all] = [&limited, device].map(|device| {
+        let (mut program, mut pool) = (program(device, &graph), pool(device, &graph));
+        let segment = Sequences::new(&*pool).extend(&mut *pool, 1, &[1, 2, 3], Outs::Last).unwrap();
+        program.run(&Step { segments: vec![segment] }, &mut *pool).unwrap().get(0).floats().to_vec()
+    });
+    assert_eq!(few, all);
+    assert!(limited.held_bytes() <= limit);
 }
 
 #[test]

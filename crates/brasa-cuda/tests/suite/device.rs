@@ -29,9 +29,9 @@ pub fn separate() -> Option<&'static CudaBackend> {
 }
 
 /// A backend of its own on the device under test, so that nobody else's memory is counted.
-pub fn another() -> Option<CudaBackend> {
+pub fn another(options: &CudaOptions) -> Option<CudaBackend> {
     device()?;
-    Some(backend(&CudaOptions::default()).expect("a device that can be used again"))
+    Some(backend(options).expect("a device that can be used again"))
 }
 
 fn open(

@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use brasa_cuda::CudaOptions;
 use brasa_engine::{
     Engine, EngineConfig, FinishReason, GenerateOptions, PlainIds, Request, TokenStream, pages_bytes,
 };
@@ -59,7 +60,7 @@ fn pages_at_rest(engine: &Engine) -> (usize, usize) {
 /// GPU each is a chain of tokens at least.
 #[test]
 fn chains_that_end_in_any_way_leave_nothing_behind() {
-    let Some(device) = another() else { return };
+    let Some(device) = another(&CudaOptions::default()) else { return };
     let of = |[hidden, heads, kv_heads, head_dim, feed_forward]: [usize; 5]| Decoder {
         hidden,
         heads,

@@ -6,6 +6,7 @@ mod serving;
 mod show;
 mod written;
 
+use std::num::NonZeroU64;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
@@ -239,6 +240,7 @@ fn open(arguments: &TrainArguments) -> Result<FineTuner, Failure> {
     let chat_template = arguments.chat_template_file.as_deref().map(input::text).transpose()?;
     let options = LoadOptions {
         device: Some(arguments.device.clone()),
+        gpu_memory: arguments.gpu_memory.map(NonZeroU64::get),
         threads: arguments.threads,
         precision: match arguments.precision {
             PrecisionName::Fast => Precision::Fast,

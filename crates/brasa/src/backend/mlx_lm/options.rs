@@ -20,6 +20,7 @@ pub(super) fn check_load(options: &LoadOptions) -> Result<(), BackendError> {
     let LoadOptions {
         device: _,
         own_device,
+        gpu_memory,
         context: _,
         threads,
         isa,
@@ -43,6 +44,7 @@ pub(super) fn check_load(options: &LoadOptions) -> Result<(), BackendError> {
     } = options;
     refuse(&[
         ("own_device", own_device.is_some()),
+        ("gpu_memory", gpu_memory.is_some()),
         ("threads", threads.is_some()),
         ("isa", isa.is_some()),
         ("precision `reference`", *precision != Precision::Fast),
