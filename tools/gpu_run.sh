@@ -21,7 +21,7 @@
 #     prompts   100   4,096 tokens of 1B and 8B; run 36: 1B BF16 220,502 tokens/s
 #     train     220   updates of adapters; run 36: 1B BF16 69,533 tokens/s with kept activations, 8B 14,813; 8B Q4_K as on a GPU of 14 GiB
 #     peft      200   the same updates by PEFT with torch, transformers and peft, if they are there
-#     cublas     40   products of cuBLAS in the shapes of `speed --profile`, with torch
+#     ceiling   140   products of 8B F16 by cuBLAS (with torch) and alone (bench/products.cu), and prompts for seconds, with clocks and watts
 #     adapters   90   eight sequences with an adapter each, beside the same without; run 37: 8B BF16 85 %, 1B 73 %, queries and values alone 94 and 90 %
 #     formats   170   1B in each format that has never run there: prompts, one sequence and several, and chains of the most used
 #     files      60   the files to compare: random weights in real shapes; SHAPES and TYPES choose among them, as in compare_gpu.sh
@@ -29,11 +29,11 @@
 #
 # ladder, decode, prompts, train and adapters measure each program in turn with those of the same name with -before and -variant in BIN, if they are there.
 #
-# Where one command may take ten minutes: llama files compare; suite memcheck synccheck; decode prompts train; peft cublas adapters; ladder formats; racecheck. WORK names
+# Where one command may take ten minutes: llama files compare; suite memcheck synccheck; decode prompts train; peft ceiling adapters; ladder formats; racecheck. WORK names
 # the folder for files that stay (default: /tmp/brasa-gpu), TESTS those that sanitizers run (an expression; default: all). Everything is printed; nothing
 # else should run on the GPU.
 set -u
-all=(llama suite memcheck racecheck synccheck ladder decode prompts train peft cublas adapters formats files compare)
+all=(llama suite memcheck racecheck synccheck ladder decode prompts train peft ceiling adapters formats files compare)
 work=${WORK:-/tmp/brasa-gpu}
 limit=${LIMIT:-570}
 building=
@@ -159,7 +159,8 @@ prompts() {
 
 train() {
     local case
-    for case in '1b BF16 --keep' '8b BF16 --keep' '1b Q4_K --keep' '8b Q4_K --keep' '8b Q4_K' '8b Q4_K --memory 14'; do
+    for case in '1b BF16 --keep' '8b BF16 --keep' '1b Q4_K --keep' '8b Q4_K --keep' '8b BF16 --products --memory 30' '8b Q4_K --products --memory 24' \
+        '8b Q4_K' '8b Q4_K --memory 14'; do
         in_turn 45 train_speed $case | grep -v '^update [1-3]:'
     done
 }
@@ -169,7 +170,16 @@ peft() {
     for case in '1b' '1b --compile' '8b' '8b --recompute'; do within 70 python3 tools/train/peft_gpu.py $case 2>&1 | tail -n 1; done
 }
 
-cublas() { within 40 python3 tools/cublas_products.py; }
+ceiling() {
+    (cd crates/brasa-cuda && nvcc -std=c++17 -O3 -gencode arch=compute_90a,code=sm_90a -cudart static bench/products.cu -o "$work/products") || return
+    nvidia-smi --query-gpu=clocks.sm,power.draw --format=csv,noheader -lms 500 > "$work/watts.txt" &
+    local watts=$! case
+    within 40 "$work/products" 0.4
+    within 40 python3 tools/cublas_products.py --models 8b --rows 2048,4096 --type float16
+    for case in '8b F16' '8b BF16'; do within 30 "$bin/speed" $case --sustained; done
+    kill $watts
+    echo "clocks and watts above 500 W: $(awk -F', ' '$2 + 0 > 500 { n++; clock += $1; watt += $2 } END { if (n) printf "%d MHz, %d W in %d samples", clock / n, watt / n, n }' "$work/watts.txt")"
+}
 
 adapters() {
     local case
@@ -251,7 +261,7 @@ mkdir -p "$work"
 nvidia-smi --query-gpu=name,clocks.sm,clocks.mem,driver_version --format=csv,noheader
 for section in "${@:-${all[@]}}"; do
     # Nothing is timed beside a compiler.
-    [[ " ladder decode prompts train peft cublas adapters formats compare " != *" $section "* ]] || finish_llama
+    [[ " ladder decode prompts train peft ceiling adapters formats compare " != *" $section "* ]] || finish_llama
     say "section $section"
     $section
 done

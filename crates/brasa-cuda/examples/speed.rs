@@ -1,9 +1,9 @@
 //! Speed of prompts, of single tokens and of tokens of several sequences, on a decoder with random weights in real shapes.
 //!
-//! `cargo run --release -p brasa-cuda --example speed -- [8b | 1b | 0.6b | 30b-a3b | 20b-a4b | 26b-a4b] [FORMAT] [--q8] [--exact] [--separate] [--profile] [--steps]`
+//! `cargo run --release -p brasa-cuda --example speed -- [8b | 1b | 0.6b | 30b-a3b | 20b-a4b | 26b-a4b] [FORMAT] [--q8] [--exact] [--separate] [--profile] [--steps] [--sustained]`
 //!
 //! `--q8` keeps keys and values in eight bits; `--separate` launches everything between products apart, to be compared with; `--steps` times
-//! tokens of 16 sequences and more alone.
+//! tokens of 16 sequences and more alone, `--sustained` prompts alone, for seconds: a GPU that is warm lowers its clock.
 
 mod shapes;
 
@@ -19,6 +19,8 @@ use brasa_graph::testing::Sequences;
 
 /// Rows of prompts.
 const PROMPTS: [usize; 2] = [512, 4096];
+/// Rows of all prompts of a length that are measured for seconds.
+const SUSTAINED_ROWS: usize = 100_000;
 /// Tokens that each sequence decodes behind a prompt of 512, for so many sequences.
 const DECODED: usize = 64;
 const SEQUENCES: [u64; 7] = [1, 2, 4, 8, 16, 32, 64];
@@ -30,7 +32,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         place.map(|place| arguments.remove(place)).is_some()
     };
     let (profile, exact, separate) = (flag("--profile"), flag("--exact"), flag("--separate"));
-    let steps_only = flag("--steps");
+    let (steps_only, sustained) = (flag("--steps"), flag("--sustained"));
     let dtype = if flag("--q8") { KvType::Q8 } else { KvType::F16 };
     let name = arguments.get(1).map_or("Q4_0", String::as_str);
     let format = shapes::format(name).ok_or_else(|| format!("no format {name}"))?;
@@ -63,7 +65,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut id = 100;
     for rows in PROMPTS.into_iter().filter(|_| !steps_only) {
         let mut times = Vec::new();
-        for _ in 0..5 {
+        let repetitions = if sustained { SUSTAINED_ROWS / rows } else { 5 };
+        for _ in 0..repetitions {
             let step = next(&mut *pool, id..id + 1, rows as u32)?;
             id += 1;
             let start = Instant::now();
@@ -72,9 +75,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         times.sort_unstable();
         let speed = |time: Duration| rows as f64 / time.as_secs_f64();
-        println!("pp{rows}: {:.0} tok/s (median of 5), best {:.0}", speed(times[2]), speed(times[0]));
+        let median = speed(times[repetitions / 2]);
+        println!("pp{rows}: {median:.0} tok/s (median of {repetitions}), best {:.0}", speed(times[0]));
     }
-    for count in SEQUENCES.into_iter().filter(|&count| !steps_only || count >= 16) {
+    let counts = SEQUENCES.into_iter().filter(|&count| !sustained && (!steps_only || count >= 16));
+    for count in counts {
         let (mut times, first) = (Vec::new(), id);
         for id in first..first + count {
             let step = next(&mut *pool, id..id + 1, PROMPTS[0] as u32)?;

@@ -1,9 +1,9 @@
 //! Speed of training an adapter of all linear layers of a decoder with random weights in real shapes.
 //!
-//! `cargo run --release -p brasa-cuda --example train_speed -- [8b | 1b | 0.6b | 1b/LAYERS …] [FORMAT] [--rows 2048] [--updates 5] [--memory GIB] [--keep] [--profile]`
+//! `cargo run --release -p brasa-cuda --example train_speed -- [8b | 1b | 0.6b | 1b/LAYERS …] [FORMAT] [--rows 2048] [--updates 5] [--memory GIB] [--keep | --products] [--profile]`
 //!
 //! Each update learns one text of `--rows` tokens, all of them; `--keep` keeps what blocks compute until their gradient in place of computing it
-//! again, and `--memory` is for a GPU of so many GiB. The first update is left out of the mean.
+//! again, `--products` the results of products alone, and `--memory` is for a GPU of so many GiB. The first update is left out of the mean.
 
 mod shapes;
 
@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let place = arguments.iter().position(|argument| argument == name);
         place.map(|place| arguments.remove(place)).is_some()
     };
-    let (keep, profile) = (flag("--keep"), flag("--profile"));
+    let (keep, products, profile) = (flag("--keep"), flag("--products"), flag("--profile"));
     let mut number = |name: &str, usual: usize| {
         let place = arguments.iter().position(|argument| argument == name);
         place.map_or(Ok(usual), |place| {
@@ -53,7 +53,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if profile {
         print_profile(&device, &graph, limits)?;
     }
-    let activations = if keep { Activations::Kept } else { Activations::Recomputed };
+    let activations = match (keep, products) {
+        (true, _) => Activations::Kept,
+        (_, true) => Activations::Products,
+        _ => Activations::Recomputed,
+    };
     let options = TrainOptions {
         objective: Objective::default(),
         rule: Rule::AdamW(Adam::default()),

@@ -10,7 +10,6 @@ use brasa_graph::{DType, Dim, Graph};
 
 use crate::learned::Learned;
 use crate::noise::{self, Source};
-use crate::recompute::{Activations, between_residuals};
 use crate::{Objective, Result, TrainError, TrainOptions};
 
 /// The graphs of training.
@@ -39,10 +38,7 @@ impl Graphs {
         };
         let loss = weighted_losses(adapted, true)?;
         let (noisy, sources) = noise::add(&loss, learned, noise)?;
-        let mut wrt = Wrt::new(learned.values(&noisy));
-        if *activations == Activations::Recomputed {
-            wrt = wrt.recomputing(between_residuals(&noisy));
-        }
+        let wrt = Wrt::new(learned.values(&noisy)).recomputing(activations.recomputed(&noisy));
         let gradients = vjp(&noisy, &wrt)?;
         if let Some((_, weight)) =
             gradients.gradients.iter().zip(learned.weights()).find(|(gradient, _)| gradient.is_none())

@@ -11,32 +11,68 @@ pub enum Activations {
     /// They are kept.
     #[default]
     Kept,
+    /// Results of products and of attention are kept; norms, turned heads and gates, which cost little, are computed again, with the same bits
+    /// (Korthikanti et al. 2022, arXiv:2205.05198).
+    Products,
     /// Only the sums of the residual stream are kept; all else of a block is computed again, with the same bits.
     Recomputed,
 }
 
-/// The results that lie between the sums of the residual stream; none without a token embedding.
-pub(crate) fn between_residuals(graph: &Graph) -> Vec<ValueId> {
-    let Some(embedding) = graph.token_embedding() else { return Vec::new() };
-    let first = graph.node(embedding).outputs[0];
-    let shape = &graph.value(first).shape;
-    let mut stream = BTreeSet::from([first]);
-    let mut last = embedding.0 as usize;
-    for (number, node) in graph.nodes().iter().enumerate() {
-        let goes_on = match node.op {
-            // A weight that is added is a bias, not what a block gives.
-            Op::Binary(Binary::Add) => !node.inputs.iter().any(|&input| is_weight(graph, input)),
-            Op::Unary(Unary::Scale(_)) => true,
-            _ => false,
-        };
-        let of_stream = node.inputs.iter().any(|input| stream.contains(input));
-        if goes_on && of_stream && graph.value(node.outputs[0]).shape == *shape {
-            stream.insert(node.outputs[0]);
-            last = number;
-        }
+impl Activations {
+    /// The results of a decoder that are computed again: among those of its blocks, since what follows on them is one operation with its gradient.
+    /// None without a token embedding.
+    pub(crate) fn recomputed(self, graph: &Graph) -> Vec<ValueId> {
+        let Some(stream) = Stream::of(graph) else { return Vec::new() };
+        let blocks = &graph.nodes()[..stream.last];
+        let nodes = blocks.iter().filter(|node| match self {
+            Self::Kept => false,
+            Self::Products => is_cheap(&node.op),
+            Self::Recomputed => true,
+        });
+        let results = nodes.flat_map(|node| node.outputs.iter().copied());
+        results.filter(|id| !stream.sums.contains(id) && graph.value(*id).dtype == DType::F32).collect()
     }
-    let results = graph.nodes()[..last].iter().flat_map(|node| node.outputs.iter().copied());
-    results.filter(|id| !stream.contains(id) && graph.value(*id).dtype == DType::F32).collect()
+}
+
+/// True for what is computed of a row's elements and costs little. A sum is kept: what is added may be a product.
+fn is_cheap(op: &Op) -> bool {
+    match op {
+        Op::Binary(binary) => *binary != Binary::Add,
+        Op::RmsNorm(_) | Op::LayerNorm(_) | Op::Unary(_) | Op::Rope(_) | Op::Slice(_) | Op::Reshape(_) => {
+            true
+        }
+        _ => false,
+    }
+}
+
+/// The residual stream of a decoder.
+struct Stream {
+    sums: BTreeSet<ValueId>,
+    /// The number of the node that makes the last of them.
+    last: usize,
+}
+
+impl Stream {
+    fn of(graph: &Graph) -> Option<Self> {
+        let embedding = graph.token_embedding()?;
+        let first = graph.node(embedding).outputs[0];
+        let shape = &graph.value(first).shape;
+        let mut stream = Self { sums: BTreeSet::from([first]), last: embedding.0 as usize };
+        for (number, node) in graph.nodes().iter().enumerate() {
+            let goes_on = match node.op {
+                // A weight that is added is a bias, not what a block gives.
+                Op::Binary(Binary::Add) => !node.inputs.iter().any(|&input| is_weight(graph, input)),
+                Op::Unary(Unary::Scale(_)) => true,
+                _ => false,
+            };
+            let of_stream = node.inputs.iter().any(|input| stream.sums.contains(input));
+            if goes_on && of_stream && graph.value(node.outputs[0]).shape == *shape {
+                stream.sums.insert(node.outputs[0]);
+                stream.last = number;
+            }
+        }
+        Some(stream)
+    }
 }
 
 fn is_weight(graph: &Graph, id: ValueId) -> bool {

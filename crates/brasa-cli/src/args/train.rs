@@ -70,9 +70,9 @@ pub struct TrainArguments {
     /// Batches of an update
     #[arg(long, alias = "grad-accumulation-steps", value_name = "N", value_parser = positive, default_value_t = 1, help_heading = "Course", hide_short_help = true)]
     pub accumulate: usize,
-    /// Compute a block's results again for its gradient, in place of keeping them: less memory, more time
-    #[arg(long, alias = "grad-checkpoint", help_heading = "Course", hide_short_help = true)]
-    pub recompute: bool,
+    /// Compute results again for the gradient, in place of keeping them: less memory, more time [WHAT: blocks unless it is named]
+    #[arg(long, alias = "grad-checkpoint", value_enum, value_name = "WHAT", num_args = 0..=1, require_equals = true, default_missing_value = "blocks", help_heading = "Course", hide_short_help = true)]
+    pub recompute: Option<RecomputeName>,
     /// Updates between two evaluations on valid.jsonl [default: a tenth of all]
     #[arg(long, value_name = "N", value_parser = positive, help_heading = "Course", hide_short_help = true)]
     pub evaluate_every: Option<usize>,
@@ -246,6 +246,15 @@ impl TrainArguments {
     pub fn has_mlx_defaults(&self) -> bool {
         self.config.is_some() || self.loss == LossName::Mlx
     }
+}
+
+/// What is computed again for the gradient.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum RecomputeName {
+    /// Norms, turned heads and gates: what costs little
+    Cheap,
+    /// Everything between the sums of a model's blocks
+    Blocks,
 }
 
 /// Kinds of adapters.

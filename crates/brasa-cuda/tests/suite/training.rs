@@ -49,15 +49,20 @@ fn adapter(graph: &Graph) -> Lora {
     Lora::new(&layers, &options).unwrap()
 }
 
-/// The losses of updates on a device, and the adapter behind them. In front of update `stop` another trainer goes on.
-fn learned(
-    backend: &dyn Backend,
-    graph: &Graph,
-    vocab: usize,
+/// How an adapter is learned.
+#[derive(Clone, Copy)]
+struct Course {
     precision: Precision,
+    activations: Activations,
     peak: f64,
-    (updates, stop): (usize, Option<usize>),
-) -> (Vec<f64>, Vec<Vec<f32>>) {
+    updates: usize,
+    /// In front of which update another trainer goes on.
+    stop: Option<usize>,
+}
+
+/// The losses of updates on a device, and the adapter behind them.
+fn learned(backend: &dyn Backend, graph: &Graph, vocab: usize, course: Course) -> (Vec<f64>, Vec<Vec<f32>>) {
+    let Course { precision, activations, peak, updates, stop } = course;
     let options = TrainOptions {
         objective: Objective::default(),
         rule: Rule::AdamW(Adam::default()),
@@ -71,7 +76,7 @@ fn learned(
         accumulation: 1,
         longest_gradient: Some(1.0),
         noise: Noise::default(),
-        activations: Activations::Recomputed,
+        activations,
     };
     let limits = ProgramLimits { max_rows: 64, max_outs: 64, max_segments: 8 };
     let resources = Resources { backend, model: graph, precision, limits };
@@ -99,7 +104,9 @@ fn a_run_that_goes_on_has_the_bits_of_a_whole_one() {
     let Some(device) = device() else { return };
     let spec = Decoder { windows: vec![None], ..Decoder::small(StorageFormat::Q4_K) };
     let graph = spec.graph(5);
-    let of = |stop| learned(device, &graph, spec.vocab, Precision::Fast, FAST, (3, stop));
+    let (precision, activations) = (Precision::Fast, Activations::Recomputed);
+    let course = Course { precision, activations, peak: FAST, updates: 3, stop: None };
+    let of = |stop| learned(device, &graph, spec.vocab, Course { stop, ..course });
     let (whole, resumed) = (of(None), of(Some(2)));
     assert_eq!(whole.0, resumed.0, "losses");
     assert_eq!(whole.1, resumed.1, "values");
@@ -110,21 +117,29 @@ fn twenty_updates_on_a_gpu_are_those_of_the_reference() {
     let Some(device) = device() else { return };
     let formats = [StorageFormat::BF16, StorageFormat::Q4_K, StorageFormat::Q8_0];
     let (formats, layers, updates) = full_or_few(device, (&formats[..], 2, 20), (&formats[1..2], 1, 2));
+    let courses = [
+        (Precision::Reference, Activations::Recomputed, 1e-4),
+        (Precision::Fast, Activations::Products, 1e-3),
+        (Precision::Fast, Activations::Recomputed, 1e-3),
+        (Precision::Fast, Activations::Kept, 1e-3),
+    ];
     for (&format, peak) in formats.iter().flat_map(|format| [USUAL, FAST].map(|peak| (format, peak))) {
         let spec = Decoder { windows: vec![None; layers], ..Decoder::small(format) };
         let graph = spec.graph(5);
-        let of = |backend: &dyn Backend, precision| {
-            learned(backend, &graph, spec.vocab, precision, peak, (updates, None))
+        let of = |backend: &dyn Backend, precision, activations| {
+            let course = Course { precision, activations, peak, updates, stop: None };
+            learned(backend, &graph, spec.vocab, course)
         };
-        let expected = of(&ReferenceBackend, Precision::Reference);
+        let expected = of(&ReferenceBackend, Precision::Reference, Activations::Kept);
         if peak == FAST {
             assert!(expected.0[updates - 1] < expected.0[0], "{format}: nothing is learned");
         }
-        for (precision, bound) in [(Precision::Reference, 1e-4), (Precision::Fast, 1e-3)] {
-            let found = of(device, precision);
+        for &(precision, activations, bound) in &courses[..full_or_few(device, 4, 2)] {
+            let found = of(device, precision, activations);
             let off = found.0.iter().zip(&expected.0).map(|(a, b)| (a - b).abs() / b).fold(0.0, f64::max);
-            println!("{format} {precision:?}, rate {peak}: losses off by {off:.1e}");
-            assert!(off < bound, "{format} {precision:?}: {:?}, expected {:?}", found.0, expected.0);
+            let name = format!("{format} {precision:?} {activations:?}");
+            println!("{name}, rate {peak}: losses off by {off:.1e}");
+            assert!(off < bound, "{name}: {:?}, expected {:?}", found.0, expected.0);
         }
     }
 }

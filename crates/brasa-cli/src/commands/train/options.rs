@@ -10,8 +10,8 @@ use brasa::train::{Activations, Extent, Noise, Objective, Preference, TrainOptio
 
 use super::failure;
 use crate::args::{
-    FormName, LearnName, LongName, LossName, MethodName, OptimizerName, ScheduleName, TrainArguments,
-    TurnsName,
+    FormName, LearnName, LongName, LossName, MethodName, OptimizerName, RecomputeName, ScheduleName,
+    TrainArguments, TurnsName,
 };
 use crate::failure::Failure;
 
@@ -219,7 +219,11 @@ pub fn train_options(arguments: &TrainArguments, updates: u64) -> TrainOptions {
         },
         accumulation: arguments.accumulate,
         longest_gradient: (arguments.clip > 0.0).then_some(arguments.clip),
-        activations: if arguments.recompute { Activations::Recomputed } else { Activations::Kept },
+        activations: match arguments.recompute {
+            None => Activations::Kept,
+            Some(RecomputeName::Cheap) => Activations::Products,
+            Some(RecomputeName::Blocks) => Activations::Recomputed,
+        },
         noise: Noise {
             dropout: arguments.dropout,
             embedding: arguments.neftune,
