@@ -20,7 +20,7 @@
 #     decode    130   one sequence; run 36: 0.6B Q4_0 2,519 tokens/s, 1B Q4_0 3,120, 8B Q4_K 726
 #     prompts   100   4,096 tokens of 1B and 8B; run 36: 1B BF16 220,502 tokens/s
 #     train     220   updates of adapters; run 36: 1B BF16 69,533 tokens/s with kept activations, 8B 14,813; 8B Q4_K as on a GPU of 14 GiB
-#     peft      200   the same updates by PEFT with torch, transformers and peft, if they are there
+#     peft      250   the same updates by PEFT with torch, transformers and peft, if they are there
 #     ceiling   140   products of 8B F16 by cuBLAS (with torch) and alone (bench/products.cu), and prompts for seconds, with clocks and watts
 #     adapters   90   eight sequences with an adapter each, beside the same without; run 37: 8B BF16 85 %, 1B 73 %, queries and values alone 94 and 90 %
 #     formats   170   1B in each format that has never run there: prompts, one sequence and several, and chains of the most used
@@ -167,7 +167,7 @@ train() {
 
 peft() {
     local case
-    for case in '1b' '1b --compile' '8b' '8b --recompute'; do within 70 python3 tools/train/peft_gpu.py $case 2>&1 | tail -n 1; done
+    for case in '1b' '1b --compile' '8b' '8b --recompute'; do within 100 python3 tools/train/peft_gpu.py $case 2>&1 | tail -n 1; done
 }
 
 ceiling() {

@@ -92,7 +92,7 @@ impl Run {
         }
         eprintln!("== mutations: cargo xtask mutate --runs {MUTATIONS} --seed {seed}");
         timed("mutations", || mutate::run(&mutate::Options::new(MUTATIONS, seed.parse().unwrap_or(0))))?;
-        timed("kernels for CUDA", cuda::check)?;
+        timed("kernels for CUDA", cuda::check_images)?;
         timed("kernels for aarch64", || self.other_architecture())
     }
 
