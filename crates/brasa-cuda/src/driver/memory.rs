@@ -25,9 +25,11 @@ impl DeviceMemory {
         }
         let mut memory = Self { context: Arc::clone(context), address: 0, size_bytes };
         if size_bytes > 0 {
+            let mut address = 0;
             // SAFETY: `address` is a place for an address.
-            let allocated = unsafe { context.functions.allocate(&raw mut memory.address, size_bytes) };
+            let allocated = unsafe { context.functions.allocate(&raw mut address, size_bytes) };
             allocated.map_err(|error| if error.is_out_of_memory() { out_of_memory() } else { error })?;
+            memory.address = address;
         }
         Ok(memory)
     }
