@@ -50,7 +50,7 @@ def of_gguf(gguf: pathlib.Path, adapter: pathlib.Path) -> np.ndarray:
     llama.llama_backend_init()
     model = llama.llama_model_load_from_file(str(gguf).encode(), llama.llama_model_default_params())
     parameters = llama.llama_context_default_params()
-    parameters.type_k = parameters.type_v = 0  # f32
+    parameters.type_k = parameters.type_v = parameters.flash_attn_type = 0  # f32, and no flash attention, which rounds
     context = llama.llama_init_from_model(model, parameters)
     lora = llama.llama_adapter_lora_init(model, str(adapter / "adapter.gguf").encode())
     assert lora, "llama.cpp refuses the adapter"
