@@ -51,7 +51,8 @@ pub fn check() -> Result<(), String> {
     check_images()
 }
 
-/// The same for the images alone: the tests of the workspace have compared the sources.
+/// Checks that the embedded images are those that this compiler makes of the sources, and nothing where there is no compiler. That the sources are those of
+/// the images is a test of `brasa-cuda`.
 pub fn check_images() -> Result<(), String> {
     if compiler().is_err() {
         eprintln!("== cuda: skipped, kernels were not compiled: there is no nvcc");

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::io::IsTerminal;
-use std::num::NonZeroU64;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -207,7 +206,7 @@ pub fn options_without_kv_type(arguments: &SetupArguments) -> Result<LoadOptions
     };
     Ok(LoadOptions {
         device: arguments.device.clone(),
-        gpu_memory: arguments.gpu_memory.map(NonZeroU64::get),
+        gpu_memory: arguments.gpu_memory.map(Into::into),
         context: arguments.context,
         threads: arguments.threads,
         precision,

@@ -44,16 +44,6 @@ __global__ void fill(__half* to, size_t count, uint32_t seed, float scale) {
     }
 }
 
-__global__ void fill_ones(float* to, size_t count) {
-    for (size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x; i < count; i += size_t(gridDim.x) * blockDim.x) to[i] = 1.0f;
-}
-
-template <class T> T* allocated(size_t count) {
-    T* data;
-    CHECK(cudaMalloc(&data, count * sizeof(T)));
-    return data;
-}
-
 struct Case {
     const char* name;
     uint32_t outputs, inputs;
@@ -65,7 +55,7 @@ void measure(const char* label, void (*kernel)(GemmParams), GemmParams p, uint32
     CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED_BYTES));
     const uint8_t* first = p.weights;
     const uint64_t weight_bytes = uint64_t(c.outputs) * c.inputs * 2;
-    std::vector<float> times;
+    std::vector<double> times;
     cudaEvent_t begin, end;
     CHECK(cudaEventCreate(&begin));
     CHECK(cudaEventCreate(&end));
@@ -80,12 +70,9 @@ void measure(const char* label, void (*kernel)(GemmParams), GemmParams p, uint32
         CHECK(cudaDeviceSynchronize());
         float ms;
         CHECK(cudaEventElapsedTime(&ms, begin, end));
-        times.push_back(ms * 1e3f / copies);
+        times.push_back(ms * 1e3 / copies);
     }
-    const float best = *std::min_element(times.begin(), times.end());
-    std::vector<float> late(times.begin() + times.size() / 2, times.end());
-    std::sort(late.begin(), late.end());
-    const float median = late[late.size() / 2];
+    const double best = *std::min_element(times.begin(), times.end()), median = bench::median({times.begin() + times.size() / 2, times.end()});
     const double flops = 2.0 * p.rows * c.outputs * c.inputs;
     printf("%-8s %5u rows, %-16s: %7.1f us %6.1f TFLOP/s (best %.1f)\n", c.name, p.rows, label, median, flops / median / 1e6, flops / best / 1e6);
 }
@@ -97,10 +84,10 @@ int main(int argc, char** argv) {
         for (uint32_t rows : {2048u, 4096u}) {
             const size_t elements = size_t(c.outputs) * c.inputs;
             const uint32_t copies = std::max<size_t>(1, (size_t(1) << 29) / elements), width = c.is_gated ? c.outputs / 2 : c.outputs;
-            __half *weights = allocated<__half>(elements * copies), *panels = allocated<__half>(size_t(rows) * c.inputs), *gated = allocated<__half>(size_t(rows) * width);
-            float *ones = allocated<float>(rows), *y = allocated<float>(size_t(rows) * width), *residual = allocated<float>(size_t(rows) * width);
-            fill_ones<<<64, 256>>>(ones, rows);
-            fill_ones<<<1024, 256>>>(residual, size_t(rows) * width);
+            __half *weights = bench::device<__half>(elements * copies), *panels = bench::device<__half>(size_t(rows) * c.inputs), *gated = bench::device<__half>(size_t(rows) * width);
+            float *ones = bench::device<float>(rows), *y = bench::device<float>(size_t(rows) * width), *residual = bench::device<float>(size_t(rows) * width);
+            bench::fill_floats<<<64, 256>>>(ones, rows, 1.0f, 0.0f, 0);
+            bench::fill_floats<<<1024, 256>>>(residual, size_t(rows) * width, 1.0f, 0.0f, 0);
             GemmParams p = {};
             p.weights = reinterpret_cast<uint8_t*>(weights);
             p.panels = reinterpret_cast<uint8_t*>(panels);

@@ -248,7 +248,7 @@ impl TrainArguments {
     }
 }
 
-/// What is computed again for the gradient.
+/// Which results of a model `brasa train` computes again for the gradient, so that they need not be kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum RecomputeName {
     /// Norms, turned heads and gates: what costs little

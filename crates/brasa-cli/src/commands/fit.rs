@@ -1,7 +1,5 @@
 //! `brasa inspect --fit`: the memory that a model takes on a device, whether it fits, and what would. Nothing is loaded.
 
-use std::num::NonZeroU64;
-
 use brasa::{Fit, LoadOptions, TextFit};
 use indicatif::{HumanBytes, HumanCount};
 use serde_json::{Value, json};
@@ -14,7 +12,7 @@ use crate::{bundled, output};
 pub fn show(arguments: &InspectArguments) -> Result<(), Failure> {
     let options = LoadOptions {
         device: arguments.device.clone(),
-        gpu_memory: arguments.gpu_memory.map(NonZeroU64::get),
+        gpu_memory: arguments.gpu_memory.map(Into::into),
         context: arguments.context,
         kv_type: arguments.cache_type.map(Into::into),
         ..LoadOptions::default()

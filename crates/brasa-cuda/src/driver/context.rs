@@ -15,7 +15,7 @@ pub(crate) struct Context {
     description: Device,
     /// Bytes that are allocated.
     held: AtomicU64,
-    /// Most bytes of them that device memory may add to; `u64::MAX` for as many as there are.
+    /// Most bytes that may be allocated once device memory is added; `u64::MAX` where there is no limit.
     limit: u64,
 }
 

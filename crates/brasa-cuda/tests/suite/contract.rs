@@ -54,7 +54,7 @@ fn an_absent_driver_or_gpu_is_unavailable_with_a_reason() {
     }
 }
 
-/// What does not fit under a limit is refused and nothing of it is held; what fits runs as without a limit.
+/// A backend with a limit of memory refuses weights that do not fit and holds nothing of them; a program that fits computes what it computes without a limit.
 #[test]
 fn a_limit_is_a_gpu_without_more_memory() {
     let limit = 8 << 20;

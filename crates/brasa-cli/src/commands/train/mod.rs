@@ -6,7 +6,6 @@ mod serving;
 mod show;
 mod written;
 
-use std::num::NonZeroU64;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
@@ -240,7 +239,7 @@ fn open(arguments: &TrainArguments) -> Result<FineTuner, Failure> {
     let chat_template = arguments.chat_template_file.as_deref().map(input::text).transpose()?;
     let options = LoadOptions {
         device: Some(arguments.device.clone()),
-        gpu_memory: arguments.gpu_memory.map(NonZeroU64::get),
+        gpu_memory: arguments.gpu_memory.map(Into::into),
         threads: arguments.threads,
         precision: match arguments.precision {
             PrecisionName::Fast => Precision::Fast,
