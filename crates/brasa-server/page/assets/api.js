@@ -19,7 +19,7 @@ export class ApiError extends Error {
   }
 }
 
-/** What helps against an error, and the action that leads there: "settings", "retry", "new", "models" or "". */
+/** What helps against an error, and the action that leads there: "settings", "retry", "shorten" or "". */
 export function remedyOf({ status = 0, message = "", param = null, code = null, retryAfter = null }) {
   const text = `${code ?? ""} ${message}`.toLowerCase();
   if (status === 0) return { text: "Is `brasa serve` still running, and can this machine reach it?", action: "retry" };
@@ -30,7 +30,7 @@ export function remedyOf({ status = 0, message = "", param = null, code = null, 
   }
   if (status === 503) return { text: "The model may still be loading. Try again in a moment.", action: "retry" };
   if (/context|too long|too many tokens|n_ctx/.test(text)) {
-    return { text: "The chat has outgrown the model's context. Begin a new chat, or start the server with a larger context (-c).", action: "new" };
+    return { text: "The chat has outgrown the model's context. Go on without its oldest messages, begin a new chat, or start the server with a larger context (-c).", action: "shorten" };
   }
   if (status === 413) return { text: "The request is too large. Attach less, or raise the server's limit.", action: "" };
   if (status === 400) return { text: param ? `Change “${param}” in the settings, then try again.` : "Look at the settings, then try again.", action: "settings" };

@@ -1,12 +1,16 @@
 // Brasa's page: wires the parts together. Each part is a file of its own and knows nothing of the others' elements.
 
+import { addressed, followAddress, showAddress } from "./address.js";
 import { Api } from "./api.js";
 import { Chats } from "./chats.js";
 import { Composer } from "./composer.js";
 import { Conversation } from "./conversation.js";
 import { Dictation } from "./dictation.js";
 import { byId, newId } from "./dom.js";
+import { Drafts } from "./drafts.js";
+import { shorter } from "./forgetting.js";
 import { Generator } from "./generate.js";
+import { answerMarkdown, chatMarkdown } from "./markdown_out.js";
 import { Models } from "./models.js";
 import { announce, banner, notify } from "./notice.js";
 import { mistakeOf } from "./request.js";
@@ -17,16 +21,21 @@ import { Sidebar } from "./sidebar.js";
 import { shortStats } from "./speed.js";
 import { Store } from "./store.js";
 import { download, exported, fileName, imported } from "./transfer.js";
-import { add, path, place, prune, restore, reveal, walk } from "./tree.js";
+import { add, path, pathTo, place, prune, restore, reveal, walk } from "./tree.js";
 
 const settings = new Settings();
-const chats = new Chats(new Store());
+const store = new Store();
+const chats = new Chats(store);
+const drafts = new Drafts(store);
 const api = new Api(() => settings.get("apiKey"));
 const generator = new Generator(api, settings, chats);
 chats.busy = (id) => Boolean(generator.running(chats.get(id)));
 
 /** The system prompt of a chat that was not begun yet. */
 let draftSystem = settings.get("system");
+
+/** True while the field changes from one chat's draft to another's. */
+let switching = true;
 
 const panel = new SettingsPanel(settings, {
   system: () => chats.current?.system ?? draftSystem,
@@ -39,11 +48,12 @@ const panel = new SettingsPanel(settings, {
     }
   },
   keyChanged: () => models.refresh(),
+  ask: (title, value, save) => askName(title, value, save),
 });
 const models = new Models(api, settings, { props: showProps, settings: () => panel.open("set-key"), speech: offerSpeech });
 const conversation = new Conversation(chats, generator, {
   walk: step,
-  copy: (node) => copy(node.content || JSON.stringify(node.toolCalls ?? [], null, 2)),
+  copy: (node) => copy(node.role === "assistant" ? answerMarkdown(node) : node.content),
   edit: editMessage,
   regenerate: (node) => ask(node.parent),
   remove: removeMessage,
@@ -52,21 +62,29 @@ const conversation = new Conversation(chats, generator, {
     settings.set("alternatives", true);
     notify("Alternatives are recorded from the next answer on. Regenerate to see them.");
   },
+  enterSends: () => settings.get("enterSends"),
   results: sendResults,
+  seeAll() {
+    delete chats.current.from;
+    chats.changed(chats.current);
+    models.showContext(chats.current);
+  },
 });
 const sidebar = new Sidebar(chats, generator, settings, {
   open: openChat,
   rename: renameChat,
   remove: removeChat,
+  copyOne: (chat) => copy(chatMarkdown(chat)),
   exportOne: (chat) => download(fileName(chat.title), exported([chat])),
 });
 const hear = (sound, name, signal) => api.transcribe(sound, name, models.speech, signal);
-const composer = new Composer(settings, { send, stop: () => generator.stop(chats.current), editLast, hear });
+const composer = new Composer(settings, { send, stop: () => generator.stop(chats.current), editLast, hear, changed: keepDraft });
 const dictation = new Dictation({ hear, write: (text) => composer.insert(text) });
 
 /** Sends what was written; false leaves it in the field. */
 function send(text, files) {
   if (refused()) return false;
+  drafts.forget(chats.current?.id ?? "");
   const chat = chats.current ?? chats.create(titleOf(text, files), draftSystem);
   const parent = path(chat).at(-1)?.id ?? "";
   const node = { id: newId(), parent, role: "user", content: text, created: Date.now() };
@@ -148,10 +166,16 @@ function followRemedy(node) {
   else if (action === "new") newChat();
   else {
     const chat = chats.current;
+    if (action === "shorten") {
+      const from = shorter(chat, pathTo(chat, node.parent));
+      if (!from) return notify("Your last message alone is too long for the model. Edit it, or attach less.", { label: "Edit it", run: editLast });
+      chat.from = from;
+    }
     prune(chat, node.id);
     models.refresh();
     ask(node.parent);
   }
+  return undefined;
 }
 
 function openChat(id, node = null) {
@@ -175,16 +199,41 @@ function newChat() {
 }
 
 function renameChat(chat) {
-  const dialog = byId("rename");
-  const field = byId("rename-field");
-  field.value = chat.title;
+  askName("Rename chat", chat.title, (title) => chats.rename(chat, title));
+}
+
+/** Asks for a name; `save` gets one that is not empty. */
+function askName(title, value, save) {
+  const dialog = byId("naming");
+  const field = byId("naming-field");
+  byId("naming-title").textContent = title;
+  field.value = value;
   dialog.returnValue = "";
   dialog.onclose = () => {
-    const title = field.value.trim();
-    if (dialog.returnValue === "save" && title) chats.rename(chat, title);
+    const name = field.value.trim();
+    if (dialog.returnValue === "save" && name) save(name);
   };
   dialog.showModal();
   field.select();
+}
+
+/** Keeps what is in the field as the draft of the shown chat. */
+function keepDraft(text, files) {
+  if (!switching) drafts.put(chats.current?.id ?? "", text, files);
+}
+
+/** Shows the draft of the chat that is shown now. */
+async function showDraft() {
+  const id = chats.current?.id ?? "";
+  switching = true;
+  composer.show({ text: "", files: [] });
+  const draft = await drafts.get(id);
+  if ((chats.current?.id ?? "") !== id) return;
+  // What was typed meanwhile stays, behind the draft.
+  const typed = composer.field.value;
+  composer.show({ text: draft.text + typed, files: draft.files });
+  switching = false;
+  if (typed) keepDraft(draft.text + typed, draft.files);
 }
 
 async function removeChat(chat) {
@@ -255,6 +304,13 @@ function titleOf(text, files) {
   return line.length > 60 ? `${line.slice(0, 59)}…` : line;
 }
 
+/** Opens the chat that the page's address names. */
+function openAddressed(id) {
+  const known = id === null || chats.get(id);
+  chats.open(known ? id : null);
+  if (!known) notify("There is no such chat in this browser.");
+}
+
 /** True for a click on what lies behind an open dialog. */
 function isOutside({ target, clientX: x, clientY: y }) {
   const { left, right, top, bottom } = target.getBoundingClientRect();
@@ -280,6 +336,9 @@ function showCurrent() {
 }
 
 chats.addEventListener("open", () => {
+  showAddress(chats.current?.id ?? null);
+  // The field first: what is in it belongs to the chat that was shown before.
+  showDraft();
   conversation.open();
   showCurrent();
 });
@@ -346,7 +405,7 @@ listen({
   search: () => sidebar.search(),
   prompt: () => composer.field.focus(),
   regenerate: () => lastAnswer() && ask(lastAnswer().parent),
-  copyLast: () => lastAnswer() && copy(lastAnswer().content),
+  copyLast: () => lastAnswer() && copy(answerMarkdown(lastAnswer())),
   previousBranch: () => walkLast(-1),
   nextBranch: () => walkLast(1),
   previousChat: () => neighbourChat(-1),
@@ -360,8 +419,8 @@ listen({
 });
 
 await chats.load();
-conversation.open();
-showCurrent();
+openAddressed(addressed());
+followAddress(openAddressed);
 composer.field.focus();
 models.refresh();
 document.body.dataset.ready = "yes";

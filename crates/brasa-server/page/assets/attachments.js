@@ -25,15 +25,32 @@ export async function readFiles(chosen, present = 0) {
       continue;
     }
     const text = decode(await file.arrayBuffer());
-    if (text === null) errors.push(`${file.name} is not a text file (UTF-8). Save it as plain text first.`);
+    if (text === null) errors.push(refusal(file));
     else files.push({ name: file.name, text });
   }
   return { files, errors };
 }
 
+/** Kinds of files that people try to attach: by type or name, what they are and what helps. */
+const KINDS = [
+  [/^image\/|\.(png|jpe?g|gif|webp|heic|bmp|tiff?|avif)$/i, "a picture. The model reads text alone: describe it, or copy the text in it"],
+  [/^application\/pdf$|\.pdf$/i, "a PDF. Copy the text out of it, or save it as plain text"],
+  [/\.(docx?|odt|rtf|pages|pptx?|odp|key)$/i, "a document of a word processor. Save it as plain text"],
+  [/\.(xlsx?|ods|numbers)$/i, "a spreadsheet. Save it as CSV"],
+  [/\.(zip|gz|tgz|xz|bz2|7z|rar|tar|zst)$/i, "an archive. Unpack it, and attach the text files in it"],
+  [/\.(gguf|safetensors|pt|onnx)$/i, "a model or its data. Start the server with it: `brasa serve FILE`"],
+];
+
+/** One sentence: why a file cannot be attached, and what helps. */
+function refusal(file) {
+  if (isSound(file)) return `${file.name} is sound, and this server has no model that hears. Start it with a Whisper model too.`;
+  const kind = KINDS.find(([pattern]) => pattern.test(file.type) || pattern.test(file.name))?.[1];
+  return kind ? `${file.name} is ${kind}.` : `${file.name} is not a text file (UTF-8). Save it as plain text first.`;
+}
+
 /** True for files of sound, by their type or their name. */
 export function isSound({ name, type }) {
-  return /^(audio|video)\//.test(type) || /\.(wav|mp3|flac|ogg|oga|m4a|mp4|aac|aiff?|caf|mka)$/i.test(name);
+  return /^(audio|video)\//.test(type) || /\.(wav|mp3|flac|ogg|oga|m4a|mp4|aac|aiff?|caf|mka|opus|webm)$/i.test(name);
 }
 
 /** UTF-8 without NUL, or null. */

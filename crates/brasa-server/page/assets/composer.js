@@ -1,8 +1,8 @@
 // Where messages are written: text, attached files, send and stop.
 
 import { isSound, readFiles } from "./attachments.js";
-import { byId, fill, h, icon, iconButton } from "./dom.js";
-import { notify } from "./notice.js";
+import { byId, fill, h, icon, iconButton, sends } from "./dom.js";
+import { announce, notify } from "./notice.js";
 
 /** The field at the lower edge. */
 export class Composer {
@@ -10,7 +10,8 @@ export class Composer {
 
   /**
    * @param {import("./settings.js").Settings} settings
-   * @param {{send: (text: string, files: {name: string, text: string}[]) => boolean, stop: () => void, editLast: () => void, hear: (sound: File, name: string, signal: AbortSignal) => Promise<string>}} actions  `send` says whether it took the message, `hear` gives what is said in a sound
+   * @param {{send: (text: string, files: {name: string, text: string}[]) => boolean, stop: () => void, editLast: () => void, hear: (sound: File, name: string, signal: AbortSignal) => Promise<string>, changed: (text: string, files: {name: string, text: string}[]) => void}} actions
+   *   `send` says whether it took the message, `hear` gives what is said in a sound, `changed` is told of every change
    */
   constructor(settings, actions) {
     this.settings = settings;
@@ -86,6 +87,14 @@ export class Composer {
     this.field.focus();
   }
 
+  /** Shows a draft in place of what is in the field. */
+  show({ text, files }) {
+    for (const file of this.#files) file.cancel?.();
+    this.#files = files;
+    this.field.value = text;
+    this.#showFiles();
+  }
+
   /** Adds files, or says why not. Of a sound, what is said in it is attached. */
   async attach(chosen) {
     const all = [...chosen];
@@ -93,14 +102,18 @@ export class Composer {
     const { files, errors } = await readFiles(this.hears ? all.filter((file) => !isSound(file)) : all, this.#files.length);
     this.#files.push(...files);
     this.#showFiles();
-    for (const error of errors) notify(error);
+    for (const error of errors) {
+      notify(error);
+      announce(error);
+    }
   }
 
   /** Sends what was written, unless there is nothing or an answer is on its way. */
   submit() {
     const text = this.field.value.trim();
     if (this.running || this.send.disabled || (!text && !this.#files.length)) return;
-    if (!this.actions.send(text, this.#files)) return;
+    // A sound's attachment also knows how to cancel its transcription, which no storage can keep.
+    if (!this.actions.send(text, this.#files.map(({ name, text: content }) => ({ name, text: content })))) return;
     this.#files = [];
     this.field.value = "";
     this.#showFiles();
@@ -124,8 +137,7 @@ export class Composer {
 
   #key(event) {
     if (event.isComposing) return;
-    const sends = this.settings.get("enterSends") ? !event.shiftKey : event.ctrlKey || event.metaKey;
-    if (event.key === "Enter" && sends) {
+    if (sends(event, this.settings.get("enterSends"))) {
       event.preventDefault();
       this.submit();
     }
@@ -160,6 +172,7 @@ export class Composer {
   #changed() {
     const waits = this.#files.some(({ text }) => text === null);
     this.send.disabled = waits || (!this.field.value.trim() && !this.#files.length);
+    this.actions.changed(this.field.value, this.#files.filter((file) => file.text !== null));
     // Browsers without `field-sizing` grow the field by hand.
     if (CSS.supports("field-sizing", "content")) return;
     this.field.style.height = "auto";

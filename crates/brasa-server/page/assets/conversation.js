@@ -1,6 +1,7 @@
 // The shown branch of the current chat: its messages, their growth, and following the end while an answer is written.
 
 import { byId, fill, h } from "./dom.js";
+import { seen } from "./forgetting.js";
 import { MessageView } from "./message.js";
 import { resultForm } from "./toolcalls.js";
 import { path, place } from "./tree.js";
@@ -19,7 +20,7 @@ export class Conversation {
   /**
    * @param {import("./chats.js").Chats} chats
    * @param {import("./generate.js").Generator} generator
-   * @param {import("./message.js").Actions & {results: (node, texts: string[]) => void}} actions
+   * @param {import("./message.js").Actions & {results: (node, texts: string[]) => void, seeAll: () => void}} actions
    */
   constructor(chats, generator, actions) {
     this.chats = chats;
@@ -58,6 +59,8 @@ export class Conversation {
     const shown = path(chat);
     const views = shown.map((node) => this.#view(chat, node));
     const elements = views.map((view) => view.element);
+    const forgotten = shown.length - seen(chat, shown).length;
+    if (forgotten) elements.splice(forgotten, 0, this.#divider());
     const form = this.#form(chat, shown);
     if (form) elements.push(form);
     // Elements that are in their place already are not moved: moving would take the focus from them.
@@ -88,6 +91,17 @@ export class Conversation {
     const running = this.generator.running(chat);
     view.update({ writing: running?.node === node, meter: running?.node === node ? running.meter : undefined, place: place(chat, node) });
     return view;
+  }
+
+  /** The line behind which the messages lie that the model sees. */
+  #divider() {
+    this.divider ??= h(
+      "div",
+      { class: "forgotten", role: "note" },
+      h("span", {}, "The model no longer sees the messages above."),
+      h("button", { type: "button", class: "quiet", onclick: () => this.actions.seeAll() }, "Send them again"),
+    );
+    return this.divider;
   }
 
   /** The form for results, where the last message calls tools. */

@@ -62,6 +62,12 @@ export function iconButton(name, label, onclick, attributes = {}) {
   return h("button", { type: "button", class: "icon-button", "aria-label": label, title: label, onclick, ...attributes }, icon(name));
 }
 
+/** True for a key that sends what is written: Enter, or Ctrl Enter (⌘ Enter) where Enter alone makes a line. */
+export function sends(event, enterSends) {
+  if (event.key !== "Enter" || event.isComposing) return false;
+  return event.ctrlKey || event.metaKey || (enterSends && !event.shiftKey);
+}
+
 /** Runs `call` once the calls have paused for `milliseconds`. */
 export function debounce(call, milliseconds) {
   let timer = 0;

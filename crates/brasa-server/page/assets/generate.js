@@ -3,6 +3,7 @@
 
 import { remedyOf } from "./api.js";
 import { newId } from "./dom.js";
+import { seen } from "./forgetting.js";
 import { bodyOf } from "./request.js";
 import { Meter } from "./speed.js";
 import { add, pathTo } from "./tree.js";
@@ -41,8 +42,9 @@ export class Generator extends EventTarget {
   async answer(chat, parent) {
     if (this.#running.has(chat.id)) return;
     const model = this.settings.get("model");
-    const body = bodyOf(pathTo(chat, parent), chat.system, this.settings, model);
+    const body = bodyOf(seen(chat, pathTo(chat, parent)), chat.system, this.settings, model);
     const node = add(chat, { id: newId(), parent, role: "assistant", content: "", created: Date.now(), model });
+    if (body.response_format) node.json = true;
     const meter = new Meter();
     const controller = new AbortController();
     this.#running.set(chat.id, { controller, node, meter });

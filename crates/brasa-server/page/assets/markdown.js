@@ -4,9 +4,11 @@
 import MarkdownIt from "./markdown-it.js";
 import { fill, h, icon } from "./dom.js";
 import { pieces } from "./highlight.js";
+import { findMath, mathElement } from "./math.js";
 
 const parser = new MarkdownIt("default", { html: false, linkify: true, breaks: false, typographer: false });
 parser.linkify.set({ fuzzyLink: false, fuzzyEmail: false });
+findMath(parser);
 
 /** Attributes that may reach the page; everything else is dropped. */
 const KEPT = new Set(["start"]);
@@ -122,6 +124,8 @@ function leaf(token) {
       return h("hr");
     case "image":
       return image(token);
+    case "math":
+      return mathElement(token.content, token.block);
     default:
       return token.content;
   }

@@ -1,6 +1,6 @@
 // One message of the conversation: what it says, and what can be done with it.
 
-import { fill, h, icon, iconButton } from "./dom.js";
+import { fill, h, icon, iconButton, sends } from "./dom.js";
 import { codeBlock, MarkdownView } from "./markdown.js";
 import { longStats, seconds, shortStats } from "./speed.js";
 import { tokenView } from "./tokens.js";
@@ -15,6 +15,7 @@ import { callCard, isJson, pretty, resultCard } from "./toolcalls.js";
  * @property {(node) => void} remove
  * @property {(node) => void} remedy
  * @property {() => void} wantAlternatives
+ * @property {() => boolean} enterSends  whether Enter alone sends
  */
 
 /** Shows a message; `update` follows its growth. */
@@ -82,7 +83,7 @@ export class MessageView {
         event.stopPropagation();
         close();
       }
-      if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) save(event);
+      if (sends(event, this.actions.enterSends())) save(event);
     });
     fill(
       this.body,
@@ -121,7 +122,8 @@ export class MessageView {
     } else fill(parts.tokens);
     const covered = this.tokensShown && !state.writing && node.tokens?.length;
     parts.content.hidden = Boolean(covered);
-    if (!state.writing && isJson(node.content)) fill(parts.content, codeBlock(pretty(node.content), "json"));
+    // An answer that was asked for as JSON is code from its first character, also if it was cut off.
+    if (node.json ? node.content : !state.writing && isJson(node.content)) fill(parts.content, codeBlock(pretty(node.content), "json"));
     else {
       if (this.markdown.element.parentNode !== parts.content) fill(parts.content, this.markdown.element);
       this.markdown.show(node.content, !state.writing);
@@ -157,7 +159,7 @@ export class MessageView {
   }
 
   #error(error) {
-    const names = { settings: "Open settings", retry: "Try again", new: "New chat" };
+    const names = { settings: "Open settings", retry: "Try again", new: "New chat", shorten: "Go on without the oldest messages" };
     return h(
       "div",
       { class: "error", role: "alert" },
@@ -218,7 +220,7 @@ export class MessageView {
     return h(
       "div",
       { class: "actions" },
-      iconButton("copy", answer ? "Copy answer" : "Copy message", () => actions.copy(node), { "data-action": "copy" }),
+      iconButton("copy", answer ? "Copy answer as Markdown" : "Copy message", () => actions.copy(node), { "data-action": "copy" }),
       iconButton("edit", answer ? "Edit answer" : "Edit message", () => this.edit(), { "data-action": "edit" }),
       answer ? iconButton("again", "Regenerate", () => actions.regenerate(node), { "data-action": "again" }) : null,
       answer ? iconButton("tokens", "Token alternatives", toggle, { "data-action": "tokens", "aria-pressed": String(this.tokensShown) }) : null,

@@ -79,10 +79,13 @@ function messageOf(node, thisTurn) {
 
 /** A user's text with the attached files in front of it, each in a fence longer than any within it. */
 export function textOf(node) {
-  const files = (node.attachments ?? []).map(({ name, text }) => {
-    const longest = Math.max(2, ...Array.from(text.matchAll(/`{3,}/g), (match) => match[0].length));
-    const fence = "`".repeat(longest + 1);
-    return `File ${name}:\n${fence}\n${text}\n${fence}`;
-  });
+  const files = (node.attachments ?? []).map(({ name, text }) => `File ${name}:\n${fenced(text)}`);
   return [...files, node.content].filter(Boolean).join("\n\n");
+}
+
+/** A text as a block of code, in a fence longer than any within it. */
+export function fenced(text, language = "") {
+  const longest = Math.max(2, ...Array.from(text.matchAll(/`{3,}/g), (match) => match[0].length));
+  const fence = "`".repeat(longest + 1);
+  return `${fence}${language}\n${text}\n${fence}`;
 }

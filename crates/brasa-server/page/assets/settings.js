@@ -23,6 +23,7 @@ const DEFAULTS = {
   apiKey: "",
   model: "",
   system: "",
+  presets: {},
   numbers: {},
   stop: "",
   thinking: "model",

@@ -1,13 +1,15 @@
 // The settings dialog: every field writes through at once, so there is nothing to save and nothing to lose.
 
 import { byId, fill, h } from "./dom.js";
+import { LONGEST_NAME, presetNames, removePreset, savePreset, usePreset } from "./presets.js";
 import { NUMBERS, readJson } from "./settings.js";
 
 /** The dialog that opens at the right edge. */
 export class SettingsPanel {
   /**
    * @param {import("./settings.js").Settings} settings
-   * @param {{system: () => string, setSystem: (text: string) => void, keyChanged: () => void}} chat  the system prompt belongs to the chat
+   * @param {{system: () => string, setSystem: (text: string) => void, keyChanged: () => void, ask: (title: string, value: string, save: (name: string) => void) => void}} chat
+   *   the system prompt belongs to the chat; `ask` asks for a name
    */
   constructor(settings, chat) {
     this.settings = settings;
@@ -15,6 +17,7 @@ export class SettingsPanel {
     this.dialog = byId("settings");
     this.bound = [];
     this.#numbers();
+    this.#presets();
     this.#bind("stop", "set-stop");
     this.#bind("thinking", "set-thinking");
     this.#bind("format", "set-format", () => this.#showSchema());
@@ -63,6 +66,40 @@ export class SettingsPanel {
     );
   }
 
+  #presets() {
+    const select = byId("preset");
+    select.addEventListener("change", () => {
+      const system = usePreset(this.settings, select.value);
+      if (system === null) return;
+      this.chat.setSystem(system);
+      this.#fillFields(select.value);
+      byId("preset-said").textContent = `${select.value} is in use.`;
+    });
+    byId("preset-save").addEventListener("click", () => {
+      this.chat.ask("Save as a preset", select.value, (given) => {
+        const name = given.slice(0, LONGEST_NAME);
+        savePreset(this.settings, name, byId("set-system").value);
+        this.#showPresets(name);
+        byId("preset-said").textContent = `${name} is saved.`;
+      });
+    });
+    byId("preset-remove").addEventListener("click", () => {
+      const name = select.value;
+      removePreset(this.settings, name);
+      this.#showPresets("");
+      byId("preset-said").textContent = `${name} is deleted.`;
+      select.focus();
+    });
+  }
+
+  #showPresets(chosen) {
+    const names = presetNames(this.settings);
+    const select = byId("preset");
+    fill(select, h("option", { value: "" }, names.length ? "Choose one" : "None is saved"), names.map((name) => h("option", { value: name }, name)));
+    select.value = chosen;
+    byId("preset-remove").disabled = !chosen;
+  }
+
   #number(name, input, step) {
     const numbers = { ...this.settings.get("numbers") };
     // `step` is for the arrows: a temperature of 0.33 is as good as one of 0.35.
@@ -85,7 +122,9 @@ export class SettingsPanel {
     this.bound.push({ name, input, box });
   }
 
-  #fillFields() {
+  #fillFields(preset = "") {
+    this.#showPresets(preset);
+    byId("preset-said").textContent = "";
     for (const { name, input, box } of this.bound) {
       if (box) input.checked = this.settings.get(name);
       else input.value = this.settings.get(name);

@@ -14,7 +14,7 @@ export class Sidebar {
    * @param {import("./chats.js").Chats} chats
    * @param {import("./generate.js").Generator} generator
    * @param {import("./settings.js").Settings} settings
-   * @param {{open: (id: string, node: string | null) => void, rename: (chat) => void, remove: (chat) => void, exportOne: (chat) => void}} actions
+   * @param {{open: (id: string, node: string | null) => void, rename: (chat) => void, remove: (chat) => void, copyOne: (chat) => void, exportOne: (chat) => void}} actions
    */
   constructor(chats, generator, settings, actions) {
     this.chats = chats;
@@ -121,6 +121,7 @@ export class Sidebar {
         "span",
         { class: "chat-actions" },
         iconButton("edit", `Rename ${chat.title}`, () => this.actions.rename(chat)),
+        iconButton("copy", `Copy ${chat.title} as Markdown`, () => this.actions.copyOne(chat)),
         iconButton("download", `Export ${chat.title}`, () => this.actions.exportOne(chat)),
         iconButton("trash", `Delete ${chat.title}`, () => this.actions.remove(chat)),
       ),

@@ -1,41 +1,63 @@
-// Chats are kept in this browser's IndexedDB, one record a chat. Nothing is sent anywhere.
+// Chats and drafts are kept in this browser's IndexedDB, one record each. Nothing is sent anywhere.
 
 const DATABASE = "brasa";
 const CHATS = "chats";
+const DRAFTS = "drafts";
 
-/** A database of chats. Without IndexedDB (a strict private window) every call fails with a `StorageError`. */
+/** A database of chats and drafts. Without IndexedDB (a strict private window) every call fails with a `StorageError`. */
 export class Store {
   #opening = null;
 
   /** All chats, in no order. */
   async all() {
-    return this.#run("readonly", (chats) => chats.getAll());
+    return this.#run(CHATS, "readonly", (chats) => chats.getAll());
   }
 
   /** One chat, or undefined. */
   async get(id) {
-    return this.#run("readonly", (chats) => chats.get(id));
+    return this.#run(CHATS, "readonly", (chats) => chats.get(id));
   }
 
   /** Writes a chat over the record with its id. */
   async put(chat) {
-    await this.#run("readwrite", (chats) => chats.put(chat));
+    await this.#run(CHATS, "readwrite", (chats) => chats.put(chat));
   }
 
   /** Removes a chat. */
   async remove(id) {
-    await this.#run("readwrite", (chats) => chats.delete(id));
+    await this.#run(CHATS, "readwrite", (chats) => chats.delete(id));
   }
 
-  /** Removes every chat. */
+  /** Removes every chat, and every draft. */
   async clear() {
-    await this.#run("readwrite", (chats) => chats.clear());
+    await this.#run(CHATS, "readwrite", (chats) => chats.clear());
+    await this.#run(DRAFTS, "readwrite", (drafts) => drafts.clear());
+  }
+
+  /** The draft of a chat, `{ id, text, files }`, or undefined. */
+  async draft(id) {
+    return this.#run(DRAFTS, "readonly", (drafts) => drafts.get(id));
+  }
+
+  /** Writes a draft over the one of the same chat. */
+  async putDraft(draft) {
+    await this.#run(DRAFTS, "readwrite", (drafts) => drafts.put(draft));
+  }
+
+  /** Removes the draft of a chat. */
+  async removeDraft(id) {
+    await this.#run(DRAFTS, "readwrite", (drafts) => drafts.delete(id));
   }
 
   #open() {
     this.#opening ??= new Promise((resolve, reject) => {
-      const request = indexedDB.open(DATABASE, 1);
-      request.onupgradeneeded = () => request.result.createObjectStore(CHATS, { keyPath: "id" });
+      const request = indexedDB.open(DATABASE, 2);
+      // Version 1 had no drafts.
+      request.onupgradeneeded = () => {
+        for (const name of [CHATS, DRAFTS]) {
+          if (!request.result.objectStoreNames.contains(name)) request.result.createObjectStore(name, { keyPath: "id" });
+        }
+      };
       request.onsuccess = () => {
         request.result.onversionchange = () => request.result.close();
         resolve(request.result);
@@ -45,12 +67,12 @@ export class Store {
     return this.#opening;
   }
 
-  async #run(mode, act) {
+  async #run(name, mode, act) {
     try {
       const database = await this.#open();
       return await new Promise((resolve, reject) => {
-        const transaction = database.transaction(CHATS, mode);
-        const request = act(transaction.objectStore(CHATS));
+        const transaction = database.transaction(name, mode);
+        const request = act(transaction.objectStore(name));
         transaction.oncomplete = () => resolve(request.result);
         transaction.onabort = () => reject(transaction.error ?? request.error);
         transaction.onerror = () => reject(transaction.error ?? request.error);

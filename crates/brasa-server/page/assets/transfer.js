@@ -1,4 +1,5 @@
 // Chats as a JSON file and back. An imported file is checked field by field: it may come from anywhere.
+// What `/save` of `brasa run` writes, a list of messages, is read too; `/load` there reads the files of this page.
 
 import { newId } from "./dom.js";
 
@@ -13,8 +14,8 @@ export function exported(chats) {
 }
 
 /** Offers a text as a download. */
-export function download(name, text) {
-  const address = URL.createObjectURL(new Blob([text], { type: "application/json" }));
+export function download(name, text, type = "application/json") {
+  const address = URL.createObjectURL(new Blob([text], { type }));
   const link = document.createElement("a");
   link.href = address;
   link.download = name;
@@ -44,10 +45,56 @@ export function imported(text, taken) {
   } catch (error) {
     throw new Error(`this is not JSON: ${error.message}`);
   }
-  if (file?.format !== FORMAT) throw new Error(`"format" is not "${FORMAT}": this file was not exported by this page`);
+  const list = Array.isArray(file) ? file : file?.messages;
+  if (Array.isArray(list) && file.format === undefined) return [chatOfList(list)];
+  if (file?.format !== FORMAT) throw new Error(`"format" is not "${FORMAT}": this file was neither exported by this page nor saved in a terminal`);
   if (file.version !== VERSION) throw new Error(`version ${file.version} is unknown; this page reads version ${VERSION}`);
   if (!Array.isArray(file.chats)) throw new Error('"chats" is not a list');
   return file.chats.map((chat, index) => chatOf(chat, `chat ${index + 1}`, taken));
+}
+
+/** A chat of a list of messages in OpenAI's form. */
+function chatOfList(list) {
+  const now = Date.now();
+  const chat = { id: newId(), title: "", created: now, updated: now, system: "", nodes: new Map(), chosen: new Map() };
+  const names = new Map();
+  let parent = "";
+  for (const [index, message] of list.entries()) {
+    const where = `message ${index + 1}`;
+    const content = textOfContent(message?.content, `${where}: content`);
+    if (["system", "developer"].includes(message?.role) && !chat.nodes.size) {
+      chat.system = [chat.system, content].filter(Boolean).join("\n\n");
+      continue;
+    }
+    const node = { id: newId(), parent, role: message?.role, content, created: now + index };
+    const thoughts = message.reasoning_content ?? message.reasoning;
+    if (thoughts) node.reasoning = thoughts;
+    if (message.tool_calls?.length) node.toolCalls = callsOf(message.tool_calls, `${where}: tool_calls`);
+    for (const call of node.toolCalls ?? []) names.set(call.id, call.name);
+    if (node.role === "tool") Object.assign(node, { toolCallId: message.tool_call_id ?? "", toolName: message.name ?? names.get(message.tool_call_id) ?? "" });
+    if (node.role === "assistant") node.finish = "stop";
+    chat.nodes.set(node.id, messageOf(node, where));
+    parent = node.id;
+  }
+  if (!chat.nodes.size) throw new Error("the list has no message of a user or a model");
+  const first = [...chat.nodes.values()].find((node) => node.role === "user")?.content ?? "";
+  chat.title = first.replace(/\s+/g, " ").trim().slice(0, 60) || "Chat";
+  return chat;
+}
+
+/** A message's text, or that of its text parts; none where there is none. */
+function textOfContent(content, where) {
+  if (content === undefined || content === null) return "";
+  if (!Array.isArray(content)) return string(content, where);
+  return content.map((part, index) => (typeof part === "string" ? part : string(part?.text, `${where}, part ${index + 1}: text`))).join("\n");
+}
+
+function callsOf(list, where) {
+  if (!Array.isArray(list)) throw new Error(`${where} is not a list`);
+  return list.map((call) => {
+    const values = call?.function?.arguments ?? {};
+    return { id: String(call?.id ?? ""), name: string(call?.function?.name, `${where}: name`), arguments: typeof values === "string" ? values : JSON.stringify(values) };
+  });
 }
 
 function chatOf(chat, where, taken) {
@@ -65,7 +112,9 @@ function chatOf(chat, where, taken) {
   for (const [parent, child] of Object.entries(chat.chosen ?? {})) {
     if (nodes.get(child)?.parent === parent) chosen.set(parent, child);
   }
+  const from = nodes.has(chat.from) ? { from: chat.from } : {};
   return {
+    ...from,
     id: taken(id) ? newId() : id,
     title: string(chat.title, `${where}: title`).slice(0, 200) || "Chat",
     created: number(chat.created, `${where}: created`),
@@ -88,6 +137,7 @@ function messageOf(node, where) {
   for (const name of ["reasoning", "toolCallId", "toolName", "finish", "model"]) {
     if (node[name] !== undefined) message[name] = string(node[name], `${where}: ${name}`);
   }
+  if (node.json === true) message.json = true;
   if (node.reasoningMs !== undefined) message.reasoningMs = number(node.reasoningMs, `${where}: reasoningMs`);
   if (node.attachments) message.attachments = records(node.attachments, ["name", "text"], `${where}: attachments`);
   if (node.toolCalls) message.toolCalls = records(node.toolCalls, ["id", "name", "arguments"], `${where}: toolCalls`);

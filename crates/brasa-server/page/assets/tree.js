@@ -19,6 +19,7 @@
  * @property {string} [finish]  "stop", "length", "tool_calls", "stopped" or "error"
  * @property {object} [error]
  * @property {string} [model]
+ * @property {boolean} [json]  true if the answer was asked for as JSON
  *
  * @typedef {object} Chat
  * @property {string} id
@@ -28,6 +29,7 @@
  * @property {string} system
  * @property {Map<string, Message>} nodes
  * @property {Map<string, string>} chosen  parent's id to the id of the shown child
+ * @property {string} [from]  id of the first message that the model still sees
  */
 
 /** Children of a message in the order in which they were made; "" asks for the first messages. */

@@ -81,6 +81,14 @@ export async function standIn(folder, { slow = 12 } = {}) {
   return { state, url: `http://127.0.0.1:${server.address().port}/`, close };
 }
 
+const FORMULAS = [
+  "The roots of $ax^2 + bx + c$ are",
+  "\\[\nx = \\frac{-b \\pm \\sqrt{b^2 - 4ac}}{2a}\n\\]",
+  "and with \\(a = 1\\) it is a monic one; it costs $5 to $6. A matrix:",
+  "$$\\begin{pmatrix} 1 & 2 \\\\ 3 & 4 \\end{pmatrix} \\label{prompt}$$",
+  "A wrong one, $\\frac{1$, and a hostile one: $\\href{javascript:alert(1)}{x}$.",
+].join("\n\n");
+
 const MODELS = [
   { id: "cinder", object: "model", kind: "encoder", meta: { size: 1.3e8 } },
   { id: "ember-1.7b", object: "model", meta: { n_params: 1.7e9, size: 1.1e9, n_ctx_train: 32768 } },
@@ -125,7 +133,7 @@ function sendJson(response, status, value, headers = {}) {
 async function chat(state, body, response) {
   const last = body.messages.at(-1);
   const said = String(last.content ?? "");
-  if (said.includes("too long")) {
+  if (said.includes("too long") || (said.includes("outgrow") && body.messages.length > 2)) {
     return sendJson(response, 400, { error: { message: "the prompt has 9000 tokens, the context holds 4096", type: "invalid_request_error", param: "messages", code: "context_length_exceeded" } });
   }
   if (state.busy > 0) {
@@ -141,6 +149,7 @@ async function chat(state, body, response) {
     await out.write("The user wants a number. Six times seven is forty-two; I shall say so plainly.", "reasoning_content");
     await out.write("Six times seven is **42**.");
   } else if (said.includes("hostile")) await out.write(HOSTILE);
+  else if (said.includes("formula")) await out.write(FORMULAS);
   else if (said.includes("forever")) await out.write("on and on and ".repeat(2000));
   else if (said.includes("break")) {
     await out.write("This will not ");
@@ -149,7 +158,8 @@ async function chat(state, body, response) {
   } else if (said.includes("cut")) {
     await out.write("The line is ");
     return response.destroy();
-  } else if (body.response_format) await out.write('{"name": "ember", "hot": true, "degrees": [620, 740.5], "note": null}');
+  } else if (body.response_format && said.includes("half")) await out.write('{"path": "C:\\\\new", "list": [1, ');
+  else if (body.response_format) await out.write('{"name": "ember", "hot": true, "degrees": [620, 740.5], "note": null}');
   else if (/language model/.test(said)) await out.write(LONG);
   else await out.write(`You said: ${said.slice(0, 200)}. Answer ${state.seen.length}.`);
   return out.end("stop");

@@ -51,6 +51,13 @@ async function choose(page, fields) {
   await page.until("!document.querySelector('#settings').open");
 }
 
+/** Loads the page again, at the address that it has. */
+async function reload(page) {
+  await page.evaluate("delete document.body.dataset.ready");
+  await page.send("Page.reload");
+  await page.until("document.body?.dataset.ready === 'yes'", "the page to be ready again");
+}
+
 async function audit(page) {
   await names(page);
   await contrast(page);
@@ -120,6 +127,49 @@ export const steps = [
       await audit(page);
       await page.evaluate("document.querySelector('.notice')?.remove(); document.activeElement.blur()");
       await picture("answer");
+    },
+  },
+  {
+    name: "formulas are drawn, wrong ones shown as they are, and none takes a place of the page",
+    scripted: true,
+    async run({ page, picture }) {
+      await newChat(page);
+      await say(page, "Show me a formula");
+      equal(await count(page, `${LAST} math`), 4, "formulas");
+      equal(await count(page, `${LAST} .math.display mfrac`), 1, "fractions in a display");
+      equal(await count(page, `${LAST} mtr`), 2, "rows of the matrix");
+      ensure((await text(page, `${LAST} .content`)).includes("it costs $5 to $6"), "prices are not formulas");
+      ensure((await text(page, `${LAST} .content`)).includes("\\frac{1"), "a wrong formula is not shown");
+      equal(await page.evaluate("document.querySelectorAll('#prompt').length"), 1, "elements with the id of the field");
+      equal(await count(page, `${LAST} [href^="javascript"]`), 0, "dangerous links");
+      await audit(page);
+      await page.evaluate("document.activeElement.blur()");
+      await picture("formulas");
+    },
+  },
+  {
+    name: "each chat has an address, and drafts survive a reload",
+    async run({ page, url }) {
+      const address = await page.evaluate("location.href");
+      ensure(/#chat=[0-9a-f]+$/.test(address), `the address names no chat: ${address}`);
+      const shown = await text(page, "#title");
+      await page.click("#prompt");
+      await page.type("half a thought");
+      await new Promise((resolve) => setTimeout(resolve, 400));
+      await newChat(page);
+      equal(await page.evaluate("document.querySelector('#prompt').value"), "", "the field of a new chat");
+      equal(await page.evaluate("location.hash"), "", "the address of a new chat");
+      await page.evaluate("history.back()");
+      await page.until(`document.querySelector('#title').innerText === ${JSON.stringify(shown)}`, "the chat behind the back arrow");
+      await page.until("document.querySelector('#prompt').value === 'half a thought'", "its draft");
+      await reload(page);
+      equal(await page.evaluate("location.href"), address, "the address after a reload");
+      await page.until(`document.querySelector('#title').innerText === ${JSON.stringify(shown)}`, "the chat of the address");
+      await page.until("document.querySelector('#prompt').value === 'half a thought'", "the draft after a reload");
+      await page.set("#prompt", "");
+      await page.evaluate("location.hash = '#chat=nobody'");
+      await page.until("[...document.querySelectorAll('.notice')].some((e) => e.innerText.includes('no such chat'))", "the notice");
+      await page.goto(url);
     },
   },
   {
@@ -200,7 +250,7 @@ export const steps = [
       await page.until("document.activeElement.classList.contains('editor')", "the editor");
       await page.evaluate("document.activeElement.select()");
       await page.type("Other words");
-      await page.press("Enter", "Enter", { ctrl: true });
+      await page.press("Enter", "Enter");
       await page.until(`document.querySelector(".message.user .branches")?.innerText.includes("2 / 2")`);
       await page.until(IDLE, "the answer of the edited message", 120_000);
       equal(await text(page, ".message.user .bubble"), "Other words", "the edited message");
@@ -329,6 +379,8 @@ export const steps = [
       equal(state.seen.at(-1).response_format, { type: "json_schema", json_schema: { name: "answer", schema: { type: "object" } } }, "response_format");
       equal(await count(page, `${LAST} .hl-key`), 4, "keys");
       ensure((await text(page, `${LAST} code`)).includes('\n  "degrees": [\n'), "the JSON is not set out");
+      await say(page, "Only half of it");
+      equal(await text(page, `${LAST} .content code`), '{"path": "C:\\\\new", "list": [1, ', "JSON that was cut, as code");
       await choose(page, { "#set-format": "text", "#set-schema": "" });
     },
   },
@@ -407,6 +459,9 @@ export const steps = [
       await say(page, "");
       equal(state.seen.at(-1).messages.at(-1).content, "File talk.wav.txt:\n```\nSomebody speaks.\n```\n\nNote: Somebody speaks.", "the text that was sent");
       equal(await page.evaluate("[...document.querySelectorAll('#model option')].map((one) => one.value)"), ["ember-1.7b", "coal-8b"], "the models that chat");
+      await reload(page);
+      await page.until("document.querySelector('.message .file')?.innerText.includes('talk.wav.txt')", "the sound's text after a reload");
+      await page.until("document.querySelector('#model').value", "models");
     },
   },
   {
@@ -432,6 +487,75 @@ export const steps = [
         ensure((await text(page, ".error-message")).includes(sentence), `after “${words}”: ${await text(page, ".error-message")}`);
         ensure((await text(page, `${LAST} .content`)).length > 5, "what had come was lost");
       }
+    },
+  },
+  {
+    name: "a chat that has outgrown its context goes on without its oldest messages",
+    scripted: true,
+    async run({ page, state, picture }) {
+      await newChat(page);
+      page.expected = ["400"];
+      await say(page, "First question");
+      await say(page, "Let it outgrow");
+      await page.until("document.querySelector('.error .quiet')?.innerText === 'Go on without the oldest messages'", "the remedy");
+      await page.click(".error .quiet");
+      await page.until(`${IDLE} && document.querySelector('${LAST} .content')?.innerText.startsWith("You said: Let it outgrow")`, "the answer");
+      equal(state.seen.at(-1).messages.map(({ content }) => content), ["Let it outgrow"], "the messages that were sent");
+      equal(await count(page, ".forgotten"), 1, "the line between what is seen and what is not");
+      await audit(page);
+      await picture("forgotten");
+      await reload(page);
+      await page.until("document.querySelector('.forgotten')", "the line after a reload");
+      await page.click(".forgotten button");
+      await page.until("!document.querySelector('.forgotten')", "the line to go");
+    },
+  },
+  {
+    name: "presets keep a system prompt with its sampling",
+    scripted: true,
+    async run({ page, state }) {
+      await newChat(page);
+      await page.press("KeyS", "s", { alt: true });
+      await page.set("#set-system", "You are a poet.");
+      await page.set("#set-temperature", "1.2");
+      await page.click("#preset-save");
+      await page.until("document.querySelector('#naming').open", "the question for a name");
+      await page.type("Poet");
+      await page.press("Enter", "Enter");
+      await page.until("document.querySelector('#preset').value === 'Poet'", "the preset");
+      await page.click("#sampling-reset");
+      await page.set("#set-system", "");
+      await audit(page);
+      await page.press("Escape", "Escape");
+      await newChat(page);
+      await choose(page, { "#preset": "Poet" });
+      await say(page, "A line");
+      const body = state.seen.at(-1);
+      equal([body.temperature, body.messages[0]], [1.2, { role: "system", content: "You are a poet." }], "what the preset sent");
+      await page.press("KeyS", "s", { alt: true });
+      await page.set("#preset", "Poet");
+      await page.click("#preset-remove");
+      equal(await count(page, "#preset option"), 1, "presets after the deletion");
+      await page.click("#sampling-reset");
+      await page.press("Escape", "Escape");
+    },
+  },
+  {
+    name: "chats and answers are copied as Markdown, and a terminal's chats are read",
+    scripted: true,
+    async run({ page, scratch }) {
+      await newChat(page);
+      const file = join(scratch, "saved.json");
+      writeFileSync(file, JSON.stringify([{ role: "system", content: "Be brief." }, { role: "user", content: "From a terminal" }, { role: "assistant", content: "Yes, *indeed*." }]));
+      await page.chooseFiles("#import-picker", [file]);
+      await page.until("document.querySelector('.chat-title')?.textContent === 'From a terminal'", "the chat of the terminal");
+      await page.click(".chat .chat-open");
+      await page.evaluate(`navigator.clipboard.writeText = async (text) => { globalThis.copied = text; }`);
+      await page.hover(".chat.current");
+      await page.click(".chat.current .chat-actions button:nth-child(2)");
+      equal(await page.until("globalThis.copied"), "# From a terminal\n\n## System prompt\n\nBe brief.\n\n## You\n\nFrom a terminal\n\n## Answer\n\nYes, *indeed*.\n", "the chat as Markdown");
+      await page.press("KeyC", "c", { alt: true });
+      await page.until("globalThis.copied === 'Yes, *indeed*.'", "the answer as Markdown");
     },
   },
   {
@@ -515,14 +639,14 @@ export const steps = [
       const before = await count(page, ".chat");
       await page.hover(".chat.current");
       await page.click(".chat.current .chat-actions button:nth-child(1)");
-      await page.until("document.querySelector('#rename').open");
+      await page.until("document.querySelector('#naming').open");
       await names(page);
-      await page.evaluate("document.querySelector('#rename-field').select()");
+      await page.evaluate("document.querySelector('#naming-field').select()");
       await page.type("A better title");
       await page.press("Enter", "Enter");
       await page.until("document.querySelector('#title').innerText === 'A better title'");
       await page.hover(".chat.current");
-      await page.click(".chat.current .chat-actions button:nth-child(3)");
+      await page.click(".chat.current .chat-actions button:nth-child(4)");
       await page.until(`document.querySelectorAll(".chat").length === ${before - 1}`);
       await page.until("document.querySelector('.notice button')");
       await page.click(".notice:last-child button");
@@ -704,10 +828,11 @@ export const steps = [
     },
   },
   {
-    name: "the licence of the vendored parser lies beside it, and no file asks for another host",
+    name: "the licences of vendored files lie beside them, and no file asks for another host",
     async run({ page, folder }) {
       ensure((await page.evaluate("[...document.querySelectorAll('script:not([src]), [style], style')].length")) === 0, "there is an inline script or style");
-      ensure(readFileSync(join(folder, "assets/markdown-it.LICENSE"), "utf8").includes("Vitaly Puzrin, Alex Kocharin"), "the licence is missing");
+      ensure(readFileSync(join(folder, "assets/markdown-it.LICENSE"), "utf8").includes("Vitaly Puzrin, Alex Kocharin"), "the licence of markdown-it is missing");
+      ensure(readFileSync(join(folder, "assets/temml.LICENSE"), "utf8").includes("Ron Kok"), "the licence of Temml is missing");
     },
   },
 ];

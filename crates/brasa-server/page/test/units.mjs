@@ -1,8 +1,12 @@
 // Parts that need no browser: events cut at every byte, the tree of messages, imports, search, colours, speed.
 
 import assert from "node:assert/strict";
-import { isSound } from "../assets/attachments.js";
+import { isSound, readFiles } from "../assets/attachments.js";
+import { seen, shorter } from "../assets/forgetting.js";
 import { pieces } from "../assets/highlight.js";
+import MarkdownIt from "../assets/markdown-it.js";
+import { chatMarkdown } from "../assets/markdown_out.js";
+import { findMath } from "../assets/math.js";
 import { RATE, wav } from "../assets/microphone.js";
 import { bodyOf, mistakeOf, textOf } from "../assets/request.js";
 import { search } from "../assets/search.js";
@@ -16,6 +20,10 @@ export async function units() {
   await eventsCutAnywhere();
   trees();
   imports();
+  terminalChats();
+  forgetting();
+  formulas();
+  await refusals();
   searches();
   colours();
   speeds();
@@ -91,7 +99,11 @@ function imports() {
   assert.notEqual(imported(text, () => true)[0].id, chat.id);
   const refused = [
     ["{", /not JSON/],
-    ["[]", /"format"/],
+    ["[]", /no message/],
+    ['{"a": 1}', /"format"/],
+    ['[{"role": "user", "content": 5}]', /message 1: content is 5/],
+    ['[{"role": "god", "content": "x"}]', /message 1: role "god"/],
+    ['[{"role": "user", "content": [{"type": "image_url"}]}]', /message 1: content, part 1: text is missing/],
     [JSON.stringify({ format: "brasa-chats", version: 9 }), /version 9/],
     [text.replace('"role": "user"', '"role": "god"'), /chat 1, message 1: role "god"/],
     [text.replace('"content": "text of b"', '"content": 5'), /chat 1, message 2: content is 5/],
@@ -103,6 +115,78 @@ function imports() {
     assert.notEqual(bad, text);
     assert.throws(() => imported(bad, () => false), message);
   }
+}
+
+/** What `/save` writes in a terminal becomes a chat. */
+function terminalChats() {
+  const call = { id: "c1", type: "function", function: { name: "f", arguments: { x: 1 } } };
+  const list = [
+    { role: "system", content: "Be brief." },
+    { role: "user", content: [{ type: "text", text: "one" }, { type: "text", text: "two" }] },
+    { role: "assistant", content: null, reasoning_content: "hm", tool_calls: [call] },
+    { role: "tool", content: "5", tool_call_id: "c1" },
+    { role: "assistant", content: "five" },
+  ];
+  for (const file of [list, { model: "m", messages: list }]) {
+    const [chat] = imported(JSON.stringify(file), () => false);
+    assert.deepEqual([chat.title, chat.system], ["one two", "Be brief."]);
+    const shown = path(chat);
+    assert.deepEqual(shown.map(({ role, content }) => [role, content]), [["user", "one\ntwo"], ["assistant", ""], ["tool", "5"], ["assistant", "five"]]);
+    assert.deepEqual([shown[1].reasoning, shown[1].toolCalls, shown[2].toolName], ["hm", [{ id: "c1", name: "f", arguments: '{"x":1}' }], "f"]);
+    assert.deepEqual(imported(exported([chat]), () => false)[0], chat);
+    assert.equal(
+      chatMarkdown(chat),
+      '# one two\n\n## System prompt\n\nBe brief.\n\n## You\n\none\ntwo\n\n## Answer\n\n```json\n{\n  "name": "f",\n  "arguments": {\n    "x": 1\n  }\n}\n```\n\n## Result of f\n\n```\n5\n```\n\n## Answer\n\nfive\n',
+    );
+  }
+}
+
+/** A chat that outgrew its context goes on from a question near its middle. */
+function forgetting() {
+  const chat = chatOf({ a: "", b: "a", c: "b", d: "c", e: "d" });
+  for (const id of "bd") chat.nodes.get(id).role = "assistant";
+  const shown = path(chat);
+  assert.equal(ids(seen(chat, shown)), "a b c d e");
+  chat.from = shorter(chat, shown);
+  assert.equal(ids(seen(chat, shown)), "e");
+  assert.equal(shorter(chat, shown), null);
+  chat.from = "nobody";
+  assert.equal(ids(seen(chat, shown)), "a b c d e");
+  chat.nodes.get("a").attachments = [{ name: "f", text: "long ".repeat(100) }];
+  assert.equal(shorter(chat, shown), "c");
+}
+
+/** The bodies of formulas that markdown finds, and the text around them. */
+function formulas() {
+  const parser = new MarkdownIt("default");
+  findMath(parser);
+  const found = (text) => {
+    const all = [];
+    const walkAll = (tokens) => tokens.forEach((token) => (token.type === "math" ? all.push([token.content.trim(), token.block]) : walkAll(token.children ?? [])));
+    walkAll(parser.parse(text, {}));
+    return all;
+  };
+  const cases = [
+    ["so $x_1 < 2$ holds", [["x_1 < 2", false]]],
+    ["\\(a \\le b\\) and \\[c\\]", [["a \\le b", false], ["c", true]]],
+    ["$$\na\n\n\\\\ b\n$$", [["a\n\n\\\\ b", true]]],
+    ["\\[\n\\begin{bmatrix} 1 & 2 \\end{bmatrix}\n\\]\ntext", [["\\begin{bmatrix} 1 & 2 \\end{bmatrix}", true]]],
+    ["- item\n  $$\n  y\n  $$", [["y", true]]],
+    ["$$z$$", [["z", true]]],
+    ["costs $5 and $6, or $7-$8", []],
+    ["`$a$` and\n\n    $b$\n\n```\n$$c$$\n```", []],
+    ["\\$a$ is no formula, $a\\$b$ is one", [["a\\$b", false]]],
+    ["an open \\( mark, and $", []],
+  ];
+  for (const [text, wanted] of cases) assert.deepEqual(found(text), wanted, text);
+  assert.ok(parser.render("an open \\( mark").includes("\\( mark"), "the backslash of an open mark");
+}
+
+async function refusals() {
+  const file = (name, type, bytes) => ({ name, type, size: bytes.length, arrayBuffer: async () => Uint8Array.from(bytes).buffer });
+  const { files, errors } = await readFiles([file("a.png", "image/png", [0x89, 0]), file("b.pdf", "", [37, 0xff]), file("c.mp3", "audio/mpeg", [0xff]), file("d.dat", "", [0]), file("e.txt", "", [65])]);
+  assert.deepEqual(files, [{ name: "e.txt", text: "A" }]);
+  for (const [index, word] of ["a picture", "a PDF", "no model that hears", "not a text file"].entries()) assert.ok(errors[index].includes(word), errors[index]);
 }
 
 function searches() {

@@ -6,6 +6,7 @@ use brasa::Message;
 use brasa::formats::read_file;
 
 use super::conversation::Conversation;
+use super::saved::messages;
 use super::{Chat, Next, settings};
 use crate::failure::Failure;
 use crate::output::{self, plural};
@@ -25,7 +26,7 @@ const HELP: &str = "\
 /set              show the options; /set NAME VALUE changes one, e.g. /set temp 0
 /stats            what the last answer cost
 /save FILE        write the conversation as JSON; /save! replaces a file that exists
-/load FILE        go on with a conversation that was saved
+/load FILE        go on with a conversation that was saved, or that the page exported
 /exit             leave (also Ctrl-D)
 
 Several lines: paste them, end a line with \\, or put \"\"\" before and after the text.
@@ -120,32 +121,6 @@ impl Chat<'_> {
     }
 }
 
-/// Messages of a saved conversation, as `/save` writes them or as a part of a request in OpenAI's format.
-fn messages(bytes: &[u8]) -> Result<Vec<Message>, String> {
-    const EXPECTED: &str =
-        "expected a list of messages, each with \"role\" and \"content\", as /save writes it";
-    let parsed: serde_json::Value =
-        serde_json::from_slice(bytes).map_err(|error| format!("{EXPECTED}; it is no JSON: {error}"))?;
-    let list = match parsed {
-        serde_json::Value::Object(mut object) => object.remove("messages").unwrap_or_default(),
-        other => other,
-    };
-    let messages: Vec<Message> =
-        serde_json::from_value(list).map_err(|error| format!("{EXPECTED}; {error}"))?;
-    for (index, message) in messages.iter().enumerate() {
-        if !["system", "developer", "user", "assistant", "tool"].contains(&message.role.as_str()) {
-            let role: String = message.role.chars().take(40).collect();
-            return Err(format!(
-                "message {index} is from {role:?}, expected system, user, assistant or tool"
-            ));
-        }
-    }
-    match messages.last() {
-        Some(last) if last.role == "user" => Err("the last message is a question without an answer".into()),
-        _ => Ok(messages),
-    }
-}
-
 /// Says that a command was obeyed.
 fn confirm(text: &str) {
     output::note(&format!("({text})"));
@@ -153,31 +128,7 @@ fn confirm(text: &str) {
 
 #[cfg(test)]
 mod tests {
-    use super::{NAMES, is_known, messages};
-
-    #[test]
-    fn hostile_conversations_are_refused_by_reason() {
-        for (text, reason) in [
-            ("", "it is no JSON"),
-            ("\u{feff}[]", "it is no JSON"),
-            ("3", "expected a list of messages"),
-            ("{\"messages\": 3}", "expected a list"),
-            ("[3]", "expected a list"),
-            ("[{}]", "missing field `role`"),
-            ("[{\"role\": 3}]", "expected a string"),
-            ("[{\"role\": \"boss\", \"content\": \"x\"}]", "message 0 is from \"boss\""),
-            ("[{\"role\": \"user\", \"content\": 3}]", "expected a list"),
-            ("[{\"role\": \"user\", \"content\": \"x\"}]", "without an answer"),
-            (&"[".repeat(100_000), "recursion limit"),
-        ] {
-            let message = messages(text.as_bytes()).expect_err(text);
-            assert!(message.contains(reason), "{text:.40}: {message}");
-        }
-        assert!(messages(b"\xff").is_err());
-        assert_eq!(messages(b"[]"), Ok(Vec::new()));
-        let request = br#"{"model": "m", "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}"#;
-        assert_eq!(messages(request).map(|messages| messages.len()), Ok(2));
-    }
+    use super::{NAMES, is_known};
 
     #[test]
     fn commands_are_known_by_their_first_word() {

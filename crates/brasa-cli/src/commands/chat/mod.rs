@@ -9,6 +9,7 @@ mod conversation;
 mod editor;
 mod history;
 mod read;
+mod saved;
 mod settings;
 
 use brasa::tokenizer::ChatOptions;
