@@ -67,7 +67,7 @@ impl PromptCache {
         let Some(path) = &self.path else { return Ok(()) };
         if !self.all && self.session.rollback(prompt.len())? < prompt.len() {
             // A sliding window has moved on with the answer.
-            self.session.warm_prompt(prompt.to_vec(), options)?;
+            self.session.warm_prompt(prompt.to_vec(), &options.request)?;
         }
         if self.session.tokens()? == self.loaded {
             return Ok(());

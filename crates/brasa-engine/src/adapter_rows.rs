@@ -122,13 +122,17 @@ impl AdapterRows {
         Ok(Arc::clone(&found.row))
     }
 
-    /// Rows for another program with the same adapters, whose default scope is the present one.
-    #[must_use]
-    pub fn snapshot(&self) -> Self {
+    /// Rows for another program with the same adapters, whose default scope has the present scales of `mixture`.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::Options`] for one that is not known.
+    pub fn snapshot(&self, mixture: u64) -> Result<Self, EngineError> {
         let known = self.read();
-        let plain = known.mixtures.get(&known.plain).map(|plain| Mixture::new(&plain.scales, &plain.row));
-        let (bank, mixtures) = (known.bank.clone(), plain.into_iter().map(|plain| (0, plain)).collect());
-        Self { known: RwLock::new(Known { bank, plain: 0, mixtures }), ended: Arc::default() }
+        let number = if mixture == 0 { known.plain } else { mixture };
+        let Mixture { scales, row, .. } = known.get(number)?;
+        let (bank, mixtures) = (known.bank.clone(), [(0, Mixture::new(scales, row))].into());
+        Ok(Self { known: RwLock::new(Known { bank, plain: 0, mixtures }), ended: Arc::default() })
     }
 
     /// Refuses new requests with an adapter, and returns true, if no request has it and nobody has named it for `grace`, the time that a request

@@ -18,6 +18,8 @@ pub(crate) struct Answer {
     pub(crate) options: GenerateOptions,
     voice: Voice,
     reader: Reader,
+    /// Tokens of the model that end the answer.
+    pub(crate) end_ids: Vec<u32>,
     /// True if a stop string may end the answer.
     may_stop: bool,
     submitted: Instant,
@@ -56,8 +58,9 @@ impl Answer {
         context: usize,
     ) -> Self {
         let mut answer = Self {
-            may_stop: !options.ignore_eos && !options.stop_strings.is_empty(),
+            may_stop: !options.stop_strings.is_empty(),
             options,
+            end_ids: Vec::new(),
             voice,
             reader,
             submitted,
@@ -118,7 +121,7 @@ impl Answer {
             self.state = State::Finished;
         } else if self.reader.is_cancelled() {
             self.end_without_token(Ok(FinishReason::Cancelled));
-        } else if self.options.deadline.is_some_and(|deadline| deadline <= now) {
+        } else if self.options.request.deadline.is_some_and(|deadline| deadline <= now) {
             self.fail(EngineError::DeadlineExceeded { tokens: self.metrics.generated_tokens });
         }
     }
@@ -210,8 +213,11 @@ impl Answer {
             Some(first) => self.metrics.decode_time = now - first,
         }
         self.drawn += 1;
-        if !self.options.ignore_eos && self.options.stop_ids.contains(&draw.token) {
-            return self.end_without_token(Ok(FinishReason::Stop));
+        if self.end_ids.contains(&draw.token) {
+            return self.end_without_token(Ok(FinishReason::End));
+        }
+        if self.options.stop_ids.contains(&draw.token) {
+            return self.end_without_token(Ok(FinishReason::Id(draw.token)));
         }
         self.metrics.generated_tokens += 1;
         self.room -= 1;
@@ -228,7 +234,7 @@ impl Answer {
 
     /// Pauses until the reader has taken half of what waits for it, or the text's thread has come half as far.
     fn pause_if_ahead(&mut self, sent: usize) {
-        let run_ahead = self.options.run_ahead;
+        let run_ahead = self.options.request.run_ahead;
         if sent.saturating_sub(self.reader.taken().count()) >= run_ahead {
             self.until_taken = sent - run_ahead / 2;
             self.reader.taken().want(self.until_taken);

@@ -11,6 +11,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use brasa_graph::device::{DeviceError, KvPool, Program};
 use brasa_graph::output::Output;
@@ -114,7 +115,8 @@ impl EncoderEngine {
         self.config
     }
 
-    /// Starts to compute the vectors of texts. Long texts go first.
+    /// Starts to compute the vectors of texts. Long texts go first. Those that are not computed at the `deadline` fail with
+    /// [`EngineError::DeadlineExceeded`].
     ///
     /// # Errors
     ///
@@ -126,6 +128,7 @@ impl EncoderEngine {
         texts: Vec<EncoderText>,
         output: EncoderOutput,
         rows: EncoderRows,
+        deadline: Option<Instant>,
     ) -> Result<EncoderVectors, EngineError> {
         if output == EncoderOutput::Logits && !self.judges {
             return Err(EngineError::Options("this encoder has no head that judges texts".into()));
@@ -136,7 +139,7 @@ impl EncoderEngine {
         order.sort_by_key(|&number| std::cmp::Reverse(texts[number].tokens.len()));
         let shared = Arc::new(Shared::new(texts.len()));
         let vectors = EncoderVectors { shared: Arc::clone(&shared), next: 0 };
-        let job = Job { texts, order: order.into(), output, rows, shared, _place: place };
+        let job = Job { texts, order: order.into(), output, rows, deadline, shared, _place: place };
         self.jobs.send(Some(job)).map_err(|_| EngineError::Closed)?;
         Ok(vectors)
     }
@@ -214,6 +217,7 @@ struct Job {
     order: VecDeque<usize>,
     output: EncoderOutput,
     rows: EncoderRows,
+    deadline: Option<Instant>,
     shared: Arc<Shared>,
     _place: Place,
 }
@@ -388,12 +392,24 @@ impl Worker {
             if self.closing.load(Ordering::Relaxed) {
                 return;
             }
+            self.end_late_jobs();
             self.waiting.retain(|job| !job.order.is_empty() && !job.shared.cancelled.load(Ordering::Relaxed));
             if !self.waiting.is_empty() && self.step() == After::Stop {
                 return;
             }
             if self.waiting.len() > 1 {
                 self.waiting.rotate_left(1);
+            }
+        }
+    }
+
+    /// Ends the jobs whose deadline has passed.
+    fn end_late_jobs(&mut self) {
+        let now = Instant::now();
+        let is_late = |job: &&mut Job| job.deadline.is_some_and(|deadline| deadline <= now);
+        for job in self.waiting.iter_mut().filter(is_late) {
+            for number in std::mem::take(&mut job.order) {
+                job.shared.put(number, Err(EngineError::DeadlineExceeded { tokens: 0 }));
             }
         }
     }

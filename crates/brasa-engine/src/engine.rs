@@ -24,7 +24,7 @@ use crate::text::Texts;
 use crate::worker::worker;
 use crate::{
     AdapterRows, EngineConfig, EngineError, EngineStats, GenerateOptions, PlainIds, ReadRequest, Reading,
-    Request, SessionId,
+    Request, RequestOptions, SessionId,
 };
 
 /// Makes a program on the engine's thread, when it is first needed.
@@ -201,22 +201,18 @@ impl Engine {
         }
         let run_ahead =
             options.run_ahead.min(UNREAD_BYTES / (self.config.vocab_size.max(1) * size_of::<f32>())).max(1);
-        let options = GenerateOptions {
-            max_tokens: None,
-            stop_strings: Vec::new(),
-            mask: None,
-            report_prefill: false,
-            run_ahead,
-            ..options
-        };
-        let request = Request { prompt: tokens, options, decoder: Box::new(PlainIds), session: None };
+        options.validate()?;
+        let request = RequestOptions { run_ahead, ..options };
+        let options = GenerateOptions { request, ..GenerateOptions::default() };
+        let decoder = Box::new(PlainIds);
+        let request = Request { prompt: tokens, options, end_ids: Vec::new(), decoder, session: None };
         self.submit(request, Some(Reads { from: first, what })).map(ReadRows::new)
     }
 
     fn submit(&self, mut request: Request, reads: Option<Reads>) -> Result<Inbox, EngineError> {
         let mut lease = None;
         if let Some(rows) = &self.adapter_rows {
-            let scope = &mut request.options.cache_scope;
+            let scope = &mut request.options.request.cache_scope;
             (scope.adapter, lease) =
                 rows.enter(scope.adapter).map(|(number, lease)| (number, Some(lease)))?;
         }

@@ -16,6 +16,7 @@ use crate::outlook::Outlook;
 use crate::queue::QueuePlace;
 use crate::schedule::{Active, Candidate, Standing};
 use crate::sequence::{Sequence, common_tokens};
+use crate::stop::StopMatcher;
 use crate::text::Texts;
 use crate::{CacheScope, ContextPolicy, EngineError, EngineStats, SessionId, Speculation};
 
@@ -102,23 +103,25 @@ impl Generation {
     ) -> Self {
         let Job { request, reads, delivery, place, lease, submitted } = job;
         let options = request.options;
-        let stop_strings = if options.ignore_eos { Vec::new() } else { options.stop_strings.clone() };
         let reader = delivery.reader();
-        let voice = texts.begin(request.decoder, stop_strings, delivery);
+        let stops = StopMatcher::new(options.stop_strings.clone(), options.stop_marks.clone());
+        let voice = texts.begin(request.decoder, stops, delivery);
         let prompt_tokens = request.prompt.len();
-        let (priority, stop_ids) = (options.priority, options.stop_ids.clone());
+        let priority = options.request.priority;
+        let end_ids = if options.ignore_eos { Vec::new() } else { request.end_ids };
+        let ends = [&options.stop_ids[..], &end_ids[..]].concat();
         let mask = options.mask.as_ref().map(|source| source.start());
         let speculation = options.speculation.unwrap_or_default();
         let drafts = speculation.most > 0 && reads.is_none();
         let mut answer = Answer::new(options, (voice, reader), submitted, prompt_tokens, context);
-        answer.next_read = reads;
+        (answer.next_read, answer.end_ids) = (reads, end_ids);
         Self {
             sequence,
             session: request.session,
             place: Some(place),
             _lease: lease,
             standing: Standing::new(arrival, priority),
-            rules: rules.with_ends(stop_ids, prompt_tokens as u32),
+            rules: rules.with_ends(ends, prompt_tokens as u32),
             forced: (drafts && speculation.forced && mask.is_some()).then(Forced::default),
             modeled: (drafts && speculation.model).then(Modeled::default),
             mask,
@@ -141,9 +144,9 @@ impl Generation {
         stats: &mut EngineStats,
     ) {
         if !self.standing.returning || self.sequence.tokens().is_empty() {
-            let (text, scope) = (self.cacheable(), self.answer.options.cache_scope);
+            let (text, scope) = (self.cacheable(), self.answer.options.request.cache_scope);
             executor.resume(&mut self.sequence, scope, &self.tokens[..text], others);
-            self.sequence.private = !self.answer.options.caches();
+            self.sequence.private = !self.answer.options.request.caches();
         }
         if !self.standing.returning {
             let cached = self.sequence.tokens().len();
@@ -188,7 +191,7 @@ impl Generation {
         active: &[Self],
         chunk: usize,
     ) -> Candidate {
-        let scope = self.answer.options.cache_scope;
+        let scope = self.answer.options.request.cache_scope;
         let text = &self.tokens[..self.cacheable()];
         let (prefix, need) = outlook.need_behind_prefix(scope, text, self.next_positions(), chunk);
         let own = if self.standing.returning && self.holds_pages() {
@@ -207,7 +210,7 @@ impl Generation {
 
     /// True if the generation computes a prompt whose pages will be offered to texts of `scope`.
     fn computes_prompt_in(&self, scope: CacheScope) -> bool {
-        !self.kept && self.answer.options.caches() && self.answer.options.cache_scope == scope
+        !self.kept && self.answer.options.request.caches() && self.answer.options.request.cache_scope == scope
     }
 
     /// Positions that the generation may have when it has computed what is pending and a page more.
@@ -252,7 +255,7 @@ impl Generation {
     pub(crate) fn guess(&mut self, most: usize) {
         self.draft.clear();
         let most = most.min(self.most_drafts());
-        let ends = if self.answer.options.ignore_eos { &[] } else { self.rules.end_ids() };
+        let ends = self.rules.end_ids();
         if let (Some(forced), Some(mask)) = (&mut self.forced, &mut self.mask) {
             forced.ask(&mut **mask);
             forced.draft(most, ends, &mut self.draft);
@@ -292,12 +295,12 @@ impl Generation {
         let least_hope = if adaptive { least_hope.max(LEAST_HOPE) } else { 0.0 };
         Some(Wish {
             id: sequence.id(),
-            scope: answer.options.cache_scope,
-            private: !answer.options.caches(),
+            scope: answer.options.request.cache_scope,
+            private: !answer.options.request.caches(),
             tokens,
             rules,
             position: (answer.metrics.prompt_tokens + answer.metrics.generated_tokens) as u32,
-            ends: if answer.options.ignore_eos { &[] } else { rules.end_ids() },
+            ends: rules.end_ids(),
             count,
             least_hope,
             modeled,
@@ -355,7 +358,7 @@ impl Generation {
         // Counted from the first prompt token even if the context has slid since: noise must not repeat.
         let position = (answer.metrics.prompt_tokens + answer.metrics.generated_tokens) as u32;
         let mask = mask.as_mut().map(|mask| &mut **mask as &mut dyn TokenMask);
-        let stops = if answer.options.ignore_eos { &[] } else { rules.end_ids() };
+        let stops = rules.end_ids();
         let limit = limit.min(answer.left());
         sequence.may_return_to = answer.settled(tokens.len());
         let begin = sequence.tokens().len();
@@ -428,7 +431,7 @@ impl Generation {
     fn cacheable(&self) -> usize {
         let last = self.tokens.len() - 1;
         let needed = self.answer.next_read.map_or(last, |next| next.from.min(last));
-        if self.answer.options.caches() { needed } else { 0 }
+        if self.answer.options.request.caches() { needed } else { 0 }
     }
 
     /// Ends if cancelled or late.

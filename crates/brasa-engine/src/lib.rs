@@ -81,7 +81,7 @@ pub use error::EngineError;
 pub use executor::{Executor, Reads, SequenceChain, SequenceRows, StepOut};
 pub use kv::pages_bytes;
 pub use metrics::Metrics;
-pub use options::{ContextPolicy, GenerateOptions, MaskSource, Speculation};
+pub use options::{ContextPolicy, GenerateOptions, MaskSource, RequestOptions, Speculation};
 pub use page_costs::PageCosts;
 pub use request::{
     FinishReason, Fragment, PlainIds, ReadRequest, Reading, Request, SessionId, TextDecoder, Token,

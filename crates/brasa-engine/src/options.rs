@@ -8,33 +8,51 @@ use brasa_graph::sampling::{SamplingParams, TokenMask};
 
 use crate::{CacheScope, EngineError};
 
-/// How to generate. The default takes the most probable token, is unlimited, and stops at the model's own end tokens.
-#[derive(Clone, Debug)]
+/// Most stop strings of a request, and most marks between which they are looked for.
+const MOST_STOP_STRINGS: usize = 256;
+
+/// Most bytes of all stop strings of a request together.
+const MOST_STOP_BYTES: usize = 256 << 10;
+
+/// How a request is run, whatever it asks for: a text that is generated, scored, embedded or looked into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestOptions {
+    /// Requests of a higher priority are served first. A request that was overtaken eight times goes before all others.
+    pub priority: i32,
+    /// Gives up after this instant.
+    pub deadline: Option<Instant>,
+    /// Most fragments or rows that wait for their reader, at least 1. A request that has made as many pauses until half of
+    /// them have been read; others go on meanwhile.
+    pub run_ahead: usize,
+    /// True to take the beginning of the prompt from the cache if an earlier text left it there, and to leave the text to later
+    /// ones; false to compute the whole prompt. `None` leaves the choice to the caller of the engine, and is true without one.
+    pub cache_prompt: Option<bool>,
+    /// The text's adapters, and the requests with which it may share keys and values: those of an equal scope.
+    pub cache_scope: CacheScope,
+}
+
+/// How tokens are drawn, when they end, and how the request is run. The default takes the most probable token, is unlimited, and stops at
+/// the model's own end tokens.
+#[derive(Clone, Debug, Default)]
 pub struct GenerateOptions {
+    /// How the request is run.
+    pub request: RequestOptions,
     /// How tokens are drawn.
     pub sampling: SamplingParams,
     /// Most tokens to generate; `None` until the context is full.
     pub max_tokens: Option<usize>,
     /// Tokens that end the generation; the stopping token is not part of the answer.
     pub stop_ids: Vec<u32>,
-    /// Texts that end the generation; the answer ends before them.
+    /// Texts that end the generation, at most 256 with 256 KiB in all; the answer ends before them. The one that is complete first ends
+    /// it, the longest of those that are complete at once.
     pub stop_strings: Vec<String>,
-    /// Goes on at end tokens and stop strings alike.
+    /// Marks that the reader of the text does not see, such as those around thoughts and calls; at most 256. A stop string is not found
+    /// in a mark, across one, or in the blank space directly behind one, unless a stop string names the mark.
+    pub stop_marks: Vec<String>,
+    /// Goes on at the [model's own end tokens](crate::Request::end_ids). Stop ids and stop strings end the generation nevertheless.
     pub ignore_eos: bool,
-    /// Requests of a higher priority are served first. A request that was overtaken eight times goes before all others.
-    pub priority: i32,
-    /// Gives up after this instant.
-    pub deadline: Option<Instant>,
     /// Behaviour when the context is full.
     pub context_policy: ContextPolicy,
-    /// Most fragments that wait for their reader, at least 1. A generation that has made as many pauses until half of
-    /// them have been read; others go on meanwhile.
-    pub run_ahead: usize,
-    /// True to take the beginning of the prompt from the cache if an earlier text left it there, and to leave the text to later
-    /// ones; false to compute the whole prompt. `None` leaves the choice to the caller of the engine, and is true without one.
-    pub cache_prompt: Option<bool>,
-    /// Keys and values are reused only among requests of an equal scope.
-    pub cache_scope: CacheScope,
     /// Makes the mask that says which tokens may come next, such as a grammar's; `None` allows all.
     pub mask: Option<Arc<dyn MaskSource>>,
     /// Guesses tokens ahead and computes them together. The text stays the same. `None` leaves the choice to the caller of the
@@ -97,24 +115,9 @@ pub trait MaskSource: fmt::Debug + Send + Sync {
     fn start(&self) -> Box<dyn TokenMask>;
 }
 
-impl Default for GenerateOptions {
+impl Default for RequestOptions {
     fn default() -> Self {
-        Self {
-            sampling: SamplingParams::default(),
-            max_tokens: None,
-            stop_ids: Vec::new(),
-            stop_strings: Vec::new(),
-            ignore_eos: false,
-            priority: 0,
-            deadline: None,
-            context_policy: ContextPolicy::default(),
-            run_ahead: 1024,
-            cache_prompt: None,
-            cache_scope: CacheScope::default(),
-            mask: None,
-            speculation: None,
-            report_prefill: false,
-        }
+        Self::DEFAULT
     }
 }
 
@@ -139,12 +142,35 @@ pub enum ContextPolicy {
     },
 }
 
-impl GenerateOptions {
+impl RequestOptions {
+    /// A request of the usual priority and scope, without a deadline.
+    pub const DEFAULT: Self = Self {
+        priority: 0,
+        deadline: None,
+        run_ahead: 1024,
+        cache_prompt: None,
+        cache_scope: CacheScope { model: 0, adapter: 0, salt: 0 },
+    };
+
     /// True if the request takes part in sharing keys and values.
     pub(crate) fn caches(&self) -> bool {
         self.cache_prompt.unwrap_or(true)
     }
 
+    /// Checks the options as far as possible without a model.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::Options`], naming the option and its value.
+    pub fn validate(&self) -> Result<(), EngineError> {
+        if self.run_ahead == 0 {
+            return Err(EngineError::Options("run_ahead is 0: no text could ever arrive".into()));
+        }
+        Ok(())
+    }
+}
+
+impl GenerateOptions {
     /// Checks the options as far as possible without a model.
     ///
     /// # Errors
@@ -156,9 +182,21 @@ impl GenerateOptions {
                 "a stop string is empty: it would end every answer at once".into(),
             ));
         }
-        if self.run_ahead == 0 {
-            return Err(EngineError::Options("run_ahead is 0: no text could ever arrive".into()));
+        let bytes: usize = self.stop_strings.iter().map(String::len).sum();
+        if self.stop_strings.len() > MOST_STOP_STRINGS || bytes > MOST_STOP_BYTES {
+            return Err(EngineError::Options(format!(
+                "{} stop strings with {bytes} bytes, at most {MOST_STOP_STRINGS} with {MOST_STOP_BYTES} bytes are possible",
+                self.stop_strings.len()
+            )));
         }
+        let marks = self.stop_marks.len();
+        if marks > MOST_STOP_STRINGS || self.stop_marks.iter().any(|mark| mark.is_empty() || mark.len() > 256)
+        {
+            return Err(EngineError::Options(format!(
+                "{marks} marks, expected at most {MOST_STOP_STRINGS} of 1 to 256 bytes"
+            )));
+        }
+        self.request.validate()?;
         Ok(self.sampling.validate()?)
     }
 }

@@ -2,7 +2,7 @@
 
 use brasa_graph::sampling::Draw;
 
-use crate::GenerateOptions;
+use crate::{GenerateOptions, RequestOptions};
 
 /// Names keys and values that outlive a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -14,6 +14,8 @@ pub struct Request {
     pub prompt: Vec<u32>,
     /// How to generate.
     pub options: GenerateOptions,
+    /// The model's own end tokens, which end the generation unless the options say otherwise.
+    pub end_ids: Vec<u32>,
     /// Turns tokens into text.
     pub decoder: Box<dyn TextDecoder>,
     /// The session that keeps keys and values from one request to the next; `None` for none.
@@ -38,8 +40,8 @@ pub struct ReadRequest {
     pub what: Reading,
     /// Index of the first token that is read; all later ones are read too. The last index reads one token.
     pub first: usize,
-    /// Priority, deadline, scope, run-ahead and the use of the cache. How tokens are drawn does not matter.
-    pub options: GenerateOptions,
+    /// How the request is run.
+    pub options: RequestOptions,
 }
 
 /// Turns a stream of token ids into text, never emitting half a character.
@@ -99,8 +101,12 @@ impl From<Draw> for Token {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FinishReason {
-    /// The model ended its answer, or a stop id or stop string appeared.
-    Stop,
+    /// The model ended its answer with one of its [end tokens](Request::end_ids).
+    End,
+    /// This id came, one of the request's [stop ids](GenerateOptions::stop_ids).
+    Id(u32),
+    /// A stop string came: its place among the request's [stop strings](GenerateOptions::stop_strings).
+    Text(usize),
     /// The answer has as many tokens as asked for.
     Length,
     /// The context was full and the caller had chosen to stop there.
@@ -110,10 +116,15 @@ pub enum FinishReason {
 }
 
 impl FinishReason {
-    /// The name in machine-readable output.
+    /// True if the text came to its end by what it says: an end token, a stop id or a stop string.
+    pub fn is_stop(self) -> bool {
+        matches!(self, Self::End | Self::Id(_) | Self::Text(_))
+    }
+
+    /// The name in machine-readable output: `stop`, `length`, `context_full` or `cancelled`.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Stop => "stop",
+            Self::End | Self::Id(_) | Self::Text(_) => "stop",
             Self::Length => "length",
             Self::ContextFull => "context_full",
             Self::Cancelled => "cancelled",

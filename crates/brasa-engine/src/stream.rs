@@ -13,7 +13,7 @@ use crate::{EngineError, FinishReason, Fragment, Metrics};
 /// error once, after the text that was generated.
 ///
 /// The engine generates whether or not the stream is read, and runs ahead of the reader by at most
-/// [`run_ahead`](crate::GenerateOptions::run_ahead) fragments. Dropping the stream cancels the generation and frees its
+/// [`run_ahead`](crate::RequestOptions::run_ahead) fragments. Dropping the stream cancels the generation and frees its
 /// pages at the next step.
 pub struct TokenStream {
     inbox: Inbox,
@@ -24,7 +24,7 @@ pub struct TokenStream {
 
 /// What is [read](crate::Reading) of a text: a row for each token that was asked for, in order.
 ///
-/// The engine runs ahead of the reader by at most [`run_ahead`](crate::GenerateOptions::run_ahead) rows, or 64 MiB of them, and
+/// The engine runs ahead of the reader by at most [`run_ahead`](crate::RequestOptions::run_ahead) rows, or 64 MiB of them, and
 /// those of a step. A failed stream yields its error once. Dropping it cancels the request.
 pub struct ReadRows(TokenStream);
 

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use crate::delivery::{Delivery, Event};
 use crate::gate::{Gate, Wake};
-use crate::stop::StopMatcher;
+use crate::stop::{Passed, StopMatcher};
 use crate::{EngineError, FinishReason, Fragment, Metrics, TextDecoder, Token};
 
 /// How long a token may wait for others. Nobody sees that on a screen, and a model that takes longer for a token has none that waits.
@@ -96,14 +96,13 @@ impl Texts {
     pub(crate) fn begin(
         &mut self,
         decoder: Box<dyn TextDecoder>,
-        stop_strings: Vec<String>,
+        stops: StopMatcher,
         delivery: Delivery,
     ) -> Voice {
         self.begun += 1;
         let tokens = Gate::new(Arc::clone(&self.wake));
         let heard = Arc::new(Heard { tokens, stop: AtomicUsize::new(usize::MAX) });
-        let may_stop = !stop_strings.is_empty();
-        let stops = StopMatcher::new(stop_strings);
+        let may_stop = stops.may_find();
         let speech = Speech { decoder, stops, delivery, heard: Arc::clone(&heard), tokens: 0 };
         let (messages, thread) = (self.messages.clone(), self.thread.clone());
         let voice = Voice { number: self.begun, messages, thread, may_stop, heard };
@@ -238,19 +237,23 @@ impl Speech {
     /// Makes text of a token, of which the reader is not told yet; returns the last event if the text is complete.
     fn hear(&mut self, said: Said) -> Option<Event> {
         let Said { token, mut end, metrics } = said;
-        let mut text = String::new();
-        let mut stopped = false;
+        let mut passed = Passed::default();
         if let Some(token) = &token {
             self.tokens += 1;
-            (text, stopped) = self.stops.push(&self.decoder.push(token.id));
+            passed = self.stops.push(&self.decoder.push(token.id));
         }
-        if stopped {
-            end = Some(Ok(FinishReason::Stop));
-            self.heard.stop.store(self.tokens, Ordering::SeqCst);
-        } else if end.is_some() {
+        if passed.stop.is_none() && end.is_some() {
             // The last fragment takes the text along that was held back.
-            text.push_str(&self.held_back());
-        } else {
+            let held = self.held_back();
+            passed.text.push_str(&held.text);
+            passed.stop = held.stop;
+        }
+        let Passed { text, stop } = passed;
+        if let Some(place) = stop {
+            // Whatever else ends the text came behind it.
+            end = Some(Ok(FinishReason::Text(place)));
+            self.heard.stop.store(self.tokens, Ordering::SeqCst);
+        } else if end.is_none() {
             self.heard.tokens.raise();
         }
         if token.is_some() || !text.is_empty() {
@@ -263,13 +266,15 @@ impl Speech {
     }
 
     /// Text of an incomplete character or a possible stop string, now that no more comes.
-    fn held_back(&mut self) -> String {
+    fn held_back(&mut self) -> Passed {
         let rest = self.decoder.finish();
-        let (mut text, stopped) = self.stops.push(&rest);
-        if !stopped {
-            text.push_str(&self.stops.finish());
+        let mut passed = self.stops.push(&rest);
+        if passed.stop.is_none() {
+            let held = self.stops.finish();
+            passed.text.push_str(&held.text);
+            passed.stop = held.stop;
         }
-        text
+        passed
     }
 
     /// Sends the last event. The engine hears of it first, so that it knows of the end before it hears from the reader again.

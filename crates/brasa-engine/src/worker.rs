@@ -19,6 +19,7 @@ use crate::schedule::{
 use crate::sequence::Sequence;
 use crate::sessions::{Claim, Sessions};
 use crate::stats::Board;
+use crate::stop::StopMatcher;
 use crate::text::{Said, Texts};
 use crate::{EngineConfig, EngineError, EngineStats, Metrics, PlainIds, Reading, SessionId};
 
@@ -178,7 +179,7 @@ impl Worker<'_> {
 
     /// Gives the reader an error in place of a text.
     fn refuse(&mut self, job: Job, error: EngineError) {
-        let voice = self.texts.begin(Box::new(PlainIds), Vec::new(), job.delivery);
+        let voice = self.texts.begin(Box::new(PlainIds), StopMatcher::default(), job.delivery);
         voice.say(Said { token: None, end: Some(Err(error)), metrics: Metrics::default() });
     }
 

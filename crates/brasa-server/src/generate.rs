@@ -63,13 +63,11 @@ struct Choice {
     loaded: Arc<LoadedText>,
     app: App,
     record: Record,
+    /// The stop strings that were asked for.
     stops: Vec<String>,
     started: Instant,
     /// The engine's time from the first token to the last.
     decode_time: Option<Duration>,
-    /// Generated ids and bytes of text so far; kept only to find out which stop string ended the answer.
-    ids: Vec<u32>,
-    text_bytes: usize,
     /// True if the answer has ended although the model would go on.
     is_cut: bool,
     ended: bool,
@@ -138,7 +136,7 @@ impl Choice {
     fn start(app: &App, loaded: &Arc<LoadedText>, record: &Record, prompt: Prompt) -> Result<Self> {
         let Prompt { ids, options } = prompt;
         let kept = app.options.slot_save_path.is_some();
-        let text = kept.then(|| SlotText { tokens: ids.clone(), scope: options.cache_scope });
+        let text = kept.then(|| SlotText { tokens: ids.clone(), scope: options.request.cache_scope });
         let task = loaded.begin(ids.len(), options.max_tokens, text);
         let stream = loaded.model.generate_ids(ids, &options).inspect_err(|error| {
             if let brasa::Error::Engine(error) = error {
@@ -154,8 +152,6 @@ impl Choice {
             stops: options.stop_strings,
             started: Instant::now(),
             decode_time: None,
-            ids: Vec::new(),
-            text_bytes: 0,
             is_cut: false,
             ended: false,
             behind: Poll::Pending,
@@ -175,7 +171,6 @@ impl Choice {
                     if let Some(token) = &fragment.token {
                         self.saw_token(token.id);
                     }
-                    self.text_bytes += fragment.text.len();
                     fragments.push(fragment);
                 }
                 come if fragments.is_empty() => return come.map(|come| self.step(come)),
@@ -200,11 +195,14 @@ impl Choice {
             None => {
                 self.ended = true;
                 let reason = match self.stream.finish_reason().unwrap_or(FinishReason::Cancelled) {
-                    _ if self.is_cut => FinishReason::Stop,
+                    _ if self.is_cut => FinishReason::End,
                     reason => reason,
                 };
                 self.saw_end(finish_name(reason));
-                let stop = self.stop_string().filter(|_| reason == FinishReason::Stop);
+                let stop = match reason {
+                    FinishReason::Text(place) => self.stops.get(place).cloned(),
+                    _ => None,
+                };
                 let (cost, slot) = (*self.stream.metrics(), self.task.slot());
                 Ok(Step::End(End { reason, stop, cost, slot }))
             }
@@ -217,9 +215,6 @@ impl Choice {
             self.app.metrics.saw_gap(self.loaded.id(), now.saturating_sub(last));
         }
         self.task.saw_token(id);
-        if !self.stops.is_empty() {
-            self.ids.push(id);
-        }
     }
 
     fn saw_end(&self, reason: &'static str) {
@@ -230,13 +225,6 @@ impl Choice {
         self.record.set("completion_tokens", cost.generated_tokens);
         self.record.set("first_token_ms", (cost.first_token_time.as_secs_f64() * 1e4).round() / 10.0);
         self.record.set("finish", reason);
-    }
-
-    /// The stop string behind the text that was given out; `None` if the model ended by itself.
-    fn stop_string(&self) -> Option<String> {
-        let whole = self.loaded.model.tokenizer().decode(&self.ids, true).ok()?;
-        let behind = whole.get(self.text_bytes..)?;
-        self.stops.iter().find(|stop| behind.starts_with(stop.as_str())).cloned()
     }
 }
 

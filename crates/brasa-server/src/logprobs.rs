@@ -75,38 +75,6 @@ impl Legacy {
     }
 }
 
-/// The tokens of a text with the probabilities that the model gives them, `top` alternatives each. Blocks.
-///
-/// # Errors
-///
-/// The engine's refusal of the text, and its failure.
-pub(crate) fn score(model: &Model, ids: &[u32], top: usize) -> Result<Vec<Token>, brasa::Error> {
-    let first = ids.first().map(|&id| Token { id, ..Token::default() });
-    let mut tokens: Vec<Token> = first.into_iter().collect();
-    model.score(ids, |logits| {
-        if let Some(&id) = ids.get(tokens.len()) {
-            tokens.push(scored(logits, id, top));
-        }
-    })?;
-    Ok(tokens)
-}
-
-fn scored(logits: &[f32], id: u32, top: usize) -> Token {
-    let largest = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
-    let sum: f64 = logits.iter().map(|&logit| (f64::from(logit) - largest).exp()).sum();
-    let logprob = |id: u32| (f64::from(logits[id as usize]) - largest - sum.ln()) as f32;
-    let mut order: Vec<u32> = (0..logits.len() as u32).collect();
-    let by_logit = |a: &u32, b: &u32| logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b));
-    let top = top.min(order.len());
-    if top > 0 && top < order.len() {
-        order.select_nth_unstable_by(top, by_logit);
-    }
-    order.truncate(top);
-    order.sort_unstable_by(by_logit);
-    let top = order.into_iter().map(|id| (id, logprob(id))).collect();
-    Token { id, logprob: Some(logprob(id)), top, ..Token::default() }
-}
-
 /// Shows tokens in the form of chat completions.
 pub(crate) fn shower(model: &Model) -> ShowToken {
     let model = Arc::new(model.clone());

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use brasa::engine::EngineError;
 use brasa::sampling::{Distribution, Logprobs, SamplingOrder, SamplingParams, Stage};
-use brasa::{CacheScope, ContextPolicy, GenerateOptions, Model};
+use brasa::{CacheScope, ContextPolicy, GenerateOptions, Model, RequestOptions};
 use serde_json::Value;
 
 use crate::error::{ApiError, Result};
@@ -101,16 +101,29 @@ pub(crate) fn options(fields: &mut Fields, app: &App, model: &Model) -> Result<G
         sampling,
         stop_strings: stops(fields)?,
         ignore_eos: fields.switch("ignore_eos")?.unwrap_or(false),
-        deadline: Instant::now().checked_add(app.options.request_timeout),
         context_policy: ContextPolicy::Stop,
-        cache_scope: CacheScope { adapter: adapters::scope(fields, app, model)?, ..scope(fields)? },
-        cache_prompt: fields.switch("cache_prompt")?,
-        priority: priority(fields, app)?,
+        request: request(fields, app, model)?,
         ..GenerateOptions::default()
     };
     options.validate().map_err(ApiError::from)?;
     options.sampling.validate_ids(model.vocab_size()).map_err(EngineError::from)?;
     Ok(options)
+}
+
+/// How a request is run: by the operator's limit of time, with the adapters, the salt and the priority that its fields name.
+fn request(fields: &mut Fields, app: &App, model: &Model) -> Result<RequestOptions> {
+    Ok(RequestOptions {
+        deadline: deadline(app),
+        cache_scope: CacheScope { adapter: adapters::scope(fields, app, model)?, ..scope(fields)? },
+        cache_prompt: fields.switch("cache_prompt")?,
+        priority: priority(fields, app)?,
+        ..RequestOptions::default()
+    })
+}
+
+/// The instant at which a request that begins now has taken its time.
+pub(crate) fn deadline(app: &App) -> Option<Instant> {
+    Instant::now().checked_add(app.options.request_timeout)
 }
 
 /// The request for log-probabilities of the model's own distribution with so many alternatives.

@@ -7,7 +7,7 @@
 use std::error::Error;
 use std::time::Instant;
 
-use brasa::{AdapterSource, CacheScope, GenerateOptions, LoadOptions, Model, TokenStream};
+use brasa::{AdapterSource, CacheScope, GenerateOptions, LoadOptions, Model, RequestOptions, TokenStream};
 
 const PROMPT: &str = "Once upon a time";
 
@@ -34,7 +34,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     for info in model.adapters() {
         let adapter = model.adapter_scope(&[(info.id, 1.0)])?;
         let cache_scope = CacheScope { adapter, ..CacheScope::default() };
-        let options = GenerateOptions { cache_scope, ..options.clone() };
+        let request = RequestOptions { cache_scope, ..RequestOptions::default() };
+        let options = GenerateOptions { request, ..options.clone() };
         streams.push(model.generate(PROMPT, &options)?);
     }
     let mut texts = vec![String::new(); streams.len()];

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use brasa::{
     Error, FastEvalConfig, GenerateOptions, LoadOptions, Model, ModelRunner, ProbeEvent, ProbeKind, Probes,
-    RunFacts, run_fast_eval,
+    RequestOptions, RunFacts, run_fast_eval,
 };
 
 fn main() -> Result<(), Error> {
@@ -40,7 +40,7 @@ fn watch(model: &Model) -> Result<Vec<u32>, Error> {
 
 /// Queries, keys and states of chosen layers, and what follows from them.
 fn look(model: &Model, ids: &[u32]) -> Result<(), Error> {
-    let layers = model.look_inside(ids, &[0, 1])?;
+    let layers = model.look_inside(ids, &[0, 1], &RequestOptions::default())?;
     let last = ids.len() - 1;
     for layer in &layers {
         let weights = layer.weights(0);

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use brasa::tokenizer::{AddSpecial, ParseSpecial};
 use brasa::{
-    ClassifyOptions, EmbedOptions, Error, GenerateOptions, LoadOptions, Message, Model, RerankOptions,
-    TextModel,
+    ClassifyOptions, EmbedOptions, Error, GenerateOptions, LoadOptions, Message, Model, RequestOptions,
+    RerankOptions, TextModel,
 };
 
 fn main() -> Result<(), Error> {
@@ -40,7 +40,9 @@ fn score(model: &Model) -> Result<(), Error> {
     for text in ["A river flows to the sea.", "Sea the to flows river a."] {
         let ids = model.tokenizer().encode(text, AddSpecial::AsModel, ParseSpecial::No)?;
         let mut rows = 0;
-        let score = model.score(&ids, |logits| rows += usize::from(logits.len() == model.vocab_size()))?;
+        let score = model.score(&ids, &RequestOptions::default(), |logits| {
+            rows += usize::from(logits.len() == model.vocab_size())
+        })?;
         println!("{text:?}: {:.2} nats a token, {rows} rows of logits", score.mean_nll.unwrap_or_default());
     }
     Ok(())

@@ -53,7 +53,7 @@ fn warm_and_roll_back(model: &Model, options: &GenerateOptions) -> Result<(), Er
     let mut session = model.session();
     let system = Message::new("system", "You are a dictionary. Answer with a definition, in one sentence.");
     let prompt = model.chat_prompt(&[system.clone(), Message::new("user", "What does \"stone\" mean?")])?;
-    let warmed = session.warm_prompt(prompt.clone(), options)?;
+    let warmed = session.warm_prompt(prompt.clone(), &options.request)?;
     let mut stream = session.generate_ids(prompt.clone(), options)?;
     stream.by_ref().try_for_each(|fragment| fragment.map(drop))?;
     println!("warm: {} of {} tokens cached", stream.metrics().cached_tokens, warmed.prompt_tokens);

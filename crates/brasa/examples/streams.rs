@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use brasa::{Error, GenerateOptions, LoadOptions, Message, Model};
+use brasa::{Error, GenerateOptions, LoadOptions, Message, Model, RequestOptions};
 
 const QUESTIONS: [&str; 3] =
     ["What does \"ember\" mean?", "What does \"river\" mean?", "What does \"stone\" mean?"];
@@ -49,7 +49,8 @@ fn main() -> Result<(), Error> {
 /// Two ways to end a request early: a handle that cancels it from anywhere, and a deadline. Dropping a stream cancels it too.
 fn cancel(model: &Model) -> Result<(), Error> {
     let deadline = Some(Instant::now() + Duration::from_secs(10));
-    let options = GenerateOptions { ignore_eos: true, deadline, ..GenerateOptions::default() };
+    let request = RequestOptions { deadline, ..RequestOptions::default() };
+    let options = GenerateOptions { ignore_eos: true, request, ..GenerateOptions::default() };
     let mut stream = model.chat(&[Message::new("user", QUESTIONS[0])], &options)?;
     let canceller = stream.canceller();
     for (index, fragment) in stream.by_ref().enumerate() {

@@ -201,11 +201,15 @@ impl Bank {
         self.rows.as_ref()
     }
 
-    /// The graph of the running program, and rows of the default scope for another program of this graph.
-    pub fn snapshot(&self) -> (Arc<Graph>, Option<Arc<AdapterRows>>) {
+    /// The graph of the running program, and rows for another program of this graph, whose default scope has the adapters of `adapter`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Engine`] for adapters that are not known.
+    pub fn snapshot(&self, adapter: u64) -> Result<(Arc<Graph>, Option<Arc<AdapterRows>>), Error> {
         let state = self.state();
-        let rows = self.rows.as_ref().map(|rows| Arc::new(rows.snapshot()));
-        (Arc::clone(&state.graph), rows)
+        let rows = self.rows.as_ref().map(|rows| rows.snapshot(adapter).map(Arc::new)).transpose()?;
+        Ok((Arc::clone(&state.graph), rows))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -356,14 +360,15 @@ impl Model {
     /// [`id`](AdapterInfo::id) with a factor of its own scale. Adapters that are not named do not touch the request's text.
     ///
     /// ```no_run
-    /// use brasa::{AdapterSource, CacheScope, GenerateOptions, LoadOptions, Model};
+    /// use brasa::{AdapterSource, CacheScope, GenerateOptions, LoadOptions, Model, RequestOptions};
     ///
     /// let adapters = vec![AdapterSource::new("bard"), AdapterSource::new("clerk")];
     /// let options = LoadOptions { adapters, adapters_by_request: true, ..LoadOptions::default() };
     /// let model = Model::load("model.gguf", &options)?;
     /// let adapter = model.adapter_scope(&[(1, 0.8)])?;
     /// let cache_scope = CacheScope { adapter, ..CacheScope::default() };
-    /// let stream = model.generate("Dear", &GenerateOptions { cache_scope, ..GenerateOptions::default() })?;
+    /// let request = RequestOptions { cache_scope, ..RequestOptions::default() };
+    /// let stream = model.generate("Dear", &GenerateOptions { request, ..GenerateOptions::default() })?;
     /// # Ok::<(), brasa::Error>(())
     /// ```
     ///
@@ -387,12 +392,13 @@ impl Model {
     /// theirs until they end, and no text that was cached with the old one is used with the new one.
     ///
     /// ```no_run
-    /// use brasa::{AdapterSource, CacheScope, GenerateOptions, LoadOptions, Model};
+    /// use brasa::{AdapterSource, CacheScope, GenerateOptions, LoadOptions, Model, RequestOptions};
     ///
     /// let model = Model::load("model.gguf", &LoadOptions::default())?;
     /// let bard = model.load_adapter(&AdapterSource::new("bard"))?;
     /// let cache_scope = CacheScope { adapter: model.adapter_scope(&[(bard.id, bard.scale)])?, ..CacheScope::default() };
-    /// let stream = model.generate("Dear", &GenerateOptions { cache_scope, ..GenerateOptions::default() })?;
+    /// let request = RequestOptions { cache_scope, ..RequestOptions::default() };
+    /// let stream = model.generate("Dear", &GenerateOptions { request, ..GenerateOptions::default() })?;
     /// model.unload_adapter(bard.id)?;
     /// # Ok::<(), brasa::Error>(())
     /// ```

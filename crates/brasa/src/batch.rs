@@ -8,7 +8,7 @@ use std::thread::Thread;
 
 use brasa_engine::{EngineError, ReadRequest, ReadRows, Reading};
 
-use crate::{Error, FinishReason, GenerateOptions, Metrics, Model, TokenStream};
+use crate::{Error, FinishReason, GenerateOptions, Metrics, Model, RequestOptions, TokenStream};
 
 /// The answer to one prompt of a batch.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,11 +45,11 @@ impl Model {
     /// ranking. Prompts may differ in length; the beginning that they share is computed once.
     ///
     /// A prompt that fails gives an error in its place, and the others go on.
-    pub fn next_logits<P>(&self, prompts: P) -> InOrder<P::IntoIter, Vec<f32>>
+    pub fn next_logits<P>(&self, prompts: P, request: &RequestOptions) -> InOrder<P::IntoIter, Vec<f32>>
     where
         P: IntoIterator<Item = Vec<u32>>,
     {
-        let mut start = self.next_row();
+        let mut start = self.next_row(request);
         self.in_order(prompts, move |prompt| {
             let mut collect = start(prompt)?;
             Ok(Box::new(move |context| collect(context).map_ok(|(row, _)| row)))
@@ -57,18 +57,23 @@ impl Model {
     }
 
     /// Like [`next_logits`](Self::next_logits), with the cost of each prompt.
-    pub(crate) fn next_rows<P>(&self, prompts: P) -> InOrder<P::IntoIter, (Vec<f32>, Metrics)>
+    pub(crate) fn next_rows<P>(
+        &self,
+        prompts: P,
+        request: &RequestOptions,
+    ) -> InOrder<P::IntoIter, (Vec<f32>, Metrics)>
     where
         P: IntoIterator<Item = Vec<u32>>,
     {
-        self.in_order(prompts, self.next_row())
+        self.in_order(prompts, self.next_row(request))
     }
 
     /// Starts to compute the logits behind a prompt.
-    fn next_row(&self) -> Start<(Vec<f32>, Metrics)> {
+    fn next_row(&self, request: &RequestOptions) -> Start<(Vec<f32>, Metrics)> {
+        let mut options = *request;
+        options.cache_prompt.get_or_insert(true);
         let model = self.clone();
         Box::new(move |prompt| {
-            let options = GenerateOptions { cache_prompt: Some(true), ..GenerateOptions::default() };
             let first = prompt.len().saturating_sub(1);
             let what = Reading::Logits;
             let rows = model.engine().read(ReadRequest { tokens: prompt.to_vec(), what, first, options })?;

@@ -47,13 +47,14 @@ impl Encoder {
         if options.instruction.is_some() {
             return Err(Error::Options("a cross-encoder reads no instruction: it judges pairs alone".into()));
         }
+        self.check_request(&options.request)?;
         let texts = self.pairs(query, documents, options.truncate)?;
         let tokens = texts.iter().map(|text| text.tokens.len()).sum();
         let (output, rows) = match self.mean_head() {
             Some(_) => (EncoderOutput::Hidden, EncoderRows::Mean),
             None => (EncoderOutput::Logits, EncoderRows::First),
         };
-        let vectors = self.engine().encode(texts, output, rows)?;
+        let vectors = self.engine().encode(texts, output, rows, options.request.deadline)?;
         let activation = if options.raw { ScoreActivation::Identity } else { activation };
         Ok(PairScores { encoder: self.clone(), vectors, activation, tokens })
     }

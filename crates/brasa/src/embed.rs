@@ -8,7 +8,7 @@ use brasa_models::Pooling;
 
 use crate::batch::InOrder;
 use crate::sentence::{check_dimensions, finish, tokens};
-use crate::{Error, GenerateOptions, Model, TokensOptions};
+use crate::{Error, Model, RequestOptions, TokensOptions};
 
 /// The length of an embedding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -30,6 +30,8 @@ pub struct EmbedOptions {
     /// Elements of the result, if it is to be cut before it is scaled; only lengths that the checkpoint
     /// [declares](crate::Encoder::matryoshka_dimensions).
     pub dimensions: Option<usize>,
+    /// How the request is run. An encoder honours the deadline alone: its texts take turns, and it keeps nothing of them.
+    pub request: RequestOptions,
 }
 
 impl Model {
@@ -119,7 +121,7 @@ impl Model {
         }
         let (model, options) = (self.clone(), *options);
         Ok(self.in_order(texts, move |text| {
-            let mut rows = model.hidden_states(text.to_vec(), pooling)?;
+            let mut rows = model.hidden_states(text.to_vec(), pooling, options.request)?;
             let (mut sum, mut count) = (Vec::new(), 0_u32);
             let model = model.clone();
             Ok(Box::new(move |context| {
@@ -139,10 +141,15 @@ impl Model {
     }
 
     /// The states that `pooling` needs: of all tokens, or of the last.
-    fn hidden_states(&self, tokens: Vec<u32>, pooling: Pooling) -> Result<ReadRows, Error> {
+    fn hidden_states(
+        &self,
+        tokens: Vec<u32>,
+        pooling: Pooling,
+        mut options: RequestOptions,
+    ) -> Result<ReadRows, Error> {
         let first = if pooling == Pooling::Mean { 0 } else { tokens.len().saturating_sub(1) };
         // What the cache holds of a text has no hidden states any more; for its last token it is of use.
-        let options = GenerateOptions { cache_prompt: Some(first > 0), ..GenerateOptions::default() };
+        options.cache_prompt.get_or_insert(first > 0);
         Ok(self.engine().read(ReadRequest { tokens, what: Reading::Hidden, first, options })?)
     }
 }

@@ -20,7 +20,7 @@ use brasa_tokenizer::Tokenizer;
 
 use crate::inside::LoadedDevice;
 use crate::sentence::{check_dimensions, finish, tokens};
-use crate::{EmbedOptions, Error, LoadOptions, LoadProgress, adapter, device, verify};
+use crate::{EmbedOptions, Error, LoadOptions, LoadProgress, RequestOptions, adapter, device, verify};
 
 /// Most texts of a step.
 const MOST_SEGMENTS: usize = 256;
@@ -312,14 +312,23 @@ impl Encoder {
         if let Some(dimensions) = options.dimensions {
             self.check_dimensions(dimensions)?;
         }
+        self.check_request(&options.request)?;
         let texts = texts.into_iter().map(|tokens| EncoderText { tokens, types: Vec::new() }).collect();
-        let vectors = self.0.engine.encode(texts, EncoderOutput::Hidden, rows)?;
+        let vectors = self.0.engine.encode(texts, EncoderOutput::Hidden, rows, options.request.deadline)?;
         Ok(Embeddings { encoder: self.clone(), vectors, options: *options })
     }
 
     /// Refuses vectors of another length than the encoder's own and those that the checkpoint declares.
     pub(crate) fn check_dimensions(&self, dimensions: usize) -> Result<(), Error> {
         check_dimensions(&self.0.sentence, self.0.dimensions, dimensions)
+    }
+
+    /// Refuses a request that chooses adapters.
+    pub(crate) fn check_request(&self, request: &RequestOptions) -> Result<(), Error> {
+        if request.cache_scope.adapter != 0 {
+            return Err(Error::Options("an encoder has no adapters that requests could choose".into()));
+        }
+        Ok(())
     }
 
     /// Ends what still runs, waits for the engine, and frees the weights, for all handles. Later requests give

@@ -9,7 +9,7 @@ use brasa_graph::pass::prune;
 use brasa_graph::{Graph, ValueId};
 use brasa_models::{AttentionValues, RouterValues};
 
-use crate::{Error, GenerateOptions, Model};
+use crate::{CacheScope, Error, Model, RequestOptions};
 
 /// Most bytes of queries, keys, states and router's logits that a look collects.
 const MOST_BYTES: u64 = 4 << 30;
@@ -210,13 +210,18 @@ impl Model {
     /// What the given layers do with `ids`, in the order given; all layers if none is given.
     ///
     /// The text is computed afresh by a program of its own over the model's weights, beside whatever runs. That program returns more values
-    /// than the usual one; they are otherwise the same.
+    /// than the usual one; they are otherwise the same. Deadline and adapters are those of `request`.
     ///
     /// # Errors
     ///
     /// [`Error::Options`] for a layer that is not there and for more than 4 GiB of values, [`Error::Engine`] for an empty text or an id
     /// outside the vocabulary, [`Error::Device`] for want of memory.
-    pub fn look_inside(&self, ids: &[u32], layers: &[usize]) -> Result<Vec<LayerInside>, Error> {
+    pub fn look_inside(
+        &self,
+        ids: &[u32],
+        layers: &[usize],
+        request: &RequestOptions,
+    ) -> Result<Vec<LayerInside>, Error> {
         let inside = self.inside();
         let all: Vec<usize> = (0..inside.attentions.len()).collect();
         let layers = if layers.is_empty() { &all } else { layers };
@@ -242,7 +247,7 @@ impl Model {
                 layers.len()
             )));
         }
-        let (graph, adapter_rows) = self.bank().snapshot();
+        let (graph, adapter_rows) = self.bank().snapshot(request.cache_scope.adapter)?;
         let graph = Arc::new(prune(&Graph::clone(&graph).returning(&values)));
         let spec = KvPoolSpec { groups: graph.cache_groups(), dtype: inside.dtype };
         let program = inside.device.program(&graph, inside.limits)?;
@@ -258,9 +263,9 @@ impl Model {
         let engine = Engine::start_adapted(program, None, None, adapter_rows, pool, config)?;
         let mut found: Vec<LayerInside> = layers.iter().map(|&layer| inside.layer(layer)).collect();
         let what = Reading::Logits;
-        let request =
-            ReadRequest { tokens: ids.to_vec(), what, first: 0, options: GenerateOptions::default() };
-        for row in engine.read(request)? {
+        // The rows of its program have the adapters of the request as their default.
+        let options = RequestOptions { cache_scope: CacheScope::default(), ..*request };
+        for row in engine.read(ReadRequest { tokens: ids.to_vec(), what, first: 0, options })? {
             let row = row?;
             let mut rest = &row[..];
             for &(at, part, width) in &places {

@@ -81,7 +81,7 @@ pub use brasa_audio as audio;
 pub use brasa_engine as engine;
 pub use brasa_engine::{
     CacheScope, Canceller, ContextPolicy, FinishReason, Fragment, GenerateOptions, MaskSource, Metrics,
-    Speculation, Token, TokenStream,
+    RequestOptions, Speculation, Token, TokenStream,
 };
 pub use brasa_formats as formats;
 pub use brasa_grammar::{self as grammar, Grammar};

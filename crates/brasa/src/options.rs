@@ -54,7 +54,7 @@ pub struct LoadOptions {
     ///
     /// `None` is 1 GiB, which the requests of all sessions share; requests without a session are computed afresh. `Some`
     /// shares among all requests, except that at 0 every request pays for its own prompt, and a session keeps its own text
-    /// alone. [`GenerateOptions::cache_prompt`](crate::GenerateOptions::cache_prompt) decides for a single request, and
+    /// alone. [`RequestOptions::cache_prompt`](crate::RequestOptions::cache_prompt) decides for a single request, and
     /// [`CacheScope`](crate::CacheScope) keeps users apart.
     pub prefix_bytes: Option<u64>,
     /// Bytes of keys and values, among `cache_bytes`, whose memory is fetched while the model has nothing to do, and under load bit by

@@ -7,7 +7,7 @@ use brasa_graph::sampling::{Distribution, Logprobs};
 use serde_json::{Value, json};
 
 use crate::memory::{peak_memory_bytes, resident_memory_bytes};
-use crate::{Error, Fragment, GenerateOptions, LayerInside, Model};
+use crate::{Error, Fragment, GenerateOptions, LayerInside, Model, RequestOptions};
 
 /// A kind of event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -173,7 +173,7 @@ impl ProbeEvent {
 ///
 /// Events are made on the thread that reads a stream, of what its fragments bring. The engine knows nothing of them: without probes a
 /// generation costs what it always does, and a sink that takes long holds up its own stream alone, once it is
-/// [`run_ahead`](GenerateOptions::run_ahead) fragments behind. [`Logprob`](ProbeKind::Logprob), [`Entropy`](ProbeKind::Entropy) and
+/// [`run_ahead`](RequestOptions::run_ahead) fragments behind. [`Logprob`](ProbeKind::Logprob), [`Entropy`](ProbeKind::Entropy) and
 /// [`Top`](ProbeKind::Top) need the logits of every token on the host, so a device that draws by itself gives up its chains for such a text.
 ///
 /// ```
@@ -229,11 +229,17 @@ impl Probes {
     /// # Errors
     ///
     /// The errors of [`Model::look_inside`].
-    pub fn look(&self, model: &Model, ids: &[u32], mut sink: impl FnMut(ProbeEvent)) -> Result<(), Error> {
+    pub fn look(
+        &self,
+        model: &Model,
+        ids: &[u32],
+        request: &RequestOptions,
+        mut sink: impl FnMut(ProbeEvent),
+    ) -> Result<(), Error> {
         if !self.kinds.iter().any(|kind| kind.is_inside()) {
             return Ok(());
         }
-        let layers = model.look_inside(ids, &self.layers)?;
+        let layers = model.look_inside(ids, &self.layers, request)?;
         for (at, layer) in layers.iter().enumerate() {
             self.tell(layer, layers.get(at + 1), &mut sink);
         }

@@ -8,7 +8,7 @@ use brasa_tokenizer::{AddSpecial, ChatOptions, Message, ParseSpecial};
 
 use crate::batch::rows_then;
 use crate::score::negative_log_likelihood;
-use crate::{Error, GenerateOptions, InOrder, Model};
+use crate::{Error, InOrder, Model, RequestOptions};
 
 /// What the model is told, in the words that Qwen3-Reranker was trained with (Zhang et al. 2025, arXiv:2506.05176).
 const JUDGE: &str = "Judge whether the Document meets the requirements based on the Query and the Instruct provided. Note that the answer can only be \"yes\" or \"no\".";
@@ -26,6 +26,8 @@ pub struct RerankOptions {
     /// True if a query and a document that are too long together lose the end of the longer one. Otherwise they are an error. A language
     /// model's prompts are never cut.
     pub truncate: bool,
+    /// How the request is run. A cross-encoder honours the deadline alone: its texts take turns, and it keeps nothing of them.
+    pub request: RequestOptions,
 }
 
 /// Documents as prompts, ready to be judged.
@@ -36,6 +38,7 @@ pub struct RerankPrompts {
     judgement: Judgement,
     /// True for scores without their last function.
     raw: bool,
+    request: RequestOptions,
 }
 
 /// How the model's answer becomes a score.
@@ -87,7 +90,7 @@ impl Model {
             Judgement::Logits(..) => self.pair(query, document, options),
         };
         let prompts = documents.iter().map(prompt).collect::<Result<_, _>>()?;
-        Ok(RerankPrompts { prompts, judgement, raw: options.raw })
+        Ok(RerankPrompts { prompts, judgement, raw: options.raw, request: options.request })
     }
 
     fn judgement(&self) -> Result<Judgement, Error> {
@@ -146,28 +149,28 @@ impl Model {
     /// # Ok::<(), brasa::Error>(())
     /// ```
     pub fn rerank(&self, prompts: RerankPrompts) -> InOrder<std::vec::IntoIter<Vec<u32>>, f32> {
-        let RerankPrompts { prompts, judgement, raw } = prompts;
+        let RerankPrompts { prompts, judgement, raw, request } = prompts;
         let model = self.clone();
         self.in_order(prompts, move |prompt| {
             let Answers { yes, no } = match judgement.clone() {
                 Judgement::Words(answers) => answers,
                 Judgement::Logits(LogitScore { relevant, irrelevant }, activation) => {
                     let activation = if raw { ScoreActivation::Identity } else { activation };
-                    let logits = model.read_answer(prompt, &[relevant])?;
+                    let logits = model.read_answer(prompt, &[relevant], request)?;
                     return Ok(rows_then(logits, move |rows, _| {
                         let logit = |id: u32| rows[0][id as usize];
                         Ok(activation.apply(logit(relevant) - irrelevant.map_or(0.0, logit)))
                     }));
                 }
             };
-            let of_yes = model.read_answer(prompt, &yes)?;
+            let of_yes = model.read_answer(prompt, &yes, request)?;
             if yes.len() == 1 && no.len() == 1 {
                 // Both are read from the same logits.
                 return Ok(rows_then(of_yes, move |rows, _| {
                     Ok(score(nll(&rows, &yes), nll(&rows, &no), raw))
                 }));
             }
-            let of_no = model.read_answer(prompt, &no)?;
+            let of_no = model.read_answer(prompt, &no, request)?;
             let mut of_yes = rows_then(of_yes, move |rows, _| Ok(nll(&rows, &yes)));
             let mut of_no = rows_then(of_no, move |rows, _| Ok(nll(&rows, &no)));
             let mut nll_of_yes = None;
@@ -182,9 +185,14 @@ impl Model {
     }
 
     /// The logits that each token of `answer` is drawn from behind `prompt`.
-    fn read_answer(&self, prompt: &[u32], answer: &[u32]) -> Result<ReadRows, Error> {
+    fn read_answer(
+        &self,
+        prompt: &[u32],
+        answer: &[u32],
+        mut options: RequestOptions,
+    ) -> Result<ReadRows, Error> {
         let tokens = [prompt, &answer[..answer.len().saturating_sub(1)]].concat();
-        let options = GenerateOptions { cache_prompt: Some(true), ..GenerateOptions::default() };
+        options.cache_prompt.get_or_insert(true);
         let first = prompt.len().saturating_sub(1);
         Ok(self.engine().read(ReadRequest { tokens, what: Reading::Logits, first, options })?)
     }

@@ -1,10 +1,14 @@
 //! Probabilities that a model gives to a text.
 
 use std::ops::ControlFlow;
+use std::task::{Poll, ready};
 
-use brasa_engine::{ReadRequest, ReadRows, Reading};
+use brasa_engine::{ReadRequest, ReadRows, Reading, Token};
 
-use crate::{Error, GenerateOptions, Model};
+use crate::{Error, InOrder, Model, RequestOptions};
+
+/// Rows of logits that are scored before a task lets others go on.
+const ROWS_AT_ONCE: usize = 8;
 
 /// Probabilities of a text.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,16 +50,22 @@ impl Perplexity {
 impl Model {
     /// Computes the probabilities of `ids`; `rows` receives the logits after every token, in order.
     ///
-    /// The text is a request among others: running generations go on beside it.
+    /// The text is a request among others, run as `request` says: running generations go on beside it. It is computed anew unless the
+    /// request shares its keys and values.
     ///
     /// # Errors
     ///
-    /// [`Error::Engine`]: an empty text, one longer than the context, an id outside the vocabulary, a full queue, a failed
+    /// [`Error::Engine`]: a deadline that has passed, an empty text, one longer than the context, an id outside the vocabulary, a full queue, a failed
     /// device.
-    pub fn score(&self, ids: &[u32], mut rows: impl FnMut(&[f32])) -> Result<Score, Error> {
+    pub fn score(
+        &self,
+        ids: &[u32],
+        request: &RequestOptions,
+        mut rows: impl FnMut(&[f32]),
+    ) -> Result<Score, Error> {
         let mut nll = 0.0;
         let mut last_logits = Vec::new();
-        for (row, logits) in self.read_afresh(ids.to_vec(), 0)?.enumerate() {
+        for (row, logits) in self.read_afresh(ids.to_vec(), 0, request)?.enumerate() {
             let logits = logits?;
             rows(&logits);
             if let Some(&next) = ids.get(row + 1) {
@@ -65,6 +75,42 @@ impl Model {
         }
         let predictions = ids.len() - 1;
         Ok(Score { mean_nll: (predictions > 0).then(|| nll / predictions as f64), last_logits })
+    }
+
+    /// The tokens of each text with the log-probabilities that the model gives them, and its `top` most probable tokens in their places;
+    /// in the order of the texts. The first token of a text has no probability.
+    ///
+    /// The texts are requests of the engine like any others, run as `request` says. One that fails gives an error in its place, and the
+    /// others go on.
+    pub fn score_tokens<P>(
+        &self,
+        texts: P,
+        top: usize,
+        request: &RequestOptions,
+    ) -> InOrder<P::IntoIter, Vec<Token>>
+    where
+        P: IntoIterator<Item = Vec<u32>>,
+    {
+        let (model, request) = (self.clone(), *request);
+        self.in_order(texts, move |text| {
+            let mut rows = model.read_afresh(text.to_vec(), 0, &request)?;
+            let text = text.to_vec();
+            let first = text.first().map(|&id| Token { id, ..Token::default() });
+            let mut tokens: Vec<Token> = first.into_iter().collect();
+            Ok(Box::new(move |context| {
+                for _ in 0..ROWS_AT_ONCE {
+                    let Some(row) = ready!(rows.poll_next(context)) else {
+                        return Poll::Ready(Ok(std::mem::take(&mut tokens)));
+                    };
+                    let logits = row?;
+                    if let Some(&id) = text.get(tokens.len()) {
+                        tokens.push(scored(&logits, id, top));
+                    }
+                }
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }))
+        })
     }
 
     /// Perplexity of `ids`: windows of `window` tokens are computed afresh, each with the model's BOS (if it has
@@ -79,6 +125,7 @@ impl Model {
         &self,
         ids: &[u32],
         window: usize,
+        request: &RequestOptions,
         mut progress: impl FnMut(&Perplexity, usize) -> ControlFlow<()>,
     ) -> Result<Perplexity, Error> {
         if window < 4 {
@@ -102,7 +149,7 @@ impl Model {
             let first = window / 2;
             let scored = tokens[first + 1..].to_vec();
             sum.windows += 1;
-            for (logits, next) in self.read_afresh(tokens, first)?.zip(scored) {
+            for (logits, next) in self.read_afresh(tokens, first, request)?.zip(scored) {
                 let nll = negative_log_likelihood(&logits?, next);
                 sum.tokens += 1;
                 sum.nll += nll;
@@ -116,8 +163,14 @@ impl Model {
     }
 
     /// The logits behind each token of `tokens` from index `first` on, all of the text computed anew.
-    fn read_afresh(&self, tokens: Vec<u32>, first: usize) -> Result<ReadRows, Error> {
-        let options = GenerateOptions { cache_prompt: Some(false), ..GenerateOptions::default() };
+    fn read_afresh(
+        &self,
+        tokens: Vec<u32>,
+        first: usize,
+        request: &RequestOptions,
+    ) -> Result<ReadRows, Error> {
+        let mut options = *request;
+        options.cache_prompt.get_or_insert(false);
         Ok(self.engine().read(ReadRequest { tokens, what: Reading::Logits, first, options })?)
     }
 }
@@ -127,4 +180,21 @@ pub(crate) fn negative_log_likelihood(logits: &[f32], target: u32) -> f64 {
     let largest = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
     let sum: f64 = logits.iter().map(|&logit| (f64::from(logit) - largest).exp()).sum();
     largest + sum.ln() - f64::from(logits[target as usize])
+}
+
+/// A token with its log-probability and the `top` most probable tokens, from the logits that it is drawn from.
+fn scored(logits: &[f32], id: u32, top: usize) -> Token {
+    let largest = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+    let sum: f64 = logits.iter().map(|&logit| (f64::from(logit) - largest).exp()).sum();
+    let logprob = |id: u32| (f64::from(logits[id as usize]) - largest - sum.ln()) as f32;
+    let mut order: Vec<u32> = (0..logits.len() as u32).collect();
+    let by_logit = |a: &u32, b: &u32| logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b));
+    let top = top.min(order.len());
+    if top > 0 && top < order.len() {
+        order.select_nth_unstable_by(top, by_logit);
+    }
+    order.truncate(top);
+    order.sort_unstable_by(by_logit);
+    let top = order.into_iter().map(|id| (id, logprob(id))).collect();
+    Token { id, logprob: Some(logprob(id)), top, ..Token::default() }
 }

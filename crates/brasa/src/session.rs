@@ -9,7 +9,9 @@ use std::sync::{Mutex, PoisonError};
 use brasa_engine::SessionId;
 use brasa_formats::{Existing, OutputFile};
 
-use crate::{CacheScope, Error, GenerateOptions, Message, Metrics, Model, TokenStream, session_file};
+use crate::{
+    CacheScope, Error, GenerateOptions, Message, Metrics, Model, RequestOptions, TokenStream, session_file,
+};
 
 /// Keeps keys and values between requests.
 ///
@@ -93,16 +95,12 @@ impl Session {
     /// # Errors
     ///
     /// The errors of [`Session::chat`].
-    pub fn warm_prompt(&self, prompt: Vec<u32>, options: &GenerateOptions) -> Result<Metrics, Error> {
+    pub fn warm_prompt(&self, prompt: Vec<u32>, request: &RequestOptions) -> Result<Metrics, Error> {
         // The first token is drawn when the prompt has been computed; it is not computed itself.
         let one = GenerateOptions {
             max_tokens: Some(1),
             ignore_eos: true,
-            mask: None,
-            cache_scope: options.cache_scope,
-            priority: options.priority,
-            deadline: options.deadline,
-            cache_prompt: options.cache_prompt,
+            request: *request,
             ..GenerateOptions::default()
         };
         let mut stream = self.model.start(prompt, &one, Some(self.id))?;

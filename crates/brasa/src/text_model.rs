@@ -3,7 +3,8 @@
 use brasa_graph::sampling::SamplingParams;
 
 use crate::{
-    BatchAnswer, Error, FinishReason, Fragment, GenerateOptions, Message, Metrics, Model, ModelInfo, Token,
+    BatchAnswer, Error, FinishReason, Fragment, GenerateOptions, Message, Metrics, Model, ModelInfo,
+    RequestOptions, Token,
 };
 
 /// A loaded model of any [`Backend`](crate::Backend): what programs need that let their user choose the backend.
@@ -106,6 +107,8 @@ pub struct ClassifyOptions {
     pub sampling: SamplingParams,
     /// True to return all logits.
     pub logits: bool,
+    /// How the request is run.
+    pub request: RequestOptions,
 }
 
 /// The token that follows a prompt.

@@ -1,7 +1,7 @@
 //! `brasa inspect --attention`: what heads look at in a text, as lines, as JSON and as a heat map.
 
 use brasa::tokenizer::{AddSpecial, ParseSpecial};
-use brasa::{LayerInside, LoadOptions, Model};
+use brasa::{LayerInside, LoadOptions, Model, RequestOptions};
 use serde_json::{Value, json};
 
 use super::attention_svg;
@@ -79,7 +79,7 @@ fn maps(model: &Model, ids: &[u32], heads: &Heads) -> Result<Vec<Map>, Failure> 
         Heads::All => Vec::new(),
         Heads::Some(chosen) => chosen.iter().map(|&(layer, _)| layer).collect(),
     };
-    let inside = model.look_inside(ids, &layers)?;
+    let inside = model.look_inside(ids, &layers, &RequestOptions::DEFAULT)?;
     let mut maps = Vec::new();
     for (at, layer) in inside.iter().enumerate() {
         let chosen = match heads {

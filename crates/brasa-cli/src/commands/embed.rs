@@ -37,7 +37,12 @@ pub fn embed(arguments: &EmbedArguments) -> Result<(), Failure> {
     let tokens: Vec<usize> = ids.iter().map(Vec::len).collect();
     let norm = if arguments.raw { EmbeddingNorm::None } else { EmbeddingNorm::Euclidean };
     let pooling = arguments.pooling.map_or(model.pooling(), Into::into);
-    let options = EmbedOptions { pooling: Some(pooling), norm, dimensions: arguments.dimensions };
+    let options = EmbedOptions {
+        pooling: Some(pooling),
+        norm,
+        dimensions: arguments.dimensions,
+        ..EmbedOptions::default()
+    };
     let vectors = compute(&model, ids, &options)?;
     if let Some(path) = &arguments.out {
         let width = vectors.first().map_or(0, Vec::len);

@@ -132,7 +132,7 @@ pub fn answer(
     {
         let _ends = interrupt::ends_at_once();
         let (text, mut looked) = ([prompt, &ids[..]].concat(), Ok(()));
-        events(|sink| looked = probes.look(model, &text, sink))?;
+        events(|sink| looked = probes.look(model, &text, &options.request, sink))?;
         looked?;
     }
     if let Shown::Text(shown) = &mut shown {

@@ -1,5 +1,6 @@
 //! `brasa logits`: the most probable tokens after given ones.
 
+use brasa::RequestOptions;
 use serde_json::json;
 
 use super::generate::encode;
@@ -26,14 +27,14 @@ pub fn logits(arguments: &LogitsArguments) -> Result<(), Failure> {
     };
     let ends = interrupt::ends_at_once();
     let score = match &arguments.out {
-        None => model.score(&ids, |_| {})?,
+        None => model.score(&ids, &RequestOptions::DEFAULT, |_| {})?,
         Some(path) => {
             let mut score = None;
             let width = model.vocab_size();
             let written = output::file(path, force, |out| {
                 npy_header(out, ids.len(), width)?;
                 let mut failure = Ok(());
-                let computed = model.score(&ids, |row| {
+                let computed = model.score(&ids, &RequestOptions::DEFAULT, |row| {
                     if failure.is_ok() {
                         failure = row.iter().try_for_each(|logit| out.write_all(&logit.to_le_bytes()));
                     }

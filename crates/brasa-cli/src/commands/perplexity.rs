@@ -2,6 +2,7 @@
 
 use std::ops::ControlFlow;
 
+use brasa::RequestOptions;
 use serde_json::json;
 
 use super::generate::encode;
@@ -22,7 +23,7 @@ pub fn perplexity(arguments: &PerplexityArguments) -> Result<(), Failure> {
     let ids = encode(&model, &text, false)?;
     let bar = load::count_bar("perplexity");
     bar.set_length((ids.len() / window) as u64);
-    let result = model.perplexity(&ids, window, |sum, _| {
+    let result = model.perplexity(&ids, window, &RequestOptions::DEFAULT, |sum, _| {
         bar.set_position(sum.windows as u64);
         bar.set_message(format!("perplexity {:.4}", sum.value()));
         if interrupt::check().is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }

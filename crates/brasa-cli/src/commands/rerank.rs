@@ -24,6 +24,7 @@ pub fn rerank(arguments: &RerankArguments) -> Result<(), Failure> {
         instruction: arguments.instruction.clone(),
         raw: arguments.raw,
         truncate: arguments.truncate,
+        ..RerankOptions::default()
     };
     let (scores, tokens) = compute(&model, &arguments.query, &documents, &options)?;
     let mut ranked: Vec<(usize, f32)> = scores.into_iter().enumerate().collect();

@@ -40,7 +40,15 @@ fn engine(device: &dyn Backend, graph: &Arc<Graph>, context: usize) -> Engine {
 }
 
 fn begin(engine: &Engine, prompt: Vec<u32>, options: GenerateOptions) -> TokenStream {
-    engine.generate(Request { prompt, options, decoder: Box::new(PlainIds), session: None }).unwrap()
+    engine
+        .generate(Request {
+            prompt,
+            options,
+            end_ids: Vec::new(),
+            decoder: Box::new(PlainIds),
+            session: None,
+        })
+        .unwrap()
 }
 
 /// Waits until nothing runs, and returns the pages that are held, and those that exist.

@@ -181,7 +181,13 @@ fn start(
     session: Option<SessionId>,
 ) -> TokenStream {
     engine
-        .generate(Request { prompt, options: options.clone(), decoder: Box::new(PlainIds), session })
+        .generate(Request {
+            prompt,
+            options: options.clone(),
+            end_ids: Vec::new(),
+            decoder: Box::new(PlainIds),
+            session,
+        })
         .unwrap()
 }
 

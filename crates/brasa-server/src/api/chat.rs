@@ -93,6 +93,7 @@ impl Job<'_> {
             let mut options = options.clone();
             options.sampling.seed = options.sampling.seed.wrapping_add(choice as u64);
             options.mask.clone_from(&mask);
+            options.stop_marks = loaded.model.stop_marks();
             Prompt { ids: prompt.clone(), options }
         });
         let custom: Vec<String> = conversation.custom.iter().map(|tool| tool.name.clone()).collect();

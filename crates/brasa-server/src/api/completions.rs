@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
-use brasa::{GenerateOptions, Model, Token};
+use brasa::{GenerateOptions, Model, RequestOptions, Token};
 use serde_json::{Value, json};
 
 use crate::api::chat::read_stream;
@@ -14,9 +14,10 @@ use crate::constraint::Constraint;
 use crate::error::{ApiError, Result};
 use crate::fields::Fields;
 use crate::fill::Fill;
-use crate::generate::{Choices, End, MOST_CHOICES, Prompt, Step, blocking, finish_name};
+use crate::generate::{Choices, End, MOST_CHOICES, Prompt, Step, blocking, finish_name, in_time};
+use crate::loaded_text::LoadedText;
 use crate::log::Record;
-use crate::logprobs::{Legacy, score};
+use crate::logprobs::Legacy;
 use crate::state::App;
 use crate::usage::{Telling, Usage, progress, timings};
 use crate::{ids, prompt, reply, sampling, sse};
@@ -37,13 +38,13 @@ pub(crate) async fn complete(
     let constraint = Constraint::read(&mut fields, None)?;
     finish_fields(&app, &fields);
     let Request { prompt, suffix, choices, echo, top, stream, telling, .. } = request;
-    let (model, failed) = (loaded.model.clone(), Arc::clone(&loaded));
+    let model = loaded.model.clone();
     let echoed = match (echo, top) {
         (false, _) => Echo::No,
         (true, None) => Echo::Text,
         (true, Some(top)) => Echo::Scored(top),
     };
-    let (prompts, texts, mask) = blocking(move || {
+    let (prompts, mask) = blocking(move || {
         let prompts = match suffix {
             None => prompt::read("prompt", prompt, &model, MOST_CHOICES)?,
             Some(suffix) => {
@@ -53,14 +54,8 @@ pub(crate) async fn complete(
                 vec![Fill { before: text, after: &suffix, extra: &[], begun: "" }.encode(&model)?]
             }
         };
-        let texts = prompts.iter().map(|ids| Text::echoed(&model, ids, echoed));
-        let texts = texts.collect::<Result<Vec<_>, brasa::Error>>();
-        if let Err(brasa::Error::Engine(error)) = &texts {
-            failed.presence.saw_error(error);
-        }
-        let texts = texts?;
         let mask = constraint.map(|constraint| constraint.compile(&model)).transpose()?;
-        Ok((prompts, texts, mask))
+        Ok((prompts, mask))
     })
     .await?;
     if prompts.len() * choices > MOST_CHOICES {
@@ -70,6 +65,19 @@ pub(crate) async fn complete(
         );
         return Err(ApiError::field("n", message));
     }
+    let scores = match echoed {
+        Echo::Scored(top) => score(&app, &loaded, &prompts, top, &options.request).await?,
+        Echo::No | Echo::Text => Vec::new(),
+    };
+    let (model, ids) = (loaded.model.clone(), prompts.clone());
+    let texts: Vec<Text> = blocking(move || match echoed {
+        Echo::No => Ok(vec![Text::default(); ids.len()]),
+        Echo::Text | Echo::Scored(_) => {
+            let mut scores = scores.into_iter();
+            ids.iter().map(|ids| Ok(Text::echoed(&model, ids, scores.next().unwrap_or_default())?)).collect()
+        }
+    })
+    .await?;
     let jobs: Vec<Prompt> = prompts
         .iter()
         .flat_map(|ids| (0..choices).map(move |choice| (ids, choice)))
@@ -100,6 +108,22 @@ pub(crate) async fn complete(
             Ok(response)
         }
     }
+}
+
+/// The tokens of prompts with their probabilities, each read as a generation's would be: in a slot, with the request's adapters, until its
+/// deadline, and no longer than somebody waits for it.
+async fn score(
+    app: &App,
+    loaded: &Arc<LoadedText>,
+    prompts: &[Vec<u32>],
+    top: usize,
+    request: &RequestOptions,
+) -> Result<Vec<Vec<Token>>> {
+    let tasks: Vec<_> = prompts.iter().map(|ids| loaded.begin(ids.len(), Some(0), None)).collect();
+    let mut scores = loaded.model.score_tokens(prompts.to_vec(), top, request);
+    let scores = in_time(app, &loaded.presence, |context| scores.poll_next(context)).await;
+    drop(tasks);
+    scores
 }
 
 /// A request for completions, checked.
@@ -181,13 +205,8 @@ struct Text {
 }
 
 impl Text {
-    /// The text before the first generated token: nothing, or the prompt, scored if that was asked for. Blocks.
-    fn echoed(model: &Model, ids: &[u32], echo: Echo) -> Result<Self, brasa::Error> {
-        let tokens = match echo {
-            Echo::No => return Ok(Self::default()),
-            Echo::Text => Vec::new(),
-            Echo::Scored(top) => score(model, ids, top)?,
-        };
+    /// The prompt as the text before the first generated token, with its tokens if they were scored.
+    fn echoed(model: &Model, ids: &[u32], tokens: Vec<Token>) -> Result<Self, brasa::Error> {
         let mut text = Self::default();
         let mut stream = model.tokenizer().decode_stream(true);
         let mut tokens = tokens.into_iter();

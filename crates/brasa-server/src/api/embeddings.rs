@@ -6,7 +6,7 @@ use axum::response::Response;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use brasa::engine::EngineError;
-use brasa::{EmbedOptions, Embedder, EmbeddingNorm, Pooling, TokensOptions};
+use brasa::{EmbedOptions, Embedder, EmbeddingNorm, Pooling, RequestOptions, TokensOptions};
 use serde_json::{Value, json};
 
 use crate::api::finish_fields;
@@ -16,7 +16,7 @@ use crate::generate::{blocking, in_time};
 use crate::loaded::Loaded;
 use crate::log::Record;
 use crate::state::App;
-use crate::{adapters, prompt, reply};
+use crate::{adapters, prompt, reply, sampling};
 
 /// Most texts of one request: OpenAI's limit.
 const MOST_TEXTS: usize = 2048;
@@ -96,7 +96,8 @@ pub(crate) async fn native(
 }
 
 fn options_of(app: &App, norm: EmbeddingNorm) -> EmbedOptions {
-    EmbedOptions { pooling: app.options.pooling, norm, dimensions: None }
+    let request = RequestOptions { deadline: sampling::deadline(app), ..RequestOptions::default() };
+    EmbedOptions { pooling: app.options.pooling, norm, dimensions: None, request }
 }
 
 /// The fields that say how texts become tokens.

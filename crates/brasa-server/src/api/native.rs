@@ -257,8 +257,8 @@ impl Head {
     fn last(&self, index: usize, text: &mut Text, end: &End) -> Value {
         let stop_type = match (end.reason, &end.stop) {
             _ if text.is_cut => "limit",
-            (FinishReason::Stop, Some(_)) => "word",
-            (FinishReason::Stop, None) => "eos",
+            (FinishReason::Text(_), _) => "word",
+            (FinishReason::End | FinishReason::Id(_), _) => "eos",
             (FinishReason::Cancelled, _) => "none",
             _ => "limit",
         };

@@ -3,7 +3,7 @@
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
-use brasa::RerankOptions;
+use brasa::{RequestOptions, RerankOptions};
 use serde_json::{Value, json};
 
 use crate::api::finish_fields;
@@ -13,7 +13,7 @@ use crate::generate::{blocking, in_time};
 use crate::loaded::Loaded;
 use crate::log::Record;
 use crate::state::App;
-use crate::{adapters, reply};
+use crate::{adapters, reply, sampling};
 
 /// Most documents of one request.
 const MOST_DOCUMENTS: usize = 2048;
@@ -42,7 +42,8 @@ pub(crate) async fn create(
     let id = loaded.presence().id.as_str();
     record.set("model", id);
     let _busy = loaded.presence().keep_busy();
-    let options = RerankOptions { instruction, raw, truncate };
+    let request = RequestOptions { deadline: sampling::deadline(&app), ..RequestOptions::default() };
+    let options = RerankOptions { instruction, raw, truncate, request };
     let (reranker, asked) = (loaded.reranker()?, documents.clone());
     let mut scores = blocking(move || Ok(reranker.rerank(&query, &asked, &options)?)).await?;
     let tokens = scores.tokens();

@@ -10,7 +10,7 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Query, State};
 use axum::response::Response;
 use brasa::engine::EngineError;
-use brasa::{GenerateOptions, SessionFileError};
+use brasa::{RequestOptions, SessionFileError};
 use serde_json::json;
 
 use crate::api::finish_fields;
@@ -20,7 +20,7 @@ use crate::generate::blocking;
 use crate::loaded_text::LoadedText;
 use crate::slots::SlotText;
 use crate::state::App;
-use crate::{reply, slot_files};
+use crate::{reply, sampling, slot_files};
 
 /// Saves, restores or erases the text of a slot.
 pub(crate) async fn change(
@@ -50,13 +50,23 @@ pub(crate) async fn change(
     let name: String = fields.required("filename")?;
     finish_fields(&app, &fields);
     let saves = action == Some("save");
+    let deadline = sampling::deadline(&app);
     let work = move || {
-        if saves { save(&loaded, place, &folder, &name) } else { restore(&loaded, place, &folder, &name) }
+        if saves {
+            save(&loaded, place, (&folder, &name), deadline)
+        } else {
+            restore(&loaded, place, &folder, &name)
+        }
     };
     blocking(work).await
 }
 
-fn save(loaded: &Arc<LoadedText>, place: usize, folder: &FilePath, name: &str) -> Result<Response> {
+fn save(
+    loaded: &Arc<LoadedText>,
+    place: usize,
+    (folder, name): (&FilePath, &str),
+    deadline: Option<Instant>,
+) -> Result<Response> {
     let began = Instant::now();
     let path = slot_files::path(folder, name)?;
     let SlotText { mut tokens, scope } = loaded.places.text(place).ok_or_else(busy)?;
@@ -66,9 +76,13 @@ fn save(loaded: &Arc<LoadedText>, place: usize, folder: &FilePath, name: &str) -
     let session = loaded.model.session();
     if !tokens.is_empty() {
         // What the cache has given up since is computed again.
-        let options =
-            GenerateOptions { cache_scope: scope, cache_prompt: Some(true), ..GenerateOptions::default() };
-        session.warm_prompt(tokens, &options)?;
+        let request = RequestOptions {
+            cache_scope: scope,
+            cache_prompt: Some(true),
+            deadline,
+            ..RequestOptions::default()
+        };
+        session.warm_prompt(tokens, &request)?;
     }
     let saved = session.save(&path).map_err(file_error)?;
     Ok(reply::ok(&json!({

@@ -128,3 +128,19 @@ fn a_server_without_adapters_says_so() {
     server().post("/v1/completions", &body).error(400);
     server().post("/v1/completions", &json!({"prompt": "x", "max_tokens": 1, "lora": []})).json(200);
 }
+
+/// The scores of a prompt are those of the request's adapters.
+#[test]
+fn echoed_prompts_are_scored_with_the_requests_adapters() {
+    let server = start(vec![AdapterSource { path: adapter("echo", 7), scale: 0.0 }], true);
+    let score = |more: Value| {
+        let mut body = json!({"prompt": "Once upon a time", "max_tokens": 0, "echo": true, "logprobs": 0});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let answer = server.post("/v1/completions", &body).json(200);
+        answer["choices"][0]["logprobs"]["token_logprobs"].to_string()
+    };
+    let plain = score(json!({}));
+    assert_eq!(score(json!({"lora": [{"id": 0, "scale": 0.0}]})), plain);
+    assert_ne!(score(json!({"lora": [{"id": 0, "scale": 1.0}]})), plain);
+    server.stop();
+}

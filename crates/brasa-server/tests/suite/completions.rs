@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use brasa::tokenizer::{AddSpecial, ParseSpecial};
-use brasa::{LoadOptions, Model};
+use brasa::{LoadOptions, Model, RequestOptions};
 use serde_json::{Value, json};
 
-use super::client::{Running, models, server};
+use brasa_server::ServerOptions;
+
+use super::client::{Running, models, options, server};
 use super::device::Device;
 
 #[test]
@@ -53,7 +55,7 @@ fn a_prompt_is_scored_as_the_library_scores_it() {
     assert_eq!(numbers.len(), ids.len());
     assert_eq!(numbers[0], None);
     let sum: f64 = numbers.iter().flatten().sum();
-    let expected = model.score(&ids, |_| {}).unwrap().mean_nll.unwrap();
+    let expected = model.score(&ids, &RequestOptions::DEFAULT, |_| {}).unwrap().mean_nll.unwrap();
     assert!((-sum / (ids.len() - 1) as f64 - expected).abs() < 1e-4, "{sum} {expected}");
     let offsets = choice["logprobs"]["text_offset"].as_array().unwrap();
     let tokens = choice["logprobs"]["tokens"].as_array().unwrap();
@@ -118,4 +120,13 @@ fn tokens_and_text_are_inverse() {
     let akunu = server().post("/v1/tokenize", &json!({"text": text})).json(200);
     assert_eq!(akunu["tokens"], json!(ids));
     assert_eq!(akunu["count"], ids.len());
+}
+
+/// A prompt that is scored has the time of its request and no more.
+#[test]
+fn echoed_prompts_are_scored_within_the_requests_time() {
+    let server = Running::start(ServerOptions { request_timeout: Duration::ZERO, ..options() });
+    let body = json!({"prompt": "An ember is", "max_tokens": 0, "echo": true, "logprobs": 0});
+    assert_eq!(server.post("/v1/completions", &body).error(504).2, "timeout");
+    server.stop();
 }

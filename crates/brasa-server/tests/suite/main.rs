@@ -22,6 +22,7 @@ mod page;
 mod slots;
 mod speech;
 mod status;
+mod stops;
 mod structured;
 mod telling;
 mod tls;

@@ -76,7 +76,7 @@ impl TextModel for Model {
         let mut sampler = Sampler::default();
         let mut costs = Vec::new();
         let classes = self.each(prompts, |prompts| {
-            let rows = self.next_rows(prompts.clone());
+            let rows = self.next_rows(prompts.clone(), &options.request);
             let mut class = |prompt: Vec<u32>, (logits, metrics): (Vec<f32>, Metrics)| {
                 let position = prompt.len() as u32;
                 let ends = self.tokenizer().special_tokens().end_of_generation.clone();

@@ -13,8 +13,8 @@ use serde_json::Value;
 
 use super::{EvalAnswer, EvalRequest, EvalStart, FastEvalRunner, Trip};
 use crate::{
-    Error, GenerateOptions, Model, RunFacts, SamplingParams, Session, Speculation, StateBundle, TokenStream,
-    peak_memory_bytes,
+    Error, GenerateOptions, Model, RequestOptions, RunFacts, SamplingParams, Session, Speculation,
+    StateBundle, TokenStream, peak_memory_bytes,
 };
 
 /// The name of the captured session in its bundle.
@@ -87,7 +87,7 @@ impl FastEvalRunner for ModelRunner<'_> {
 
     fn generate(&mut self, request: &EvalRequest<'_>) -> Result<EvalAnswer, Error> {
         let mut options = options(request.max_tokens);
-        options.cache_prompt = Some(request.start != EvalStart::Fresh);
+        options.request.cache_prompt = Some(request.start != EvalStart::Fresh);
         if let Some(seed) = request.seed {
             options.sampling = SamplingParams { temperature: 1.0, seed, ..SamplingParams::default() };
         }
@@ -111,7 +111,9 @@ impl FastEvalRunner for ModelRunner<'_> {
         answer.events = watch.map(|(_, events)| events);
         if let (Some(probes), Some(events)) = (request.probes, &mut answer.events) {
             let text = [request.prompt, &answer.tokens[..]].concat();
-            probes.look(&self.model, &text, |event| *events.entry(event.kind()).or_default() += 1)?;
+            probes.look(&self.model, &text, &options.request, |event| {
+                *events.entry(event.kind()).or_default() += 1
+            })?;
         }
         Ok(answer)
     }
@@ -149,14 +151,14 @@ impl FastEvalRunner for ModelRunner<'_> {
 
     fn warm(&mut self, text: &[u32]) -> Result<bool, Error> {
         let session = self.model.session();
-        session.warm_prompt(text.to_vec(), &GenerateOptions::default())?;
+        session.warm_prompt(text.to_vec(), &RequestOptions::default())?;
         self.warm = Some(session);
         Ok(true)
     }
 
     fn capture(&mut self, text: &[u32]) -> Result<Option<u64>, Error> {
         let session = self.model.session();
-        session.warm_prompt(text.to_vec(), &options(1))?;
+        session.warm_prompt(text.to_vec(), &options(1).request)?;
         self.file.clear();
         session.write_to(&mut self.file, |_| ControlFlow::Continue(()))?;
         self.captured = Some(session);
@@ -201,7 +203,7 @@ fn options(max_tokens: usize) -> GenerateOptions {
     GenerateOptions {
         max_tokens: Some(max_tokens),
         ignore_eos: true,
-        cache_prompt: Some(false),
+        request: RequestOptions { cache_prompt: Some(false), ..RequestOptions::default() },
         speculation: Some(Speculation::OFF),
         // A long prompt is interrupted between two chunks.
         report_prefill: true,

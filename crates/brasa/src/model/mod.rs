@@ -223,6 +223,17 @@ impl Model {
         self.0.identity.with_tokenizer(fingerprint)
     }
 
+    /// The marks around thoughts and calls, which the reader of a chat does not see: [`GenerateOptions::stop_marks`] of its answers.
+    /// [`chat`](Self::chat) sets them by itself.
+    pub fn stop_marks(&self) -> Vec<String> {
+        let thoughts = self.0.thought_marks.into_iter().flat_map(|marks| [marks.start, marks.end]);
+        let tokens = self.0.shown.iter().filter_map(|&id| self.0.tokenizer.piece(id).ok());
+        let mut marks: Vec<String> = thoughts.map(str::to_owned).chain(tokens).collect();
+        marks.sort_unstable();
+        marks.dedup();
+        marks
+    }
+
     /// Starts the answer to a chat's prompt.
     pub(crate) fn start_chat(
         &self,
@@ -230,9 +241,12 @@ impl Model {
         options: &GenerateOptions,
         session: Option<SessionId>,
     ) -> Result<TokenStream, Error> {
-        let Some(mask) = &options.mask else { return self.start(prompt, options, session) };
-        let mask = self.after_thoughts(&prompt, Arc::clone(mask));
-        self.start(prompt, &GenerateOptions { mask: Some(mask), ..options.clone() }, session)
+        let mut options = options.clone();
+        options.mask = options.mask.map(|mask| self.after_thoughts(&prompt, mask));
+        if options.stop_marks.is_empty() {
+            options.stop_marks = self.stop_marks();
+        }
+        self.start(prompt, &options, session)
     }
 
     pub(crate) fn start(
@@ -242,12 +256,12 @@ impl Model {
         session: Option<SessionId>,
     ) -> Result<TokenStream, Error> {
         let mut options = options.clone();
-        options.stop_ids.extend(&self.0.tokenizer.special_tokens().end_of_generation);
         options.speculation.get_or_insert(self.0.speculation);
-        options.cache_prompt.get_or_insert(session.is_some() || self.0.shares_prompts);
+        options.request.cache_prompt.get_or_insert(session.is_some() || self.0.shares_prompts);
         let decoder =
             Box::new(Decoder(self.0.tokenizer.decode_stream(true).showing(Arc::clone(&self.0.shown))));
-        Ok(self.0.engine.generate(Request { prompt, options, decoder, session })?)
+        let end_ids = self.0.tokenizer.special_tokens().end_of_generation.clone();
+        Ok(self.0.engine.generate(Request { prompt, options, end_ids, decoder, session })?)
     }
 }
 

@@ -11,7 +11,7 @@ use brasa::formats::{
 };
 use brasa::{
     AdapterSource, CacheScope, EmbedOptions, Encoder, GenerateOptions, LoadOptions, Model, Precision,
-    Speculation, TokenStream,
+    RequestOptions, Speculation, TokenStream,
 };
 use brasa_golden::folder;
 use brasa_graph::testing::{Random, Tolerance, compare};
@@ -122,7 +122,7 @@ fn adapted(base: &Path, adapter: &Path, scale: f32, precision: Precision) -> Mod
 fn logits(model: &Model) -> Vec<f32> {
     let ids: Vec<u32> = (0..40).map(|x| 100 + x * x % 300).collect();
     let mut all = Vec::new();
-    model.score(&ids, |row| all.extend_from_slice(row)).unwrap();
+    model.score(&ids, &RequestOptions::DEFAULT, |row| all.extend_from_slice(row)).unwrap();
     all
 }
 
@@ -274,7 +274,7 @@ fn requests_choose_their_adapters() {
             let options = GenerateOptions {
                 max_tokens: Some(24),
                 ignore_eos: true,
-                cache_scope,
+                request: RequestOptions { cache_scope, ..RequestOptions::DEFAULT },
                 ..GenerateOptions::default()
             };
             model.generate_ids(prompt.clone(), &options).unwrap()
@@ -318,7 +318,10 @@ fn choices_that_make_no_sense_are_refused() {
     assert_eq!(refuse(&[(1, 1.0)]), "adapter 1 is not loaded");
     assert_eq!(refuse(&[(0, f32::INFINITY)]), "adapter 0: scale inf, expected a finite number");
     let cache_scope = CacheScope { adapter: 7, ..CacheScope::default() };
-    let options = GenerateOptions { cache_scope, ..GenerateOptions::default() };
+    let options = GenerateOptions {
+        request: RequestOptions { cache_scope, ..RequestOptions::DEFAULT },
+        ..GenerateOptions::default()
+    };
     let refused = model.generate_ids(vec![100], &options).map(drop).unwrap_err();
     assert_eq!(refused.to_string(), "adapter 0000000000000007 is not known");
     let plain = Model::load(&base, &self::options(Precision::Fast)).unwrap();

@@ -4,7 +4,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use brasa::engine::{ReadRequest, Reading};
-use brasa::{AdapterSource, CacheScope, GenerateOptions, LoadOptions, Model, Precision, TokenStream};
+use brasa::{
+    AdapterSource, CacheScope, GenerateOptions, LoadOptions, Model, Precision, RequestOptions, TokenStream,
+};
 use brasa_golden::folder;
 use brasa_graph::testing::{Tolerance, compare};
 
@@ -22,14 +24,10 @@ fn start(model: &Model, id: Option<usize>, tokens: usize) -> TokenStream {
 
 fn start_in(model: &Model, adapter: u64, tokens: usize) -> TokenStream {
     let cache_scope = CacheScope { adapter, ..CacheScope::default() };
-    let options = GenerateOptions {
-        max_tokens: Some(tokens),
-        ignore_eos: true,
-        cache_scope,
-        // The text is still on its way while the test does something.
-        run_ahead: 4,
-        ..GenerateOptions::default()
-    };
+    // The text is still on its way while the test does something.
+    let request = RequestOptions { cache_scope, run_ahead: 4, ..RequestOptions::DEFAULT };
+    let options =
+        GenerateOptions { max_tokens: Some(tokens), ignore_eos: true, request, ..GenerateOptions::default() };
     model.generate_ids(prompt(), &options).unwrap()
 }
 
@@ -39,7 +37,7 @@ fn ids(stream: &mut TokenStream) -> Vec<u32> {
 
 fn logits(model: &Model, adapter: u64) -> Vec<f32> {
     let cache_scope = CacheScope { adapter, ..CacheScope::default() };
-    let options = GenerateOptions { cache_scope, ..GenerateOptions::default() };
+    let options = RequestOptions { cache_scope, ..RequestOptions::DEFAULT };
     let request = ReadRequest { tokens: prompt(), what: Reading::Logits, first: 0, options };
     model.engine().read(request).unwrap().flat_map(Result::unwrap).collect()
 }
@@ -190,7 +188,11 @@ fn an_unloaded_adapter_leaves_when_its_requests_have_ended() {
     text.extend(ids(&mut running));
     assert_eq!(text, expected);
     let (begun, cache_scope) = (Instant::now(), CacheScope { adapter: scope, ..CacheScope::default() });
-    let request = GenerateOptions { max_tokens: Some(1), cache_scope, ..GenerateOptions::default() };
+    let request = GenerateOptions {
+        max_tokens: Some(1),
+        request: RequestOptions { cache_scope, ..RequestOptions::DEFAULT },
+        ..GenerateOptions::default()
+    };
     let refused = loop {
         match model.generate_ids(prompt(), &request) {
             Err(refused) => break refused,

@@ -9,7 +9,7 @@ use brasa::sampling::{Distribution, Logprobs};
 use brasa::tokenizer::{AddSpecial, ParseSpecial};
 use brasa::{
     Backend, BackendError, Backends, ClassifyOptions, ContextPolicy, Error, FinishReason, GenerateOptions,
-    LoadOptions, Message, Metrics, Model, SamplingParams, TextModel, Unavailable,
+    LoadOptions, Message, Metrics, Model, RequestOptions, SamplingParams, TextModel, Unavailable,
 };
 use brasa_golden::folder;
 
@@ -163,7 +163,8 @@ fn a_class_is_the_token_that_an_answer_would_begin_with() {
         ..SamplingParams::default()
     };
     for sampling in [SamplingParams::default(), sampled] {
-        let options = ClassifyOptions { sampling: sampling.clone(), logits: true };
+        let options =
+            ClassifyOptions { sampling: sampling.clone(), logits: true, ..ClassifyOptions::default() };
         let classes = model.classify(&prompts, &options).unwrap();
         assert_eq!(classes.len(), prompts.len());
         let metrics = model.metrics();
@@ -175,17 +176,20 @@ fn a_class_is_the_token_that_an_answer_would_begin_with() {
             let first = model.generate(prompt, &options).unwrap().next().unwrap().unwrap();
             assert_eq!(Some(class.token), first.token, "{prompt}");
             assert_eq!(class.text, first.text);
-            let logits = model.next_logits([ids(&model, prompt)]).next().unwrap().unwrap();
+            let logits =
+                model.next_logits([ids(&model, prompt)], &RequestOptions::DEFAULT).next().unwrap().unwrap();
             assert_eq!(class.logits, Some(logits));
         }
     }
     let class = model.classify(&["ember"], &ClassifyOptions::default()).unwrap().remove(0).unwrap();
     assert_eq!(class.logits, None);
     let wrong = SamplingParams { top_p: 2.0, ..SamplingParams::default() };
-    let refused = model.classify(&["ember"], &ClassifyOptions { sampling: wrong, logits: false });
+    let refused =
+        model.classify(&["ember"], &ClassifyOptions { sampling: wrong, ..ClassifyOptions::default() });
     assert!(message(refused).contains("top-p"));
     let beyond = SamplingParams { suppressed: vec![u32::MAX], ..SamplingParams::default() };
-    let refused = model.classify(&["ember"], &ClassifyOptions { sampling: beyond, logits: false });
+    let refused =
+        model.classify(&["ember"], &ClassifyOptions { sampling: beyond, ..ClassifyOptions::default() });
     assert!(message(refused).contains("4294967295"));
 }
 
@@ -211,7 +215,11 @@ fn a_closed_model_says_so() {
     let model = lexicon();
     let endless =
         GenerateOptions { context_policy: ContextPolicy::Slide { keep: 0 }, ignore_eos: true, ..tokens(1) };
-    let endless = GenerateOptions { max_tokens: None, run_ahead: 4, ..endless };
+    let endless = GenerateOptions {
+        max_tokens: None,
+        request: RequestOptions { run_ahead: 4, ..RequestOptions::DEFAULT },
+        ..endless
+    };
     let mut live = TextModel::generate(&model, "In the beginning", &endless).unwrap();
     let (begun, has_begun) = mpsc::channel();
     let reader = std::thread::spawn(move || {

@@ -4,7 +4,7 @@ use brasa::engine::EngineError;
 use brasa::tokenizer::{AddSpecial, ParseSpecial};
 use brasa::{
     EmbedOptions, EmbeddingNorm, Error, GenerateOptions, LoadOptions, Message, Model, Pooling, Precision,
-    RerankOptions,
+    RequestOptions, RerankOptions,
 };
 use brasa_golden::folder;
 use brasa_graph::testing::{Tolerance, compare};
@@ -124,7 +124,9 @@ fn documents_are_judged_by_the_models_answer() {
         let prompt = model.chat_prompt_with(&messages, &chat).unwrap();
         let probability = |word: &Vec<u32>| {
             let mut rows = Vec::new();
-            model.score(&[&prompt[..], word].concat(), |row| rows.push(row.to_vec())).unwrap();
+            model
+                .score(&[&prompt[..], word].concat(), &RequestOptions::DEFAULT, |row| rows.push(row.to_vec()))
+                .unwrap();
             let of = |(logits, &id): (&Vec<f32>, &u32)| {
                 let sum: f64 = logits.iter().map(|&x| f64::from(x).exp()).sum();
                 f64::from(logits[id as usize]).exp() / sum

@@ -7,7 +7,7 @@ use std::path::Path;
 use brasa::engine::EngineError;
 use brasa::{
     EmbedOptions, Embedder, EmbeddingNorm, Encoder, Error, LoadOptions, Model, Pooling, Precision,
-    RerankOptions, Reranker, TokensOptions,
+    RequestOptions, RerankOptions, Reranker, TokensOptions,
 };
 use brasa_convert::{Options, Recipe, convert};
 use brasa_formats::Existing;
@@ -273,7 +273,8 @@ fn pairs(name: &str) -> Pairs {
     }
 }
 
-const CUT: RerankOptions = RerankOptions { instruction: None, raw: false, truncate: true };
+const CUT: RerankOptions =
+    RerankOptions { instruction: None, raw: false, truncate: true, request: RequestOptions::DEFAULT };
 
 #[test]
 fn scores_are_those_of_a_cross_encoder() {

@@ -3,8 +3,8 @@
 
 use brasa::sampling::{Distribution, Logprobs};
 use brasa::{
-    GenerateOptions, LoadOptions, Message, Metrics, Model, Precision, SamplingParams, Speculation,
-    TokenStream,
+    GenerateOptions, LoadOptions, Message, Metrics, Model, Precision, RequestOptions, SamplingParams,
+    Speculation, TokenStream,
 };
 use brasa_golden::folder;
 
@@ -82,7 +82,9 @@ fn generated(model: &Model, prompt: Vec<u32>, options: &GenerateOptions) -> Said
 /// The bits of the logits after every token.
 fn logits(model: &Model, ids: &[u32]) -> Vec<Vec<u32>> {
     let mut rows = Vec::new();
-    model.score(ids, |row| rows.push(row.iter().map(|x| x.to_bits()).collect())).unwrap();
+    model
+        .score(ids, &RequestOptions::DEFAULT, |row| rows.push(row.iter().map(|x| x.to_bits()).collect()))
+        .unwrap();
     rows
 }
 
@@ -169,7 +171,7 @@ fn a_batch_gives_each_prompt_what_it_has_alone() {
     let mut prompts: Vec<Vec<u32>> = (0..7).map(|seed| prompt(3 + 19 * seed, seed)).collect();
     prompts[4] = Vec::new();
     let answers: Vec<_> = model.batch(prompts.clone(), &greedy(5)).collect();
-    let logits: Vec<_> = model.next_logits(prompts.clone()).collect();
+    let logits: Vec<_> = model.next_logits(prompts.clone(), &RequestOptions::DEFAULT).collect();
     for ((prompt, answer), logits) in prompts.iter().zip(answers).zip(logits) {
         if prompt.is_empty() {
             assert!(answer.is_err() && logits.is_err());
@@ -178,7 +180,9 @@ fn a_batch_gives_each_prompt_what_it_has_alone() {
         let alone = said(model.generate_ids(prompt.clone(), &greedy(5)).unwrap()).0;
         let answer = answer.unwrap();
         assert_eq!((answer.text, answer.tokens), (alone.text, alone.ids));
-        assert!(logits.unwrap() == model.score(prompt, |_| {}).unwrap().last_logits);
+        assert!(
+            logits.unwrap() == model.score(prompt, &RequestOptions::DEFAULT, |_| {}).unwrap().last_logits
+        );
     }
 }
 

@@ -1,7 +1,7 @@
 //! Attention weights and states inside a model, against transformers.
 
 use brasa::engine::EngineError;
-use brasa::{Error, GenerateOptions, KvType, LayerInside, LoadOptions, Model, Precision};
+use brasa::{Error, GenerateOptions, KvType, LayerInside, LoadOptions, Model, Precision, RequestOptions};
 use brasa_golden::folder;
 use brasa_graph::op::{Gating, RouterTopK};
 use brasa_graph::testing::{Tolerance, compare};
@@ -33,7 +33,7 @@ fn attention_and_states_are_those_of_transformers() {
         let name = case["model"].as_str().unwrap();
         let ids: Vec<u32> = floats(&case["ids"]).iter().map(|&id| id as u32).collect();
         let model = exact(name, 7);
-        let layers = model.look_inside(&ids, &[]).unwrap();
+        let layers = model.look_inside(&ids, &[], &RequestOptions::DEFAULT).unwrap();
         assert_eq!(layers.len(), model.info().num_layers.unwrap());
         let (first, last) = (&layers[0], &layers[layers.len() - 1]);
         for (layer, head, expected) in [(first, 0, &case["first"]), (last, last.heads - 1, &case["last"])] {
@@ -51,7 +51,7 @@ fn attention_and_states_are_those_of_transformers() {
         let comparison = compare(&first.states[first.states.len() - expected.len()..], &expected);
         assert!(comparison.within(SAME), "{name}, states: {comparison}");
         // A choice of layers is a part of all of them, whatever the chunks are; each value has the same bits.
-        let chosen = exact(name, 64).look_inside(&ids, &[last.layer, 0]).unwrap();
+        let chosen = exact(name, 64).look_inside(&ids, &[last.layer, 0], &RequestOptions::DEFAULT).unwrap();
         for (chosen, whole) in chosen.iter().zip([last, first]) {
             let comparison = compare(&chosen.keys, &whole.keys);
             assert!(comparison.within(SAME), "{name}: {comparison}");
@@ -64,13 +64,16 @@ fn attention_and_states_are_those_of_transformers() {
 fn a_look_that_cannot_be_had_is_refused() {
     let model = exact("tiny-llama", 16);
     let layers = model.info().num_layers.unwrap();
-    let refused = model.look_inside(&[5], &[layers]).err().unwrap().to_string();
+    let refused = model.look_inside(&[5], &[layers], &RequestOptions::DEFAULT).err().unwrap().to_string();
     assert!(refused.contains(&format!("layer {layers}")), "{refused}");
-    assert!(matches!(model.look_inside(&[], &[]), Err(Error::Engine(EngineError::EmptyPrompt))));
-    let unknown = model.look_inside(&[u32::MAX], &[]);
+    assert!(matches!(
+        model.look_inside(&[], &[], &RequestOptions::DEFAULT),
+        Err(Error::Engine(EngineError::EmptyPrompt))
+    ));
+    let unknown = model.look_inside(&[u32::MAX], &[], &RequestOptions::DEFAULT);
     assert!(matches!(unknown, Err(Error::Engine(EngineError::UnknownToken { .. }))));
     let long = vec![5; 1 << 26];
-    assert!(matches!(model.look_inside(&long, &[]), Err(Error::Options(_))));
+    assert!(matches!(model.look_inside(&long, &[], &RequestOptions::DEFAULT), Err(Error::Options(_))));
     // The model goes on as before, and a text beside a look is the text alone.
     let generate = || {
         let options = GenerateOptions { max_tokens: Some(20), ..GenerateOptions::default() };
@@ -78,7 +81,7 @@ fn a_look_that_cannot_be_had_is_refused() {
     };
     let alone = generate().into_text().unwrap();
     let beside = generate();
-    assert_eq!(model.look_inside(&[5, 9, 17], &[0]).unwrap()[0].tokens(), 3);
+    assert_eq!(model.look_inside(&[5, 9, 17], &[0], &RequestOptions::DEFAULT).unwrap()[0].tokens(), 3);
     assert_eq!(beside.into_text().unwrap(), alone);
 }
 
@@ -137,7 +140,7 @@ fn routers_and_residual_streams_are_seen() {
     let info = model.info();
     let (experts, each) = (info.num_experts.unwrap(), info.experts_per_token.unwrap());
     let ids: Vec<u32> = (5..25).collect();
-    let layers = model.look_inside(&ids, &[]).unwrap();
+    let layers = model.look_inside(&ids, &[], &RequestOptions::DEFAULT).unwrap();
     for layer in &layers {
         assert_eq!(layer.router_logits.len(), ids.len() * experts);
         let chosen = layer.experts();
@@ -152,5 +155,9 @@ fn routers_and_residual_streams_are_seen() {
     }
     assert!(layers[0].coherence(&layers[1]).iter().all(|cosine| (-1.0..=1.0001).contains(cosine)));
     assert!(layers[0].coherence(&layers[0]).iter().all(|cosine| (cosine - 1.0).abs() < 1e-6));
-    assert!(exact("tiny-llama", 16).look_inside(&ids, &[0]).unwrap()[0].experts().is_empty());
+    assert!(
+        exact("tiny-llama", 16).look_inside(&ids, &[0], &RequestOptions::DEFAULT).unwrap()[0]
+            .experts()
+            .is_empty()
+    );
 }

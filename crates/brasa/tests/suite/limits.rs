@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use brasa::engine::EngineError;
 use brasa::sampling::SamplingError;
 use brasa::{
-    ContextPolicy, Error, FinishReason, GenerateOptions, LoadOptions, Message, Model, SamplingParams,
-    TokenStream,
+    ContextPolicy, Error, FinishReason, GenerateOptions, LoadOptions, Message, Model, RequestOptions,
+    SamplingParams, TokenStream,
 };
 use brasa_golden::folder;
 
@@ -96,7 +96,10 @@ fn a_deadline_ends_a_prefill_and_an_answer() {
     let model = lexicon(4096);
     let late = |milliseconds, tokens| {
         let deadline = Instant::now() + Duration::from_millis(milliseconds);
-        let options = GenerateOptions { deadline: Some(deadline), ..limit(4000) };
+        let options = GenerateOptions {
+            request: RequestOptions { deadline: Some(deadline), ..RequestOptions::DEFAULT },
+            ..limit(4000)
+        };
         error(model.generate_ids(prompt(tokens), &options).unwrap())
     };
     assert_eq!(late(0, 4000), EngineError::DeadlineExceeded { tokens: 0 });
@@ -157,7 +160,9 @@ fn stop_strings_of_every_kind_end_the_answer_before_them() {
         let options = GenerateOptions { stop_strings: vec![stop.clone()], ignore_eos: false, ..limit(60) };
         let (text, reason) = all(&options);
         match plain.find(&stop) {
-            Some(place) => assert_eq!((text.as_str(), reason), (&plain[..place], Some(FinishReason::Stop))),
+            Some(place) => {
+                assert_eq!((text.as_str(), reason), (&plain[..place], Some(FinishReason::Text(0))))
+            }
             None => assert!(plain.starts_with(&text) && !text.is_empty(), "{text:?}"),
         }
     }

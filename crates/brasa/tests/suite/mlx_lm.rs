@@ -12,8 +12,8 @@ use brasa::engine::EngineError;
 use brasa::sampling::{Distribution, Logprobs, SamplingOrder};
 use brasa::{
     Backend, BackendError, ClassifyOptions, ContextPolicy, Error, FinishReason, Fragment, GenerateOptions,
-    Grammar, KvType, LoadOptions, Message, Metrics, MlxLm, Model, Precision, SamplingParams, Speculation,
-    TextModel, TextStream, Token,
+    Grammar, KvType, LoadOptions, Message, Metrics, MlxLm, Model, Precision, RequestOptions, SamplingParams,
+    Speculation, TextModel, TextStream, Token,
 };
 use brasa_golden::folder;
 
@@ -128,7 +128,7 @@ fn every_command_is_sent_and_understood() {
     let mut stream = model.generate("In the beginning", &options).unwrap();
     let fragments: Vec<Fragment> = stream.by_ref().map(Result::unwrap).collect();
     assert_eq!(fragments, [fragment("a", Some(17)), fragment("", Some(18)), fragment("b", None)]);
-    assert_eq!(stream.finish_reason(), Some(FinishReason::Stop));
+    assert_eq!(stream.finish_reason(), Some(FinishReason::End));
     assert_eq!((stream.metrics().prompt_tokens, stream.metrics().generated_tokens), (4, 2));
     assert_eq!(model.metrics(), *stream.metrics());
 
@@ -386,7 +386,10 @@ fn a_deadline_cancels() {
         say '{"id":5,"done":"stop"}'
         "#,
     );
-    let until = |deadline| GenerateOptions { deadline: Some(deadline), ..GenerateOptions::default() };
+    let until = |deadline| GenerateOptions {
+        request: RequestOptions { deadline: Some(deadline), ..RequestOptions::DEFAULT },
+        ..GenerateOptions::default()
+    };
     let expect_late = |mut stream: Box<dyn TextStream>, text: &str, count| {
         let mut found = String::new();
         let error = stream.find_map(|fragment| match fragment {
@@ -581,7 +584,10 @@ fn what_only_native_backends_do_points_at_them() {
     assert_eq!(classify, format!("mlx_lm does not support classify\n{native}"));
     let batch = model.batch_generate(&["x"], &GenerateOptions::default()).err().unwrap().to_string();
     assert_eq!(batch, format!("mlx_lm does not support batch_generate\n{native}"));
-    let senseless = GenerateOptions { run_ahead: 0, ..GenerateOptions::default() };
+    let senseless = GenerateOptions {
+        request: RequestOptions { run_ahead: 0, ..RequestOptions::DEFAULT },
+        ..GenerateOptions::default()
+    };
     assert!(matches!(model.generate("x", &senseless).err(), Some(Error::Engine(EngineError::Options(_)))));
 
     let backend = child("expect nothing");

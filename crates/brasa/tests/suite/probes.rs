@@ -1,6 +1,6 @@
 //! Probes tell what the model computes, and change nothing.
 
-use brasa::{Error, GenerateOptions, LoadOptions, Model, ProbeEvent, ProbeKind, Probes};
+use brasa::{Error, GenerateOptions, LoadOptions, Model, ProbeEvent, ProbeKind, Probes, RequestOptions};
 use brasa_golden::folder;
 
 fn model(name: &str) -> Model {
@@ -18,7 +18,7 @@ fn watched(model: &Model, prompt: &[u32], probes: &Probes) -> (Vec<u32>, Vec<Pro
         ids.extend(fragment.token.map(|token| token.id));
     }
     let text = [prompt, &ids[..]].concat();
-    probes.look(model, &text, |event| events.push(event)).unwrap();
+    probes.look(model, &text, &RequestOptions::DEFAULT, |event| events.push(event)).unwrap();
     (ids, events)
 }
 
@@ -37,7 +37,9 @@ fn a_generation_is_told_token_by_token() {
     // The logits that each token was drawn from, read again.
     let text = [&prompt[..], &ids[..]].concat();
     let mut rows: Vec<Vec<f64>> = Vec::new();
-    model.score(&text, |row| rows.push(row.iter().map(|&z| f64::from(z)).collect())).unwrap();
+    model
+        .score(&text, &RequestOptions::DEFAULT, |row| rows.push(row.iter().map(|&z| f64::from(z)).collect()))
+        .unwrap();
     let logprobs = |token: usize| {
         let row = &rows[prompt.len() - 1 + token];
         let sum: f64 = row.iter().map(|z| z.exp()).sum();
@@ -88,7 +90,7 @@ fn the_inside_is_told_layer_by_layer() {
         assert!(json["layer"].is_u64() && json["position"].is_u64(), "{json}");
     }
     let beyond = Probes { layers: vec![99], ..probes };
-    assert!(matches!(beyond.look(&model, &prompt, |_| ()), Err(Error::Options(_))));
+    assert!(matches!(beyond.look(&model, &prompt, &RequestOptions::DEFAULT, |_| ()), Err(Error::Options(_))));
 }
 
 #[test]

@@ -10,8 +10,8 @@ use std::{env, fs, thread};
 use brasa::engine::EngineError;
 use brasa::sampling::{Distribution, Logprobs, SamplingOrder};
 use brasa::{
-    ContextPolicy, Error, GenerateOptions, KvType, LoadOptions, Model, Precision, SamplingParams, Session,
-    SessionFileError, TokenStream,
+    ContextPolicy, Error, GenerateOptions, KvType, LoadOptions, Model, Precision, RequestOptions,
+    SamplingParams, Session, SessionFileError, TokenStream,
 };
 use brasa_fuzz::Fuzzer;
 use brasa_golden::folder;
@@ -153,7 +153,7 @@ fn a_session_is_warmed_and_rolled_back() {
     let model = model(LEXICON, &LoadOptions { prefix_bytes: Some(0), ..options() });
     let session = model.session();
     let text = prompt(300, 1);
-    assert_eq!(session.warm_prompt(text.clone(), &GenerateOptions::default()).unwrap().cached_tokens, 0);
+    assert_eq!(session.warm_prompt(text.clone(), &RequestOptions::DEFAULT).unwrap().cached_tokens, 0);
     assert_eq!(session.tokens().unwrap(), text);
     let fresh = said(model.generate_ids([&text[..], &[5]].concat(), &drawn(5)).unwrap());
     let warm = said(session.generate_ids([&text[..], &[5]].concat(), &drawn(5)).unwrap());

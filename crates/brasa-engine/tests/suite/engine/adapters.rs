@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use brasa_engine::{
-    AdapterRows, CacheScope, Engine, EngineConfig, EngineError, GenerateOptions, TokenStream, pages_bytes,
+    AdapterRows, CacheScope, Engine, EngineConfig, EngineError, GenerateOptions, RequestOptions, TokenStream,
+    pages_bytes,
 };
 use brasa_formats::Tensor;
 use brasa_graph::device::{KvPoolSpec, KvType, Precision, ProgramLimits, WeightSet};
@@ -102,7 +103,15 @@ impl Changing {
             self.rows.insert(adapter, &[(adapter, 1.0)]).unwrap();
         }
         let cache_scope = CacheScope { adapter, ..CacheScope::default() };
-        start(&self.engine, prompt, &GenerateOptions { cache_scope, ..options.clone() }, None)
+        start(
+            &self.engine,
+            prompt,
+            &GenerateOptions {
+                request: RequestOptions { cache_scope, ..RequestOptions::default() },
+                ..options.clone()
+            },
+            None,
+        )
     }
 }
 
@@ -176,16 +185,25 @@ pub fn random_banks_give_everyone_the_text_that_it_has_alone() {
 #[test]
 pub fn an_adapter_is_sealed_when_its_last_request_has_ended() {
     let changing = Changing::new(&[7], 0);
-    let stream = changing.start(prompt(20, 1), &GenerateOptions { run_ahead: 1, ..limit(900) }, 7);
+    let stream = changing.start(
+        prompt(20, 1),
+        &GenerateOptions {
+            request: RequestOptions { run_ahead: 1, ..RequestOptions::default() },
+            ..limit(900)
+        },
+        7,
+    );
     assert!(!changing.rows.seal(7, Duration::ZERO), "a request has it");
     drop(stream);
     assert!(!changing.rows.seal(7, Duration::from_hours(1)), "somebody has just named it");
     changing.seal(7);
     let cache_scope = CacheScope { adapter: 7, ..CacheScope::default() };
-    let options = GenerateOptions { cache_scope, ..limit(3) };
+    let options =
+        GenerateOptions { request: RequestOptions { cache_scope, ..RequestOptions::default() }, ..limit(3) };
     let request = brasa_engine::Request {
         prompt: prompt(3, 1),
         options,
+        end_ids: Vec::new(),
         decoder: Box::new(brasa_engine::PlainIds),
         session: None,
     };
@@ -202,7 +220,10 @@ pub fn the_default_scope_follows_its_mixture() {
     let text = |adapter| {
         let mut stream = changing.start(
             prompt(300, 1),
-            &GenerateOptions { cache_prompt: Some(true), ..limit(20) },
+            &GenerateOptions {
+                request: RequestOptions { cache_prompt: Some(true), ..RequestOptions::default() },
+                ..limit(20)
+            },
             adapter,
         );
         (ids(&mut stream), stream.metrics().cached_tokens)

@@ -11,6 +11,7 @@ pub fn a_full_context_is_an_error_or_the_chosen_policy() {
     let too_long = engine.generate(Request {
         prompt: prompt(65, 0),
         options: limit(1),
+        end_ids: Vec::new(),
         decoder: Box::new(PlainIds),
         session: None,
     });

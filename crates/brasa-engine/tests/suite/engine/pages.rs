@@ -3,7 +3,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use brasa_engine::{CacheScope, Engine, EngineConfig, EngineError, Executor, GenerateOptions};
+use brasa_engine::{
+    CacheScope, Engine, EngineConfig, EngineError, Executor, GenerateOptions, RequestOptions,
+};
 use brasa_graph::device::{KvPoolSpec, KvType, ProgramLimits};
 
 use super::{
@@ -76,7 +78,10 @@ pub fn a_cached_prefix_equals_a_fresh_run() {
             assert_eq!(stream.metrics().cached_tokens, 999);
         }
         // A request that asks for it computes its prompt by itself, and leaves nothing behind.
-        let alone = GenerateOptions { cache_prompt: Some(false), ..limit(30) };
+        let alone = GenerateOptions {
+            request: RequestOptions { cache_prompt: Some(false), ..RequestOptions::default() },
+            ..limit(30)
+        };
         let other = prompt(600, 7);
         for (text, cached) in [(&first, 0), (&other, 0), (&other, 0)] {
             let mut stream = start(&shared, text.clone(), &alone, None);
@@ -115,7 +120,10 @@ pub fn a_prefix_is_found_to_the_token() {
     engine.close_session(session);
     check(645, 645);
     // A text that is being generated, whose reader is behind.
-    let long = GenerateOptions { run_ahead: 1, ..limit(300) };
+    let long = GenerateOptions {
+        request: RequestOptions { run_ahead: 1, ..RequestOptions::default() },
+        ..limit(300)
+    };
     let mut running = start(&engine, text.clone(), &long, None);
     running.next().unwrap().unwrap();
     check(690, 690);
@@ -181,8 +189,15 @@ pub fn scopes_share_nothing() {
     let session = engine.open_session();
     let run = |salt, session| {
         let cache_scope = CacheScope { salt, ..CacheScope::default() };
-        let mut stream =
-            start(&engine, prompt(600, 1), &GenerateOptions { cache_scope, ..limit(3) }, session);
+        let mut stream = start(
+            &engine,
+            prompt(600, 1),
+            &GenerateOptions {
+                request: RequestOptions { cache_scope, ..RequestOptions::default() },
+                ..limit(3)
+            },
+            session,
+        );
         (ids(&mut stream), stream.metrics().cached_tokens)
     };
     let (expected, cached) = run(1, None);
@@ -207,7 +222,10 @@ pub fn idle_sessions_give_way_to_running_requests() {
 pub fn a_paused_generation_gives_its_pages_to_running_ones() {
     // Pages for two texts of a context exist.
     let small = engine_of(LAYERS, KvType::F32, 512, 512, 1, 0);
-    let options = GenerateOptions { run_ahead: 8, ..limit(500) };
+    let options = GenerateOptions {
+        request: RequestOptions { run_ahead: 8, ..RequestOptions::default() },
+        ..limit(500)
+    };
     let expected = ids(&mut start(&small, prompt(10, 0), &limit(500), None));
     let mut paused: Vec<_> = (0..4).map(|_| start(&small, prompt(10, 0), &options, None)).collect();
     for stream in &mut paused {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use brasa_engine::{
     Engine, EngineConfig, EngineError, FinishReason, GenerateOptions, PlainIds, ReadRequest, Reading,
-    Request, SessionId, TokenStream,
+    Request, RequestOptions, SessionId, TokenStream,
 };
 use brasa_fuzz::sweep_times;
 use brasa_graph::device::{KvPoolSpec, KvType, ProgramLimits};
@@ -35,7 +35,11 @@ fn family_prompt(family: usize, member: usize) -> Vec<u32> {
 fn sampled(seed: usize, tokens: usize, priority: i32) -> GenerateOptions {
     let temperature = if seed.is_multiple_of(2) { 0.0 } else { 1.0 };
     let sampling = SamplingParams { temperature, seed: seed as u64, ..SamplingParams::default() };
-    GenerateOptions { sampling, priority, ..limit(tokens) }
+    GenerateOptions {
+        sampling,
+        request: RequestOptions { priority, ..RequestOptions::default() },
+        ..limit(tokens)
+    }
 }
 
 #[test]
@@ -70,25 +74,25 @@ pub fn random_schedules_give_everyone_the_text_that_it_has_alone() {
             if random.below(3) == 0 {
                 let text = family_prompt(random.below(3), random.below(2));
                 let first = random.below(text.len());
-                let options = GenerateOptions {
+                let options = RequestOptions {
                     priority: random.below(3) as i32,
                     run_ahead: 1 + random.below(30),
-                    ..GenerateOptions::default()
+                    ..RequestOptions::default()
                 };
                 let read = |engine: &Engine, options| {
                     engine
                         .read(ReadRequest { tokens: text.clone(), what: Reading::Logits, first, options })
                         .unwrap()
                 };
-                let expected = read(&quiet[layers], GenerateOptions::default()).map(Result::unwrap);
+                let expected = read(&quiet[layers], RequestOptions::default()).map(Result::unwrap);
                 reading.push((expected.collect::<Vec<_>>(), read(&engine, options)));
             }
             let (family, member, reads) = (random.below(3), random.below(2), random.below(20));
             let tokens = if random.below(3) == 0 { LONGEST } else { 1 + random.below(30) };
             let options = sampled(member, tokens, random.below(3) as i32);
             let speculation = Some(EAGER).filter(|_| random.below(2) == 0);
-            let run_ahead = 1 + random.below(200);
-            let read_behind = GenerateOptions { run_ahead, speculation, ..options };
+            let request = RequestOptions { run_ahead: 1 + random.below(200), ..options.request };
+            let read_behind = GenerateOptions { request, speculation, ..options };
             let stream = start(&engine, family_prompt(family, member), &read_behind, None);
             running.push((family, member, tokens, stream));
             // Some time passes: one of the streams is read a little, or dropped.
@@ -166,7 +170,7 @@ pub fn random_conversations_resume_as_if_never_interrupted() {
                 let tokens = 1 + random.below(40);
                 let mut options = sampled(talk.member, tokens, random.below(3) as i32);
                 options.speculation = Some(EAGER).filter(|_| random.below(3) == 0);
-                options.run_ahead = 1 + random.below(60);
+                options.request.run_ahead = 1 + random.below(60);
                 let engine = &engines[talk.home];
                 // Others come and go meanwhile.
                 if random.below(2) == 0 {
@@ -263,7 +267,10 @@ pub fn higher_priorities_are_served_first() {
     let engine = sized(LAYERS, 64, EngineConfig { max_sequences: 1, ..CONFIG });
     let mut streams = Vec::new();
     while_held(&engine, || {
-        let options = [0, -1, 5].map(|priority| GenerateOptions { priority, ..limit(20) });
+        let options = [0, -1, 5].map(|priority| GenerateOptions {
+            request: RequestOptions { priority, ..RequestOptions::default() },
+            ..limit(20)
+        });
         streams.extend(options.map(|options| start(&engine, prompt(30, 1), &options, None)));
     });
     let waited = streams.iter_mut().map(|stream| {
@@ -299,8 +306,13 @@ pub fn a_full_queue_refuses_requests_until_one_is_served() {
     let mut streams = Vec::new();
     while_held(&engine, || {
         streams.extend([0, 1].map(|seed| start(&engine, prompt(9, seed), &limit(4), None)));
-        let request =
-            Request { prompt: prompt(9, 2), options: limit(4), decoder: Box::new(PlainIds), session: None };
+        let request = Request {
+            prompt: prompt(9, 2),
+            options: limit(4),
+            end_ids: Vec::new(),
+            decoder: Box::new(PlainIds),
+            session: None,
+        };
         assert_eq!(engine.generate(request).err(), Some(EngineError::QueueFull { waiting: 2 }));
     });
     assert!(streams.into_iter().all(|stream| stream.count() == 4));

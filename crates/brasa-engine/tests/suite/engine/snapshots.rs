@@ -1,6 +1,6 @@
 //! Texts that leave an engine and come back: as they were, in any company, and never at the cost of another text.
 
-use brasa_engine::{CacheScope, Engine, EngineConfig, EngineError, SessionId, SnapshotState};
+use brasa_engine::{CacheScope, Engine, EngineConfig, EngineError, RequestOptions, SessionId, SnapshotState};
 use brasa_graph::device::KvType;
 
 use super::schedules::sized;
@@ -62,7 +62,10 @@ pub fn a_busy_session_is_not_read_or_replaced() {
     let (session, idle) = (engine.open_session(), engine.open_session());
     let kept = keep(&engine, idle).unwrap();
     assert!(kept.0.tokens.is_empty());
-    let options = brasa_engine::GenerateOptions { run_ahead: 2, ..limit(900) };
+    let options = brasa_engine::GenerateOptions {
+        request: RequestOptions { run_ahead: 2, ..RequestOptions::default() },
+        ..limit(900)
+    };
     let mut stream = start(&engine, prompt(9, 0), &options, Some(session));
     stream.next().unwrap().unwrap();
     assert_eq!(keep(&engine, session).err(), Some(EngineError::SessionBusy));

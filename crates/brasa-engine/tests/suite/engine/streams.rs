@@ -6,8 +6,8 @@ use std::task::{Context, Poll, Wake};
 use std::time::{Duration, Instant};
 
 use brasa_engine::{
-    Engine, EngineError, FinishReason, Fragment, GenerateOptions, PlainIds, Request, SessionId, TextDecoder,
-    TokenStream,
+    Engine, EngineError, FinishReason, Fragment, GenerateOptions, PlainIds, Request, RequestOptions,
+    SessionId, TextDecoder, TokenStream,
 };
 
 use brasa_graph::device::KvType;
@@ -17,14 +17,16 @@ use super::{VOCAB, engine, engine_of, ids, limit, prompt, start, while_held};
 #[test]
 pub fn stop_ids_and_strings_end_the_text_before_them() {
     let engine = engine(512, 64, 2);
-    let run = |options: GenerateOptions| {
-        let request = Request { prompt: prompt(20, 2), options, decoder: Box::new(Letters), session: None };
+    let run_with = |options: GenerateOptions, end_ids: Vec<u32>| {
+        let request =
+            Request { prompt: prompt(20, 2), options, end_ids, decoder: Box::new(Letters), session: None };
         let mut stream = engine.generate(request).unwrap();
         let fragments: Vec<_> = (&mut stream).map(|fragment| fragment.unwrap()).collect();
         let text: String = fragments.iter().map(|fragment| fragment.text.as_str()).collect();
         let tokens = fragments.iter().filter(|fragment| fragment.token.is_some()).count();
         (text, tokens, stream.finish_reason().unwrap())
     };
+    let run = |options| run_with(options, Vec::new());
     let (text, count, reason) = run(limit(30));
     assert_eq!((count, reason), (30, FinishReason::Length));
     assert_eq!(text.len(), 31);
@@ -32,23 +34,50 @@ pub fn stop_ids_and_strings_end_the_text_before_them() {
     let stop = text[10..13].to_owned();
     let before = text.find(&stop).unwrap();
     let (stopped, _, reason) = run(GenerateOptions { stop_strings: vec![stop.clone()], ..limit(30) });
-    assert_eq!((stopped.as_str(), reason), (&text[..before], FinishReason::Stop));
+    assert_eq!((stopped.as_str(), reason), (&text[..before], FinishReason::Text(0)));
+    // The stop string that is complete first ends the text, and the longest of those that are complete at once.
+    let several =
+        ["\0", &text[9..14], &text[12..13], &text[10..13], &text[11..13]].map(String::from).to_vec();
+    let (stopped, _, reason) = run(GenerateOptions { stop_strings: several.clone(), ..limit(30) });
+    let first = (1..=text.len()).find_map(|end| {
+        let complete = several.iter().enumerate().filter(|(_, stop)| text[..end].ends_with(stop.as_str()));
+        complete.map(|(place, stop)| (end - stop.len(), place)).min()
+    });
+    let (before_first, place) = first.unwrap();
+    assert_eq!((stopped.as_str(), reason), (&text[..before_first], FinishReason::Text(place)));
 
     let id = u32::from(text.as_bytes()[7] - b'A');
     let before = text.find(char::from(b'A' + id as u8)).unwrap();
     let (stopped, count, reason) = run(GenerateOptions { stop_ids: vec![id], ..limit(30) });
-    assert_eq!((&stopped[..before], count, reason), (&text[..before], before, FinishReason::Stop));
+    assert_eq!((&stopped[..before], count, reason), (&text[..before], before, FinishReason::Id(id)));
 
-    let ignoring =
-        GenerateOptions { stop_ids: vec![id], stop_strings: vec![stop], ignore_eos: true, ..limit(30) };
-    assert_eq!(run(ignoring).0, text);
+    // The model's own end is another cause, which alone can be ignored.
+    let ended = run_with(limit(30), vec![id]);
+    assert_eq!((&ended.0[..before], ended.1, ended.2), (&text[..before], before, FinishReason::End));
+    let ignoring = GenerateOptions { ignore_eos: true, ..limit(30) };
+    assert_eq!(run_with(ignoring.clone(), vec![id]).0, text);
+    let stopped = GenerateOptions { stop_ids: vec![id], ..ignoring.clone() };
+    assert_eq!(run_with(stopped, vec![id]).2, FinishReason::Id(id));
+    let stopped = GenerateOptions { stop_strings: vec![stop], ..ignoring };
+    assert_eq!(run_with(stopped, vec![id]).2, FinishReason::Text(0));
+    let refused = |options: GenerateOptions| options.validate().unwrap_err().to_string();
+    let many = GenerateOptions { stop_strings: vec!["a".into(); 257], ..limit(1) };
+    assert!(refused(many).contains("257 stop strings"));
+    let long = GenerateOptions { stop_strings: vec!["a".repeat(1 << 19)], ..limit(1) };
+    assert!(refused(long).contains("524288 bytes"));
 }
 
 #[test]
 pub fn the_last_fragment_holds_the_text_that_was_held_back() {
     let engine = engine(64, 64, 2);
     let run = |options: GenerateOptions| {
-        let request = Request { prompt: prompt(20, 2), options, decoder: Box::new(Letters), session: None };
+        let request = Request {
+            prompt: prompt(20, 2),
+            options,
+            end_ids: Vec::new(),
+            decoder: Box::new(Letters),
+            session: None,
+        };
         engine.generate(request).unwrap()
     };
     let whole = run(limit(10)).into_text().unwrap();
@@ -149,7 +178,10 @@ pub fn a_reader_who_is_behind_pauses_its_generation_alone() {
     let expected = ids(&mut start(&engine(16_384, 64, 1), prompt(10, 0), &limit(700), None));
     // One request at a time: a paused one must not keep the others out.
     let engine = engine(16_384, 64, 1);
-    let ahead = |run_ahead| GenerateOptions { run_ahead, ..limit(700) };
+    let ahead = |run_ahead| GenerateOptions {
+        request: RequestOptions { run_ahead, ..RequestOptions::default() },
+        ..limit(700)
+    };
     for run_ahead in [1, 2, 33] {
         let mut slow = start(&engine, prompt(10, 0), &ahead(run_ahead), None);
         let mut first = vec![slow.next().unwrap().unwrap().token.unwrap().id];
@@ -206,11 +238,20 @@ pub fn dropping_or_cancelling_a_stream_frees_its_place() {
 #[test]
 pub fn a_deadline_ends_a_stream_with_an_error() {
     let engine = engine(512, 64, 1);
-    let options = GenerateOptions { deadline: Some(Instant::now()), ..limit(10) };
+    let options = GenerateOptions {
+        request: RequestOptions { deadline: Some(Instant::now()), ..RequestOptions::default() },
+        ..limit(10)
+    };
     let mut stream = start(&engine, prompt(10, 0), &options, None);
     assert_eq!(stream.next(), Some(Err(EngineError::DeadlineExceeded { tokens: 0 })));
     assert_eq!(stream.next(), None);
-    let options = GenerateOptions { deadline: Some(Instant::now() + Duration::from_hours(1)), ..limit(10) };
+    let options = GenerateOptions {
+        request: RequestOptions {
+            deadline: Some(Instant::now() + Duration::from_hours(1)),
+            ..RequestOptions::default()
+        },
+        ..limit(10)
+    };
     assert_eq!(start(&engine, prompt(10, 0), &options, None).count(), 10);
 }
 
@@ -219,7 +260,13 @@ pub fn bad_requests_are_refused_at_once() {
     let engine = engine(64, 32, 1);
     let refuse = |prompt: Vec<u32>, options: GenerateOptions| {
         engine
-            .generate(Request { prompt, options, decoder: Box::new(PlainIds), session: None })
+            .generate(Request {
+                prompt,
+                options,
+                end_ids: Vec::new(),
+                decoder: Box::new(PlainIds),
+                session: None,
+            })
             .err()
             .unwrap()
     };
@@ -264,7 +311,7 @@ pub fn a_stop_string_found_late_leaves_nothing_behind_it() {
     let whole: String = fragments.iter().map(|fragment| fragment.text.as_str()).collect();
     let stop = &whole[4..7];
     let at_once = run(stop, false);
-    assert!(at_once.1 == (Some(FinishReason::Stop), at_once.0.len()) && at_once.0.len() <= 7);
+    assert!(at_once.1 == (Some(FinishReason::Text(0)), at_once.0.len()) && at_once.0.len() <= 7);
     assert_eq!(at_once.3, 285 + at_once.0.len() - 1);
     assert_eq!(run(stop, true), at_once);
 }
@@ -274,7 +321,11 @@ pub fn a_stop_string_ends_the_work_for_a_reader_who_never_reads() {
     let engine = engine(1024, 64, 1);
     let session = engine.open_session();
     let letters = start_text(&engine, prompt(20, 2), limit(9), Letters, None).into_text().unwrap();
-    let options = GenerateOptions { stop_strings: vec![letters[3..6].into()], run_ahead: 6, ..limit(500) };
+    let options = GenerateOptions {
+        stop_strings: vec![letters[3..6].into()],
+        request: RequestOptions { run_ahead: 6, ..RequestOptions::default() },
+        ..limit(500)
+    };
     let unread = start_text(&engine, prompt(20, 2), options, Letters, Some(session));
     // Paused for its reader, it would keep its session for ever.
     let ended = (0..100_000).any(|_| {
@@ -351,7 +402,9 @@ fn start_text(
     decoder: impl TextDecoder + 'static,
     session: Option<SessionId>,
 ) -> TokenStream {
-    engine.generate(Request { prompt, options, decoder: Box::new(decoder), session }).unwrap()
+    engine
+        .generate(Request { prompt, options, end_ids: Vec::new(), decoder: Box::new(decoder), session })
+        .unwrap()
 }
 
 /// Letters that come once the sender is gone.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use brasa_engine::{
     Engine, EngineConfig, EngineError, Executor, GenerateOptions, MaskSource, Outs, PlainIds, ReadRequest,
-    ReadRows, Reading, Request, SequenceRows,
+    ReadRows, Reading, Request, RequestOptions, SequenceRows,
 };
 use brasa_graph::device::{DeviceError, KvPoolSpec, KvType, ProgramLimits};
 use brasa_graph::sampling::{DrawRules, Row, Sampler, SamplingError, SamplingParams, TokenMask};
@@ -114,6 +114,7 @@ pub fn a_mask_decides_which_tokens_come() {
     let masked = Request {
         prompt: prompt(12, 2),
         options: GenerateOptions { mask: Some(Arc::new(ThirdsFromZero)), ..limit(50) },
+        end_ids: Vec::new(),
         decoder: Box::new(PlainIds),
         session: None,
     };
@@ -233,7 +234,7 @@ pub fn logits_are_read_beside_running_generations() {
         .unwrap();
     let alone = ids(&mut start(&engine, prompt(40, 1), &limit(60), None));
     let read = |first, run_ahead| {
-        let options = GenerateOptions { run_ahead, ..GenerateOptions::default() };
+        let options = RequestOptions { run_ahead, ..RequestOptions::default() };
         engine.read(ReadRequest { tokens: text.clone(), what: Reading::Logits, first, options }).unwrap()
     };
     let collect = |rows: ReadRows| rows.map(|row| row.unwrap()).collect::<Vec<_>>();
@@ -246,7 +247,7 @@ pub fn logits_are_read_beside_running_generations() {
     assert_eq!(ids(&mut beside), alone);
     // One that is dropped, and one that asks for nothing.
     drop(read(0, 1));
-    let options = GenerateOptions::default();
+    let options = RequestOptions::default();
     let request = ReadRequest { tokens: text.clone(), what: Reading::Logits, first: 300, options };
     assert!(matches!(engine.read(request).err(), Some(EngineError::Options(_))));
     assert_eq!(ids(&mut start(&engine, prompt(40, 1), &limit(60), None)), alone);
@@ -260,7 +261,7 @@ pub fn hidden_states_are_read_beside_running_generations() {
     let (hidden, engine) = hidden_engines(1024, 32, 4);
     let text = prompt(300, 3);
     let ask = |engine: &Engine, what, first, run_ahead| {
-        let options = GenerateOptions { run_ahead, ..GenerateOptions::default() };
+        let options = RequestOptions { run_ahead, ..RequestOptions::default() };
         engine.read(ReadRequest { tokens: text.clone(), what, first, options })
     };
     let collect = |rows: ReadRows| rows.map(|row| row.unwrap()).collect::<Vec<_>>();
@@ -301,7 +302,7 @@ pub fn hidden_states_that_cannot_be_had_are_their_readers_error() {
     let engine = engine_without_memory_for_hidden(1024, 32, 4);
     for _ in 0..2 {
         let mut beside = start(&engine, prompt(40, 1), &limit(60), None);
-        let options = GenerateOptions::default();
+        let options = RequestOptions::default();
         let request = ReadRequest { tokens: prompt(9, 1), what: Reading::Hidden, first: 0, options };
         let mut rows = engine.read(request).unwrap();
         assert!(matches!(rows.next(), Some(Err(EngineError::Device(DeviceError::OutOfMemory { .. })))));

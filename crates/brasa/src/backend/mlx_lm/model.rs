@@ -65,7 +65,7 @@ impl MlxLmModel {
             process: Some(process),
             command,
             id,
-            deadline: options.deadline,
+            deadline: options.request.deadline,
             context_policy: options.context_policy,
             begun: Instant::now(),
             prefill_begun: None,
@@ -219,7 +219,7 @@ impl MlxLmStream {
                 Event::End(ended) => {
                     self.put_back();
                     self.finish = Some(match ended {
-                        Ended::Stop => FinishReason::Stop,
+                        Ended::Stop => FinishReason::End,
                         Ended::Length => FinishReason::Length,
                         Ended::Cancelled => FinishReason::Cancelled,
                         Ended::Context => options::context_full(self.context_policy, self.model.context)?,

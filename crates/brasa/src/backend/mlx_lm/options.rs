@@ -71,18 +71,16 @@ pub(super) fn check_load(options: &LoadOptions) -> Result<(), BackendError> {
 pub(super) fn fields(options: &GenerateOptions, context: usize) -> Result<Map<String, Value>, Error> {
     options.validate()?;
     let GenerateOptions {
+        // One text runs at a time: there is nobody to overtake, nothing is cached, and the process waits for its reader. The stream
+        // keeps the deadline.
+        request: _,
         sampling,
         max_tokens,
         stop_ids,
         stop_strings,
+        // Without stop strings they are without effect.
+        stop_marks: _,
         ignore_eos,
-        // One text runs at a time: there is nobody to overtake, nothing is cached, and the process waits for its reader.
-        priority: _,
-        run_ahead: _,
-        cache_prompt: _,
-        cache_scope: _,
-        // Kept by the stream.
-        deadline: _,
         context_policy,
         mask,
         speculation,

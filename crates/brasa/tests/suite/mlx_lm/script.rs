@@ -37,7 +37,7 @@ fn serves_what_the_package_makes() {
     let mut stream = model.generate("Stone", &GenerateOptions::default()).unwrap();
     // Text that the package prints does not get among the replies.
     assert_eq!(read(&mut *stream), ("enotS".into(), None));
-    assert_eq!(stream.finish_reason(), Some(FinishReason::Stop));
+    assert_eq!(stream.finish_reason(), Some(FinishReason::End));
     assert_eq!((stream.metrics().prompt_tokens, stream.metrics().generated_tokens), (5, 5));
 
     let mut stream = model.generate("Stone", &tokens(2)).unwrap();
@@ -130,7 +130,7 @@ fn keeps_the_context() {
     assert_eq!(end("abcdefghi", &GenerateOptions::default()), (String::new(), Some(long), None));
     let empty = Some(EngineError::EmptyPrompt);
     assert_eq!(end("", &GenerateOptions::default()), (String::new(), empty, None));
-    assert_eq!(end("ab", &GenerateOptions::default()), ("ba".into(), None, Some(FinishReason::Stop)));
+    assert_eq!(end("ab", &GenerateOptions::default()), ("ba".into(), None, Some(FinishReason::End)));
 }
 
 #[test]
