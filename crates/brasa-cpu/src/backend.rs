@@ -18,6 +18,9 @@ use crate::{Isa, Team};
 /// Rows of a prompt's chunk: more are no faster, and their values leave the caches.
 const PROMPT_ROWS: usize = 512;
 
+/// Texts that decode together: products of more rows are bound by arithmetic, and each text waits for all.
+const DECODE_ROWS: usize = 16;
+
 /// The processor that this program runs on.
 ///
 /// Programs of one backend share its threads and take turns.
@@ -95,6 +98,7 @@ impl Backend for CpuBackend {
             threads,
             memory_bytes: memory_bytes("MemTotal:"),
             prompt_rows: PROMPT_ROWS,
+            decode_rows: DECODE_ROWS,
         }
     }
 

@@ -17,6 +17,9 @@ use crate::weights::{self, CudaWeightSet};
 /// Rows of a prompt's chunk: tensor cores of a large GPU are not filled by fewer (`docs/performance/cuda.md`).
 const PROMPT_ROWS: usize = 2048;
 
+/// Texts that decode together: 200 clients of an 8B model in F16 had 14,346 tokens/s of an H200 so, and 2,675 with 16.
+const DECODE_ROWS: usize = 256;
+
 /// One GPU of this machine.
 #[derive(Clone, Debug)]
 pub struct CudaBackend {
@@ -92,6 +95,7 @@ impl Backend for CudaBackend {
             threads: 1,
             memory_bytes: Some(device.memory_bytes),
             prompt_rows: PROMPT_ROWS,
+            decode_rows: DECODE_ROWS,
         }
     }
 

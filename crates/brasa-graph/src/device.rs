@@ -81,6 +81,8 @@ pub struct DeviceInfo {
     pub memory_bytes: Option<u64>,
     /// Rows of a prompt that the device computes well at once.
     pub prompt_rows: usize,
+    /// Texts that the device decodes well at once: more of them make an answer slower and the answers of all together hardly faster.
+    pub decode_rows: usize,
 }
 
 /// How exactly a program computes.

@@ -6,6 +6,8 @@ use std::time::Duration;
 use brasa::engine::EngineStats;
 use brasa::{AnyModel, Embedder, Encoder, ModelInfo, ModelKind, Reranker, Tokenizer};
 
+use serde_json::{Value, json};
+
 use crate::error::{ApiError, Result};
 use crate::loaded_speech::LoadedSpeech;
 use crate::loaded_text::LoadedText;
@@ -57,6 +59,18 @@ impl Loaded {
             Self::Encoder(loaded) => &loaded.presence,
             Self::Speech(loaded) => &loaded.presence,
         }
+    }
+
+    /// The line of the log that says how the model is served: its device, its context, and for text the requests served at once and
+    /// the bytes that their keys and values may take.
+    pub fn start_line(&self) -> Value {
+        let mut line =
+            json!({"loaded": self.presence().id, "device": self.device(), "context": self.context()});
+        if let Self::Text(loaded) = self {
+            line["parallel"] = loaded.slots.into();
+            line["cache_bytes"] = loaded.model.engine().config().cache_bytes.into();
+        }
+        line
     }
 
     /// The kind of the model.

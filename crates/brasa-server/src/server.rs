@@ -237,6 +237,7 @@ async fn load_first_models(app: &App) -> Result<(), ServerError> {
             .load(entry)
             .await
             .map_err(|error| ServerError::Model { id: entry.source.id.clone(), error: error.message })?;
+        (app.options.log)(&loaded.start_line().to_string());
         for warning in loaded.warnings() {
             let line = serde_json::json!({"model": loaded.presence().id, "warning": warning});
             (app.options.log)(&line.to_string());

@@ -38,7 +38,7 @@ fn small() -> Result<Model, Error> {
     let options = LoadOptions {
         threads: Some(1),
         context: Some(512),
-        max_sequences: 2,
+        max_sequences: Some(2),
         max_waiting: 8,
         cache_bytes: Some(32 << 20),
         ..LoadOptions::default()

@@ -34,7 +34,17 @@ pub(crate) struct Loaded {
     file: String,
 }
 
-/// Loads the draft model of `path` onto `backend`, for texts of up to `context` positions.
+/// The texts for which a draft model guesses.
+pub(crate) struct Texts {
+    /// Most positions of a text.
+    pub context: usize,
+    /// The element type of keys and values.
+    pub dtype: KvType,
+    /// Texts that are served at once.
+    pub sequences: usize,
+}
+
+/// Loads the draft model of `path` onto `backend`, for `texts`.
 ///
 /// # Errors
 ///
@@ -43,7 +53,7 @@ pub(crate) fn load(
     path: &Path,
     options: &LoadOptions,
     backend: &Arc<dyn Backend>,
-    (context, dtype): (usize, KvType),
+    texts: Texts,
     progress: &mut dyn FnMut(LoadProgress) -> ControlFlow<()>,
 ) -> Result<Loaded, Error> {
     let file = path.display().to_string();
@@ -56,12 +66,12 @@ pub(crate) fn load(
         progress(LoadProgress { done_bytes: upload.done_bytes, total_bytes: upload.total_bytes })
     })?;
     let weight_bytes = weights.size_bytes();
-    let limits = options.program_limits(&backend.info(), spec.vocab_size);
+    let limits = options.program_limits(&backend.info(), texts.sequences, spec.vocab_size);
     let program = backend.compile(Arc::clone(&graph), weights, limits)?;
-    let pool = backend.kv_pool(KvPoolSpec { groups: graph.cache_groups(), dtype })?;
-    let context = info.context_length.map_or(context, |own| own.min(context));
+    let pool = backend.kv_pool(KvPoolSpec { groups: graph.cache_groups(), dtype: texts.dtype })?;
+    let context = info.context_length.map_or(texts.context, |own| own.min(texts.context));
     // Each running text has one there.
-    let cache_bytes = pages_bytes(&*pool, context).saturating_mul(options.max_sequences as u64);
+    let cache_bytes = pages_bytes(&*pool, context).saturating_mul(texts.sequences as u64);
     let free = backend.info().memory_bytes.map(|bytes| bytes.saturating_sub(weight_bytes) / 8);
     let cache_bytes = free.map_or(cache_bytes, |free| cache_bytes.min(free));
     Ok(Loaded {

@@ -8,7 +8,8 @@ use brasa_graph::device::{DeviceInfo, KvPoolSpec, KvType};
 use brasa_graph::plan::Plan;
 use brasa_graph::{Graph, Schedule, Sizes, Weight};
 
-use crate::model::{MOST_POSITIONS, cache_room, context_of};
+use crate::model::{MOST_POSITIONS, context_of};
+use crate::room::{self, cache_room};
 use crate::{Error, LoadOptions, device, facts};
 
 /// Formats that weights are weighed in beside their own, largest first.
@@ -33,6 +34,8 @@ pub struct Fit {
     pub step_rows: usize,
     /// Positions of a text, as the options say or the model was made for.
     pub context: usize,
+    /// Texts that are served at once, as the options say or the memory holds with pages for a usual text each.
+    pub sequences: usize,
     /// Type of keys and values.
     pub kv_type: KvType,
     /// The cost of texts in each type of keys and values that the device has, the most exact type first.
@@ -76,23 +79,27 @@ impl Fit {
         let brasa_models::Model { spec, graph, info, .. } = brasa_models::load(checkpoint, &load)?;
         let backend = device::of(options)?;
         let device = backend.info();
-        let limits = options.program_limits(&device, spec.vocab_size);
+        let (weight_bytes, context) = (backend.weight_bytes(&graph), context_of(options, &info));
+        let pool = |dtype| backend.kv_pool(KvPoolSpec { groups: graph.cache_groups(), dtype });
+        let own = pool(options.kv_type())?;
+        let sequences = room::sequences(options, &device, weight_bytes, context, &*own);
+        let limits = options.program_limits(&device, sequences, spec.vocab_size);
         let plan = Plan::new(&graph, &Schedule::new(&graph, &[]), &Sizes::at_most(&limits));
         let mut texts = Vec::new();
         for kv_type in KV_TYPES {
             // A device may lack a type.
-            if let Ok(pool) = backend.kv_pool(KvPoolSpec { groups: graph.cache_groups(), dtype: kv_type }) {
+            if let Ok(pool) = pool(kv_type) {
                 texts.push(TextFit { kv_type, costs: PageCosts::new(&*pool, limits.max_rows) });
             }
         }
-        let weight_bytes = backend.weight_bytes(&graph);
         let weights_as = FORMATS.map(|format| (format, bytes_as(&graph, format))).into_iter();
         Ok(Self {
             free_bytes: backend.free_bytes(),
             weight_bytes,
             working_bytes: plan.arena_bytes() as u64,
             step_rows: limits.max_rows,
-            context: context_of(options, &info),
+            context,
+            sequences,
             kv_type: options.kv_type(),
             texts,
             weights_as: weights_as.filter(|&(_, bytes)| bytes < weight_bytes).collect(),

@@ -5,10 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use brasa_formats::{Bytes, Checkpoint, Inspection};
+use brasa_graph::device::KvPoolSpec;
 use brasa_graph::print;
 use brasa_tokenizer::Tokenizer;
 
-use crate::{Error, LoadOptions, device};
+use crate::model::context_of;
+use crate::{Error, LoadOptions, device, room};
 
 /// The tokenizer of a checkpoint; needs neither tensors nor a supported architecture.
 ///
@@ -55,11 +57,14 @@ pub fn describe_graph_bytes(
 
 fn describe(checkpoint: &Checkpoint, options: &LoadOptions) -> Result<String, Error> {
     let load = brasa_models::LoadOptions { context_length: options.context, strict: options.strict };
-    let brasa_models::Model { spec, graph, .. } = brasa_models::load(checkpoint, &load)?;
+    let brasa_models::Model { spec, graph, info, .. } = brasa_models::load(checkpoint, &load)?;
     let backend = device::of(options)?;
     let graph = Arc::new(graph);
     let weights = backend.upload(&graph, options.precision, &mut |_| ControlFlow::Continue(()))?;
-    let limits = options.program_limits(&backend.info(), spec.vocab_size);
+    let pool = backend.kv_pool(KvPoolSpec { groups: graph.cache_groups(), dtype: options.kv_type() })?;
+    let (device, context) = (backend.info(), context_of(options, &info));
+    let sequences = room::sequences(options, &device, weights.size_bytes(), context, &*pool);
+    let limits = options.program_limits(&device, sequences, spec.vocab_size);
     let program = backend.compile(Arc::clone(&graph), weights, limits)?;
     Ok(format!("{}\n{}", print::graph(&graph), program.describe()))
 }

@@ -61,6 +61,7 @@ mod options;
 mod probe;
 mod rerank;
 mod reranker;
+mod room;
 mod score;
 mod sentence;
 mod session;

@@ -40,13 +40,15 @@ pub struct LoadOptions {
     /// quarter of `chunk`, or of what suits the device: 128 on a CPU, 512 on a GPU. The engine takes fewer if the step would be
     /// more than three times as long as without them.
     pub mixed_chunk: Option<usize>,
-    /// Requests served at once; further ones wait.
-    pub max_sequences: usize,
+    /// Requests served at once; further ones wait. `None` for as many as the device's memory holds beside the weights with
+    /// pages for a text of 2,048 tokens each, at least 1, and at most as many as the device decodes well at once: 16 on a CPU, 256 on a GPU.
+    /// [`EngineConfig::max_sequences`](brasa_engine::EngineConfig::max_sequences) of a loaded model tells the number.
+    pub max_sequences: Option<usize>,
     /// Most requests that wait; further ones are refused with
     /// [`EngineError::QueueFull`](brasa_engine::EngineError::QueueFull).
     pub max_waiting: usize,
     /// Most bytes that cached keys and values take on the device, of running requests and sessions together, the padding of
-    /// the device's layout included; `None` for twice `max_sequences` full contexts, but at most three quarters of the
+    /// the device's layout included; `None` for full contexts of twice as many texts as are served at once, but at most three quarters of the
     /// device's memory beside the weights.
     pub cache_bytes: Option<u64>,
     /// Bytes of keys and values, among `cache_bytes`, that stay when a text ends, for later texts that begin alike. The beginning
@@ -94,7 +96,7 @@ impl Default for LoadOptions {
             kv_type: None,
             chunk: None,
             mixed_chunk: None,
-            max_sequences: 16,
+            max_sequences: None,
             max_waiting: 1024,
             cache_bytes: None,
             prefix_bytes: None,
@@ -119,16 +121,26 @@ impl LoadOptions {
 
     /// Most prompt rows of a step in which other requests decode.
     pub(crate) fn mixed_prompt_rows(&self, device: &DeviceInfo) -> usize {
-        self.mixed_chunk.unwrap_or_else(|| (self.chunk.unwrap_or(device.prompt_rows) / 4).max(1))
+        self.mixed_chunk.unwrap_or_else(|| (self.prompt_rows(device) / 4).max(1))
     }
 
-    /// The largest step of a program for these options on a device.
-    pub(crate) fn program_limits(&self, device: &DeviceInfo, vocab_size: usize) -> ProgramLimits {
-        let chunk = self.chunk.unwrap_or(device.prompt_rows);
+    /// Most rows of a prompt that are computed at once.
+    pub(crate) fn prompt_rows(&self, device: &DeviceInfo) -> usize {
+        self.chunk.unwrap_or(device.prompt_rows)
+    }
+
+    /// The largest step of a program for these options on a device that serves `sequences` texts at once.
+    pub(crate) fn program_limits(
+        &self,
+        device: &DeviceInfo,
+        sequences: usize,
+        vocab_size: usize,
+    ) -> ProgramLimits {
+        let chunk = self.prompt_rows(device);
         ProgramLimits {
-            max_rows: chunk.max(self.max_sequences),
-            max_outs: self.max_sequences.max(score_rows(vocab_size).min(chunk)),
-            max_segments: self.max_sequences,
+            max_rows: chunk.max(sequences),
+            max_outs: sequences.max(score_rows(vocab_size).min(chunk)),
+            max_segments: sequences,
         }
     }
 }

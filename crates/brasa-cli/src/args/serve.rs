@@ -58,9 +58,9 @@ pub struct ServeArguments {
     /// Key of the certificate (PEM)
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub ssl_key_file: Option<PathBuf>,
-    /// Requests served at once by a model (-np)
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = positive)]
-    pub parallel: usize,
+    /// Requests served at once (-np) [default: as many as memory holds]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    pub parallel: Option<usize>,
     /// Requests that may wait for a model; further ones get 503
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = positive, hide_short_help = true)]
     pub max_queue: usize,

@@ -42,7 +42,7 @@ pub fn show(arguments: &InspectArguments, heads: &Heads) -> Result<(), Failure> 
             return Err(Failure::Usage("no text to look into\nhint: give one (-p, --file)".into()));
         }
     };
-    let options = LoadOptions { max_sequences: 1, ..LoadOptions::default() };
+    let options = LoadOptions { max_sequences: Some(1), ..LoadOptions::default() };
     let model = load::open(&arguments.source, &options)?;
     let ids =
         model.tokenizer().encode(&text, AddSpecial::AsModel, ParseSpecial::No).map_err(brasa::Error::from)?;

@@ -46,6 +46,7 @@ fn object(fit: &Fit) -> Value {
         "working_bytes": fit.working_bytes,
         "room_bytes": room_bytes,
         "context": fit.context,
+        "sequences": fit.sequences,
         "cache_type": fit.text().map(TextFit::kv_name),
         "cache_bytes": fit.text().map(|text| text.bytes(fit.context)),
         "fits": fit.fits(),

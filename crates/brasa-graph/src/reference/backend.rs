@@ -29,6 +29,7 @@ impl Backend for ReferenceBackend {
             threads: 1,
             memory_bytes: None,
             prompt_rows: 512,
+            decode_rows: 16,
         }
     }
 

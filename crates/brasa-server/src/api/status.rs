@@ -46,7 +46,10 @@ pub(crate) async fn props(
 ) -> Result<Response> {
     let entry = app.registry.find(query.get("model").map(String::as_str))?;
     let mut props = json!({
-        "total_slots": app.options.load.max_sequences,
+        "total_slots": match entry.loaded() {
+            Some(Loaded::Text(loaded)) => Some(loaded.slots),
+            _ => app.options.load.max_sequences,
+        },
         "model_alias": entry.source.id,
         "model_path": entry.path(),
         "modalities": {"vision": false, "audio": false},

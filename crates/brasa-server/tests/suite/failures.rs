@@ -33,7 +33,7 @@ fn every_request_hears_of_an_engine_that_fails() {
         (Fault::Panic, 503, "engine_closed"),
     ] {
         let device = Device::new();
-        let load = LoadOptions { max_sequences: 6, ..device.options().load };
+        let load = LoadOptions { max_sequences: Some(6), ..device.options().load };
         let server = Running::start(ServerOptions { load, ..device.options() });
         let whole = json!({"prompt": "An ember is", "n_predict": 40, "ignore_eos": true, "temperature": 0});
         let expected = server.post("/completion", &whole).json(200)["content"].clone();

@@ -51,7 +51,7 @@ fn a_model_that_cannot_be_loaded_ends_the_server() {
 
 #[test]
 fn a_full_queue_is_told_at_once() {
-    let load = LoadOptions { max_sequences: 1, max_waiting: 1, ..options().load };
+    let load = LoadOptions { max_sequences: Some(1), max_waiting: 1, ..options().load };
     let server = Running::start(ServerOptions { load, ..options() });
     let body = json!({"prompt": "An ember is", "n": 8, "max_tokens": 100, "ignore_eos": true});
     let refused = server.post("/v1/completions", &body);
@@ -67,7 +67,7 @@ fn a_full_queue_is_told_at_once() {
 #[test]
 fn a_request_that_leaves_the_queue_frees_its_place() {
     let device = Device::new();
-    let load = LoadOptions { max_sequences: 1, max_waiting: 1, ..device.options().load };
+    let load = LoadOptions { max_sequences: Some(1), max_waiting: 1, ..device.options().load };
     let server = Running::start(ServerOptions { load, ..device.options() });
     // The first request runs for as long as all this takes.
     device.pace(Duration::from_millis(20));
@@ -181,7 +181,7 @@ fn health_tells_of_an_engine_that_stands_still() {
 #[test]
 fn a_server_without_a_free_slot_says_so() {
     let device = Device::new();
-    let load = LoadOptions { max_sequences: 1, ..device.options().load };
+    let load = LoadOptions { max_sequences: Some(1), ..device.options().load };
     let server = Running::start(ServerOptions { load, ..device.options() });
     assert_eq!(server.get("/slots?fail_on_no_slot=1").status, 200);
     device.hold(1);

@@ -16,7 +16,7 @@ use super::{Model, Parts, TidyHeap};
 use crate::bank::Opened;
 use crate::inside::{Inside, LoadedDevice};
 use crate::session_file::{Identity, Weights};
-use crate::{Error, LoadOptions, LoadProgress, LoadTimes, adapter, device, draft_model, verify};
+use crate::{Error, LoadOptions, LoadProgress, LoadTimes, adapter, device, draft_model, room, verify};
 
 /// Most positions of a context if the options name none.
 pub(crate) const DEFAULT_CONTEXT: usize = 131_072;
@@ -30,11 +30,6 @@ pub(crate) const MOST_POSITIONS: usize = i32::MAX as usize;
 /// Positions of a text, as the options say or the model was made for.
 pub(crate) fn context_of(options: &LoadOptions, info: &ModelInfo) -> usize {
     options.context.unwrap_or(info.context_length.map_or(DEFAULT_CONTEXT, |own| own.min(DEFAULT_CONTEXT)))
-}
-
-/// Most bytes of keys and values if the options name none, on a device of `memory_bytes` beside `weight_bytes`.
-pub(crate) fn cache_room(memory_bytes: u64, weight_bytes: u64) -> u64 {
-    memory_bytes.saturating_sub(weight_bytes) / 4 * 3
 }
 
 impl Model {
@@ -83,7 +78,7 @@ impl Model {
     ) -> Result<Self, Error> {
         if options.chunk == Some(0)
             || options.mixed_chunk == Some(0)
-            || options.max_sequences == 0
+            || options.max_sequences == Some(0)
             || options.max_waiting == 0
             || options.context == Some(0)
             || options.threads == Some(0)
@@ -128,20 +123,22 @@ impl Model {
                 progress(LoadProgress { done_bytes: upload.done_bytes, total_bytes: upload.total_bytes })
             })?;
             let weights_done = Instant::now();
-            let limits = options.program_limits(&backend.info(), spec.vocab_size);
             let weight_bytes = weights.size_bytes();
-            let device = Arc::new(LoadedDevice { backend: Arc::clone(&backend), weights });
-            let program = device.program(&graph, limits)?;
             let dtype = options.kv_type();
             let pool_spec = KvPoolSpec { groups: graph.cache_groups(), dtype };
             let context = context_of(options, &info);
             let loaded = Weights { checkpoint, spec: &spec, adapted_by };
             let identity = Identity::new(&loaded, &pool_spec, options.precision, options.deterministic);
             let pool = backend.kv_pool(pool_spec)?;
+            let max_sequences = room::sequences(options, &backend.info(), weight_bytes, context, &*pool);
+            let limits = options.program_limits(&backend.info(), max_sequences, spec.vocab_size);
+            let device = Arc::new(LoadedDevice { backend: Arc::clone(&backend), weights });
+            let program = device.program(&graph, limits)?;
             let draft_started = Instant::now();
             let draft = match &options.draft_model {
                 Some(path) => {
-                    Some(draft_model::load(path, options, &backend, (context, dtype), &mut progress)?)
+                    let texts = draft_model::Texts { context, dtype, sequences: max_sequences };
+                    Some(draft_model::load(path, options, &backend, texts, &mut progress)?)
                 }
                 None => None,
             };
@@ -149,16 +146,12 @@ impl Model {
             let draft_bytes =
                 draft.as_ref().map_or(0, |draft| draft.about.weight_bytes + draft.about.cache_bytes);
             let cache_bytes = options.cache_bytes.unwrap_or_else(|| {
-                // Texts that wait in sessions hold pages too: room for as many of them as for running requests.
-                let texts = options.max_sequences.saturating_mul(2) as u64;
-                let wanted = pages_bytes(&*pool, context).saturating_mul(texts);
-                let room =
-                    backend.info().memory_bytes.map(|bytes| cache_room(bytes, weight_bytes + draft_bytes));
-                room.map_or(wanted, |room| wanted.min(room))
+                let other_bytes = weight_bytes + draft_bytes;
+                room::page_budget(&backend.info(), other_bytes, max_sequences, pages_bytes(&*pool, context))
             });
             let config = EngineConfig {
                 context,
-                max_sequences: options.max_sequences,
+                max_sequences,
                 max_waiting: options.max_waiting,
                 mixed_prompt_rows: options.mixed_prompt_rows(&backend.info()),
                 vocab_size: spec.vocab_size,

@@ -15,7 +15,7 @@ use brasa_tokenizer::{
     AddSpecial, ChatTemplate, DecodeStream, Message, ParseSpecial, ThoughtMarks, Tokenizer, ToolFormat,
 };
 
-pub(crate) use self::load::{DEFAULT_CONTEXT, MOST_POSITIONS, cache_room, context_of};
+pub(crate) use self::load::{DEFAULT_CONTEXT, MOST_POSITIONS, context_of};
 use crate::bank::Bank;
 use crate::draft_model::DraftModelInfo;
 use crate::inside::Inside;

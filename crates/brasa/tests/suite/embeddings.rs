@@ -34,7 +34,7 @@ impl Case {
 }
 
 fn options() -> LoadOptions {
-    LoadOptions { chunk: Some(16), max_sequences: 3, deterministic: true, ..LoadOptions::default() }
+    LoadOptions { chunk: Some(16), max_sequences: Some(3), deterministic: true, ..LoadOptions::default() }
 }
 
 fn small() -> Model {

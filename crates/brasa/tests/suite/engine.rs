@@ -33,7 +33,7 @@ fn everywhere(check: impl Fn(&dyn Fn(LoadOptions) -> Model)) {
 
 fn chunks_of(chunk: usize) -> LoadOptions {
     // A step must have room for a row of every sequence.
-    LoadOptions { chunk: Some(chunk), max_sequences: chunk.min(16), ..LoadOptions::default() }
+    LoadOptions { chunk: Some(chunk), max_sequences: Some(chunk.min(16)), ..LoadOptions::default() }
 }
 
 /// Text-like ids: no special tokens, few repetitions.
@@ -166,7 +166,7 @@ fn a_continued_session_equals_a_fresh_run() {
 /// Prompts of any lengths: results in order, each that of its prompt alone; a bad one fails by itself.
 #[test]
 fn a_batch_gives_each_prompt_what_it_has_alone() {
-    let options = LoadOptions { max_sequences: 3, max_waiting: 2, ..chunks_of(64) };
+    let options = LoadOptions { max_sequences: Some(3), max_waiting: 2, ..chunks_of(64) };
     let model = Model::load(folder(MODELS[0]), &LoadOptions { deterministic: true, ..options }).unwrap();
     let mut prompts: Vec<Vec<u32>> = (0..7).map(|seed| prompt(3 + 19 * seed, seed)).collect();
     prompts[4] = Vec::new();

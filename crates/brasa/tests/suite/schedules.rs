@@ -15,7 +15,7 @@ fn model(cache_bytes: Option<u64>, sequences: usize, chunk: usize) -> Model {
         threads: Some(1),
         deterministic: true,
         chunk: Some(chunk),
-        max_sequences: sequences,
+        max_sequences: Some(sequences),
         cache_bytes,
         ..LoadOptions::default()
     };

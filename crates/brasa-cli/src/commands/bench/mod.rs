@@ -43,7 +43,7 @@ pub fn bench(arguments: &BenchArguments) -> Result<(), Failure> {
             let options = LoadOptions {
                 isa: isa.clone(),
                 kv_type: kv_type.map(KvType::from),
-                max_sequences: arguments.parallel.iter().copied().max().unwrap_or(1).max(1),
+                max_sequences: Some(arguments.parallel.iter().copied().max().unwrap_or(1).max(1)),
                 ..load::options_without_kv_type(&load.setup)?
             };
             let model = load::model_with(&load, &options)?;
