@@ -12,6 +12,7 @@
 #     llama       -   begins to build llama.cpp, on all cores but two and behind everything else; the script ends when this has (about 300 s),
 #                     or after LIMIT seconds (default: 570), and goes on with it in the next call
 #     suite     250   the device's tests, all sweeps; those of models need their files (models/, *.npz and *.safetensors among them)
+#     faults     60   a mixture of experts that is full of NaN beside good models, all served; and a GPU that is lost on purpose and made anew
 #     memcheck  250   compute-sanitizer on every test of the suite (145 s on an H100 with 16 cores)
 #     racecheck 530   the same with BIN/suite-racecheck, if it is there, of which the longest are cut; and `ladder check` with a watchdog that waits
 #                     for the sanitizer
@@ -33,7 +34,7 @@
 # the folder for files that stay (default: /tmp/brasa-gpu), TESTS those that sanitizers run (an expression; default: all). Everything is printed; nothing
 # else should run on the GPU.
 set -u
-all=(llama suite memcheck racecheck synccheck ladder decode prompts train peft ceiling adapters formats files compare)
+all=(llama suite faults memcheck racecheck synccheck ladder decode prompts train peft ceiling adapters formats files compare)
 work=${WORK:-/tmp/brasa-gpu}
 limit=${LIMIT:-570}
 building=
@@ -106,7 +107,7 @@ sanitized() {
     local tool=$1 each=$2 all=$3
     export tool each work suite="$bin/suite"
     [ "$tool" != racecheck ] || [ ! -x "$bin/suite-racecheck" ] || suite="$bin/suite-racecheck"
-    "$suite" --list 2> /dev/null | sed -n 's/: test$//p' | grep -E "${TESTS:-.}" > "$work/tests"
+    "$suite" --list 2> /dev/null | sed -n 's/: test$//p' | grep -v '^lost::' | grep -E "${TESTS:-.}" > "$work/tests"
     BRASA_CUDA=gpu BRASA_SWEEPS=1 within "$all" xargs -P 12 -I{} bash -c '
         said="$work/$tool-$(tr -c "a-z0-9_\n" _ <<< {}).txt"
         timeout "$each" compute-sanitizer --tool "$tool" "$suite" {} --exact --test-threads 1 > "$said" 2>&1
@@ -115,6 +116,10 @@ sanitized() {
     grep -vE 'SUMMARY: 0 (errors|hazards)' "$work/$tool.txt"
 }
 
+faults() {
+    BRASA_CUDA=gpu within 40 "$bin/suite" lost:: not_numbers:: --nocapture 2>&1 | grep -vE '^$'
+    within 60 python3 tools/serving/gpu_faults.py "$bin/brasa"
+}
 suite() { BRASA_CUDA=gpu BRASA_SWEEPS=1 within 250 "$bin/suite" 2>&1 | grep -vE '^$|^(F16|BF16|Q[0-9])'; }
 memcheck() { sanitized memcheck 130 250; }
 synccheck() { sanitized synccheck 120 170; }

@@ -8,6 +8,8 @@
 //! NVCC=cuda/nvidia/cu13/bin/nvcc cargo xtask cuda
 //! ```
 //!
+//! `cargo xtask cuda plain flash` compiles the images of these sources alone, where the others' sources did not change.
+//!
 //! Another version of the compiler makes other code. The embedded images were made by nvcc 13.0.88.
 
 use std::path::{Path, PathBuf};
@@ -33,10 +35,14 @@ const IMAGES: &[(&str, &str, &[&str])] = &[
 /// Hardest that deflate tries.
 const LEVEL: u8 = 10;
 
-/// Compiles and embeds every image, and notes the sources.
-pub fn embed() -> Result<(), String> {
+/// Compiles and embeds the images of `sources`, or every image, and notes the sources.
+pub fn embed(sources: &[String]) -> Result<(), String> {
+    let is_known = |source: &&String| IMAGES.iter().any(|(_, image, _)| is_of(image, source));
+    if let Some(unknown) = sources.iter().find(|source| !is_known(source)) {
+        return Err(format!("no image is called {unknown}"));
+    }
     current_tests("params", true)?;
-    for (file, image) in images()? {
+    for (file, image) in images(sources)? {
         let bytes = image.len();
         std::fs::write(&file, image).map_err(|error| format!("{}: {error}", file.display()))?;
         eprintln!("{}: {bytes} bytes", file.display());
@@ -58,7 +64,7 @@ pub fn check_images() -> Result<(), String> {
         eprintln!("== cuda: skipped, kernels were not compiled: there is no nvcc");
         return Ok(());
     }
-    for (file, image) in images()? {
+    for (file, image) in images(&[])? {
         let found = std::fs::read(&file).map_err(|error| format!("{}: {error}", file.display()))?;
         if found != image {
             return Err(format!(
@@ -80,14 +86,22 @@ fn current_tests(filter: &str, update: bool) -> Result<(), String> {
     succeed(&mut cargo, "generated files of brasa-cuda")
 }
 
-/// Each image, deflated, and where it belongs.
-fn images() -> Result<Vec<(PathBuf, Vec<u8>)>, String> {
+/// True if the image `plain.sm_90a.cubin` is of the source `plain`.
+fn is_of(image: &str, source: &str) -> bool {
+    image.split('.').next() == Some(source)
+}
+
+/// Each image of `sources`, or every image, deflated, and where it belongs.
+fn images(sources: &[String]) -> Result<Vec<(PathBuf, Vec<u8>)>, String> {
     let nvcc = compiler()?;
     let kernels = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/brasa-cuda/kernels");
     let scratch = std::env::temp_dir().join(format!("brasa-cuda-{}", std::process::id()));
     std::fs::create_dir_all(&scratch).map_err(|error| format!("{}: {error}", scratch.display()))?;
     let mut images = Vec::new();
     for (source, name, arguments) in IMAGES {
+        if !sources.is_empty() && !sources.iter().any(|source| is_of(name, source)) {
+            continue;
+        }
         let out = scratch.join(name);
         let mut compile = Command::new(&nvcc);
         compile.args(["-std=c++17", "-O3", "-Werror", "all-warnings"]).args(*arguments).arg("-o").arg(&out);

@@ -34,14 +34,16 @@ fn main() -> ExitCode {
     let done = match (task.as_deref(), argument.as_deref()) {
         (Some("ci"), None) => run.ci(),
         (Some("aarch64"), None) => run.other_architecture(),
-        (Some("cuda"), None) => cuda::embed(),
         (Some("cuda"), Some("--check")) => cuda::check(),
+        (Some("cuda"), _) => cuda::embed(&std::env::args().skip(2).collect::<Vec<_>>()),
         (Some("mutate"), _) => {
             let arguments: Vec<String> = std::env::args().skip(2).collect();
             mutate::Options::parse(&arguments).and_then(|options| mutate::run(&options))
         }
         (other, _) => {
-            eprintln!("unknown task {other:?}\nusage: cargo xtask ci | aarch64 | cuda [--check] | mutate");
+            eprintln!(
+                "unknown task {other:?}\nusage: cargo xtask ci | aarch64 | cuda [--check | IMAGE…] | mutate"
+            );
             eprintln!("       {}", mutate::USAGE);
             return ExitCode::from(2);
         }

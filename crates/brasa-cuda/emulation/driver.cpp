@@ -27,14 +27,45 @@ namespace {
 
 using namespace brasa_emulation;
 
-enum Status { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_FOUND = 500, LAUNCH_FAILED = 719 };
+enum Status { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_FOUND = 500, ILLEGAL_ADDRESS = 700, LAUNCH_FAILED = 719 };
 
 // As much as the tests need; more is out of memory, as it would be on a device.
 const size_t MEMORY_BYTES = (size_t)4 << 30;
 
+struct Context {
+    bool is_lost = false;
+    unsigned users = 0;
+};
+
+struct Allocation {
+    void* base;
+    size_t mapped;
+    Context* context;
+};
+
 std::mutex everything;
-std::map<uint64_t, std::pair<void*, size_t>> allocations;
+Context primary;
+thread_local Context* current = &primary;
+std::map<uint64_t, Allocation> allocations;
 size_t used_bytes = 0;
+
+// What a call answers whose context is lost.
+int alive() { return current->is_lost ? ILLEGAL_ADDRESS : SUCCESS; }
+
+// Frees what belongs to a context.
+void clear_context(Context* context) {
+    std::lock_guard<std::mutex> lock(everything);
+    for (auto each = allocations.begin(); each != allocations.end();) {
+        if (each->second.context == context) {
+            used_bytes -= each->second.mapped;
+            munmap(each->second.base, each->second.mapped);
+            each = allocations.erase(each);
+        } else {
+            ++each;
+        }
+    }
+    context->is_lost = false;
+}
 
 size_t page_bytes() { return (size_t)sysconf(_SC_PAGESIZE); }
 
@@ -56,7 +87,7 @@ int allocate(uint64_t* address, size_t bytes) {
     uint64_t at = (uint64_t)(first + mapped - page - rounded);
     // Fresh memory holds no numbers: what is read before it is written shows.
     memset((void*)at, 0xff, rounded);
-    allocations[at] = {base, mapped};
+    allocations[at] = {base, mapped, current};
     used_bytes += mapped;
     *address = at;
     return SUCCESS;
@@ -68,13 +99,15 @@ int release(uint64_t address) {
     if (found == allocations.end()) {
         return INVALID_VALUE;
     }
-    used_bytes -= found->second.second;
-    munmap(found->second.first, found->second.second);
+    used_bytes -= found->second.mapped;
+    munmap(found->second.base, found->second.mapped);
     allocations.erase(found);
     return SUCCESS;
 }
 
 }  // namespace
+
+void brasa_emulation::lose_context() { current->is_lost = true; }
 
 #define EXPORT extern "C" __attribute__((visibility("default"))) int
 
@@ -84,13 +117,24 @@ EXPORT cuDeviceGetCount(int* count) { return *count = 1, SUCCESS; }
 EXPORT cuDeviceGet(int* device, int ordinal) { return *device = ordinal, SUCCESS; }
 EXPORT cuDeviceGetName(char* name, int len, int) { return snprintf(name, (size_t)len, "emulated GPU"), SUCCESS; }
 EXPORT cuDeviceTotalMem_v2(size_t* bytes, int) { return *bytes = MEMORY_BYTES, SUCCESS; }
-EXPORT cuDevicePrimaryCtxRetain(void** context, int) { return *context = &everything, SUCCESS; }
-EXPORT cuDevicePrimaryCtxRelease_v2(int) { return SUCCESS; }
-EXPORT cuCtxSetCurrent(void*) { return SUCCESS; }
+EXPORT cuDevicePrimaryCtxRetain(void** context, int) { return ++primary.users, *context = &primary, SUCCESS; }
+EXPORT cuDevicePrimaryCtxRelease_v2(int) {
+    if (--primary.users == 0) {
+        clear_context(&primary);
+    }
+    return SUCCESS;
+}
+EXPORT cuCtxCreate_v2(void** context, unsigned, int) { return *context = current = new Context, SUCCESS; }
+EXPORT cuCtxDestroy_v2(void* context) {
+    clear_context((Context*)context);
+    current = current == context ? &primary : current;
+    return delete (Context*)context, SUCCESS;
+}
+EXPORT cuCtxSetCurrent(void* context) { return current = (Context*)context, SUCCESS; }
 EXPORT cuMemGetInfo_v2(size_t* free, size_t* total) {
     *free = MEMORY_BYTES - used_bytes;
     *total = MEMORY_BYTES;
-    return SUCCESS;
+    return alive();
 }
 
 EXPORT cuDeviceGetAttribute(int* value, int attribute, int) {
@@ -104,25 +148,25 @@ EXPORT cuDeviceGetAttribute(int* value, int attribute, int) {
     return SUCCESS;
 }
 
-EXPORT cuMemAlloc_v2(uint64_t* address, size_t bytes) { return allocate(address, bytes); }
+EXPORT cuMemAlloc_v2(uint64_t* address, size_t bytes) { return current->is_lost ? ILLEGAL_ADDRESS : allocate(address, bytes); }
 EXPORT cuMemFree_v2(uint64_t address) { return release(address); }
 EXPORT cuMemHostAlloc(void** pointer, size_t bytes, unsigned) { return (*pointer = malloc(bytes)) ? SUCCESS : OUT_OF_MEMORY; }
 EXPORT cuMemFreeHost(void* pointer) { return free(pointer), SUCCESS; }
-EXPORT cuMemcpyHtoDAsync_v2(uint64_t to, const void* from, size_t n, void*) { return memcpy((void*)to, from, n), SUCCESS; }
-EXPORT cuMemcpyDtoHAsync_v2(void* to, uint64_t from, size_t n, void*) { return memcpy(to, (void*)from, n), SUCCESS; }
-EXPORT cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t n, void*) { return memcpy((void*)to, (void*)from, n), SUCCESS; }
-EXPORT cuMemsetD8Async(uint64_t at, unsigned char byte, size_t n, void*) { return memset((void*)at, byte, n), SUCCESS; }
+EXPORT cuMemcpyHtoDAsync_v2(uint64_t to, const void* from, size_t n, void*) { return memcpy((void*)to, from, n), alive(); }
+EXPORT cuMemcpyDtoHAsync_v2(void* to, uint64_t from, size_t n, void*) { return memcpy(to, (void*)from, n), alive(); }
+EXPORT cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t n, void*) { return memcpy((void*)to, (void*)from, n), alive(); }
+EXPORT cuMemsetD8Async(uint64_t at, unsigned char byte, size_t n, void*) { return memset((void*)at, byte, n), alive(); }
 
-EXPORT cuStreamCreate(void** stream, unsigned) { return *stream = &everything, SUCCESS; }
-EXPORT cuStreamSynchronize(void*) { return SUCCESS; }
-EXPORT cuStreamQuery(void*) { return SUCCESS; }
+EXPORT cuStreamCreate(void** stream, unsigned) { return *stream = &everything, alive(); }
+EXPORT cuStreamSynchronize(void*) { return alive(); }
+EXPORT cuStreamQuery(void*) { return alive(); }
 EXPORT cuStreamDestroy_v2(void*) { return SUCCESS; }
 EXPORT cuEventCreate(void** event, unsigned) { return *event = &everything, SUCCESS; }
 EXPORT cuEventRecord(void*, void*) { return SUCCESS; }
 EXPORT cuEventElapsedTime(float* ms, void*, void*) { return *ms = 0.001f, SUCCESS; }
 EXPORT cuEventDestroy_v2(void*) { return SUCCESS; }
 
-EXPORT cuModuleLoadData(void** module, const void*) { return *module = &everything, SUCCESS; }
+EXPORT cuModuleLoadData(void** module, const void*) { return *module = &everything, alive(); }
 EXPORT cuModuleUnload(void*) { return SUCCESS; }
 // The dynamic shared memory that functions are allowed, in place of 48 KiB.
 std::map<void*, unsigned> allowed_shared;
@@ -163,12 +207,15 @@ EXPORT cuLaunchKernelEx(const LaunchConfig* config, void* function, void** param
         threads % 32 != 0 || block[1] != 1 || block[2] != 1 || config->shared_bytes > allowed || allowed > 227 << 10 || together) {
         return INVALID_VALUE;
     }
+    if (current->is_lost) {
+        return ILLEGAL_ADDRESS;
+    }
     bool ended = launch((Entry)function, parameters[0], {grid[0], grid[1], grid[2]}, threads, config->shared_bytes);
     return ended ? SUCCESS : LAUNCH_FAILED;
 }
 
 extern "C" __attribute__((visibility("default"))) int cuGetErrorName(int status, const char** name) {
-    *name = status == OUT_OF_MEMORY ? "OUT_OF_MEMORY" : status == LAUNCH_FAILED ? "LAUNCH_FAILED" : "EMULATED_ERROR";
+    *name = status == OUT_OF_MEMORY ? "OUT_OF_MEMORY" : status == LAUNCH_FAILED ? "LAUNCH_FAILED" : status == ILLEGAL_ADDRESS ? "ILLEGAL_ADDRESS" : "EMULATED_ERROR";
     return SUCCESS;
 }
 

@@ -39,6 +39,8 @@ struct Registration {
 void block_barrier();
 // A barrier; returns how many threads came with `counts`.
 unsigned block_count(bool counts);
+// The device fails, as a real one does behind a write to memory that is nobody's.
+void lose_context();
 // Gives `value` to the warp, and takes what the lane `distance` away (by exclusive or) gave.
 uint32_t exchange(uint32_t value, int distance);
 
@@ -61,6 +63,7 @@ inline void wait_for_launches() {}
 inline void keep(uint32_t&) {}
 inline void store_release(unsigned* to, unsigned value) { *to = value; }
 inline void fetch_to_l2(const void*) {}
+inline void write_anywhere(unsigned*) { brasa_emulation::lose_context(); }
 
 inline unsigned __ballot_sync(unsigned, int holds) {
     uint32_t bits = (uint32_t)(holds != 0) << threadIdx.x % 32;

@@ -80,6 +80,29 @@ impl CudaBackend {
     pub fn held_bytes(&self) -> u64 {
         self.gpu.context.held_bytes()
     }
+
+    /// The most that [`held_bytes`](Self::held_bytes) has been since the backend was made.
+    pub fn most_held_bytes(&self) -> u64 {
+        self.gpu.context.most_held_bytes()
+    }
+
+    /// Why the GPU was lost to this backend, and to every other that shares its context; `None` while it is not.
+    ///
+    /// Whatever such a backend is asked for fails. [`CudaBackend::new`] makes the GPU anew, also while weights and programs of the lost one still
+    /// exist; where the driver allows that no more, it says [`DeviceError::Unavailable`], and another process may use the GPU.
+    pub fn lost(&self) -> Option<String> {
+        self.gpu.context.lost().map(ToString::to_string)
+    }
+
+    /// Loses the GPU on purpose, as a kernel that writes to memory of nobody would; for tests of what follows.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Lost`], always.
+    #[doc(hidden)]
+    pub fn lose(&self) -> Result<(), DeviceError> {
+        self.gpu.lose()
+    }
 }
 
 impl Backend for CudaBackend {

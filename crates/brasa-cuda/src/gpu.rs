@@ -6,7 +6,8 @@ use std::sync::Arc;
 use brasa_graph::device::DeviceError;
 
 use crate::backend::CudaOptions;
-use crate::driver::{Context, DeviceMemory, Driver, DriverError, Kernel, Module, Stream};
+use crate::driver::{Context, DeviceMemory, Driver, DriverError, Grid, Kernel, Module, Stream};
+use crate::params::{Ptr, StrayParams};
 use crate::{embedded, interpreter};
 
 /// A device, shared by its weights, pools and programs. All of their work goes through one queue, in order.
@@ -43,6 +44,11 @@ impl Gpu {
         let experts = embedded::experts(capability).map(load).transpose()?;
         let flash = embedded::flash(capability).map(load).transpose()?;
         let stream = Stream::new(&context)?;
+        // A device that was lost may be there and compute nothing.
+        let memory = DeviceMemory::new(&context, size_of::<u64>(), "a first touch")?;
+        // SAFETY: all of a live allocation, which outlives the wait.
+        unsafe { stream.clear(memory.address(), memory.size_bytes()) }?;
+        stream.synchronize()?;
         let interpreter = interpreter::load(&context)?;
         let name = format!("cuda:{ordinal}");
         Ok(Arc::new(Self {
@@ -157,13 +163,23 @@ impl Gpu {
         self.stream.is_busy().map_err(|error| self.error(error))
     }
 
+    /// Writes to an address that belongs to nothing, which loses the device, and returns the error.
+    pub(crate) fn lose(&self) -> Result<(), DeviceError> {
+        let kernel = self.kernel("stray_write")?;
+        let grid = Grid { blocks: [1; 3], threads: 32, shared_bytes: 0 };
+        // SAFETY: none: the address is of no allocation. The device notices, and the context is lost.
+        let queued = unsafe { self.stream.launch(&kernel, grid, &StrayParams { at: Ptr::new(8) }) };
+        queued.and_then(|()| self.stream.synchronize()).map_err(|error| self.error(error))
+    }
+
     /// The end of this device's programs, and why.
     pub(crate) fn lost(&self, reason: &str) -> DeviceError {
         DeviceError::Lost { device: self.name.clone(), reason: reason.into() }
     }
 
-    /// A driver's error as one of the device contract.
+    /// A driver's error as one of the device contract. It is remembered where nothing of this device can go on behind it.
     pub(crate) fn error(&self, error: DriverError) -> DeviceError {
+        self.context.note(&error);
         error.of_device(&self.name)
     }
 

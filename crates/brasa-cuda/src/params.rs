@@ -445,6 +445,8 @@ params! {
         rows: u32,
         width: u32,
     }
+    /// An address that a kernel writes to, whatever lies there.
+    struct StrayParams { at: Ptr<u32>, }
 }
 
 impl Norm {

@@ -320,7 +320,7 @@ impl Program for CudaProgram {
     ) -> Result<Finish, DeviceError> {
         chain::check(step, pool, chain.rows)?;
         let takes = self.interpreter.is_some() && Interpreter::takes(step, pool);
-        let row = &chain.rows[0];
+        let Some(row) = chain.rows.first() else { return Ok(Finish { lengths: Vec::new() }) };
         let draws = takes && step.outs() > 0 && (row.takes_largest() || Drawer::takes_chain(row));
         if !draws {
             return chain::stepwise(self, step, pool, chain);

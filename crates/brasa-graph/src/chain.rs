@@ -74,6 +74,9 @@ pub fn stepwise<P: Program + ?Sized>(
 ) -> Result<Finish, DeviceError> {
     let Chain { rows, sampler, sink } = chain;
     check(step, pool, rows)?;
+    if rows.is_empty() {
+        return Ok(Finish { lengths: Vec::new() });
+    }
     let mut lengths: Vec<usize> =
         step.segments.iter().map(|segment| segment.first_index + segment.rows).collect();
     let mut numbers: Vec<usize> = (0..lengths.len()).collect();

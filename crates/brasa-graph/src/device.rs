@@ -345,7 +345,7 @@ pub trait Program: Send {
     /// The sink sees the tokens of a row in order. Its answer may take effect late: tokens that the device drew behind it
     /// are thrown away. Segments that ask for no logits take part in the first step only. Tokens equal those of as many calls
     /// of [`run`](Self::run) and [`Sampler::draw`](crate::sampling::Sampler::draw), bit for bit where the device does not [draw](Self::run_drawn) by itself. `step` is
-    /// used up.
+    /// used up. A chain without segments ends at once.
     ///
     /// # Errors
     ///

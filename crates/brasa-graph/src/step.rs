@@ -186,11 +186,11 @@ impl Segment {
 impl Step {
     /// Rows of all segments.
     pub fn rows(&self) -> usize {
-        self.segments.iter().map(|segment| segment.rows).sum()
+        self.segments.iter().fold(0, |rows: usize, segment| rows.saturating_add(segment.rows))
     }
 
     /// Rows whose logits are wanted.
     pub fn outs(&self) -> usize {
-        self.segments.iter().map(Segment::outs).sum()
+        self.segments.iter().fold(0, |outs: usize, segment| outs.saturating_add(segment.outs()))
     }
 }

@@ -8,7 +8,7 @@ use std::ops::Range;
 use crate::device::{DeviceError, KvPool, ProgramLimits};
 use crate::op::{Attention, CacheWrite, KvSource, MemoryWrite};
 use crate::step::{GivenValues, Outs, PAGE_POSITIONS, PageId, Segment, Step};
-use crate::{CacheGroup, CacheKind, Given, Graph, GroupId, Input, Op, Value, ValueKind};
+use crate::{CacheGroup, CacheKind, Given, Graph, GroupId, Input, Node, Op, Value, ValueId, ValueKind};
 
 /// The rules of one graph. Checking a step allocates nothing unless it is refused.
 #[derive(Clone, Debug)]
@@ -16,14 +16,22 @@ pub struct StepRules {
     groups: Vec<CacheGroup>,
     /// Use of each cache group by the graph.
     uses: Vec<GroupUse>,
-    /// Inputs whose numbers index a table, and the rows of the table.
-    limits: Vec<(Input, usize)>,
+    /// Inputs whose numbers index a table.
+    limits: Vec<Limit>,
     /// True if the graph looks at token ids.
     reads_tokens: bool,
     /// The inputs that the graph declares.
     givens: Vec<Given>,
     /// Elements of a row's embedding.
     embedding: Option<usize>,
+}
+
+/// Numbers of an input that must be below a limit: some elements of each of its rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Limit {
+    input: Input,
+    elements: Range<usize>,
+    below: usize,
 }
 
 /// Use of a cache group by a graph.
@@ -60,20 +68,8 @@ impl StepRules {
     /// The rules that follow from what `graph` looks up and caches.
     pub fn new(graph: &Graph) -> Self {
         let mut limits = Vec::new();
-        for node in graph.nodes() {
-            let (table, numbers) = match (&node.op, &node.inputs[..]) {
-                (Op::Embed(_), &[ids, table]) => (table, ids),
-                (Op::Gather(_), &[table, indices]) => (table, indices),
-                (Op::CrossEntropy(_), &[logits, targets]) => {
-                    // Classes are the innermost axis.
-                    let classes = graph.value(logits).shape.width().unwrap_or(0);
-                    limit(graph.value(targets), classes, &mut limits);
-                    continue;
-                }
-                _ => continue,
-            };
-            let rows = graph.value(table).shape.outer().constant().unwrap_or(0);
-            limit(graph.value(numbers), rows, &mut limits);
+        for (numbers, below) in graph.nodes().iter().filter_map(|node| looked_up(graph, node)) {
+            limit(graph, numbers, below, &mut limits);
         }
         let embedding = graph.token_embedding().map(|node| graph.node(node).outputs[0]);
         let embedding = embedding.and_then(|value| graph.value(value).shape.row_elements());
@@ -106,6 +102,7 @@ impl StepRules {
         self.check_pool(pool)?;
         for (number, segment) in step.segments.iter().enumerate() {
             self.check_segment(number, segment, pool)?;
+            self.check_alone(number, segment)?;
             for earlier in 0..number {
                 self.check_apart(step, earlier, number)?;
             }
@@ -240,24 +237,28 @@ impl StepRules {
 
     /// Numbers that index a table must be rows of it.
     fn check_numbers(&self, number: usize, segment: &Segment) -> Result<(), DeviceError> {
-        for &(input, limit) in &self.limits {
-            let too_large = |&(_, found): &(usize, u32)| found as usize >= limit;
-            let (what, wrong) = match input {
+        for Limit { input, elements, below } in &self.limits {
+            let too_large = |&(_, found): &(usize, u32)| found as usize >= *below;
+            let (what, wrong) = match *input {
                 Input::TokenIds => ("token", segment.tokens.iter().copied().enumerate().find(too_large)),
                 Input::Positions => {
                     ("position", (0..segment.rows).map(|row| (row, segment.position(row))).find(too_large))
                 }
                 Input::OutRows => continue,
                 Input::Given(id) => match &segment.given[id.0 as usize] {
-                    GivenValues::U32(values) => (
-                        &self.givens[id.0 as usize].name[..],
-                        values.iter().copied().enumerate().find(too_large),
-                    ),
+                    GivenValues::U32(values) => {
+                        let given = &self.givens[id.0 as usize];
+                        let rows = values.chunks(given.row_elements().max(1)).enumerate();
+                        let looked_up = rows.flat_map(|(row, values)| {
+                            values.get(elements.clone()).unwrap_or(&[]).iter().map(move |&found| (row, found))
+                        });
+                        (&given.name[..], looked_up.into_iter().find(too_large))
+                    }
                     GivenValues::F32(_) => continue,
                 },
             };
             if let Some((row, found)) = wrong {
-                return bad(format!("segment {number}, row {row}: {what} {found}, expected below {limit}"));
+                return bad(format!("segment {number}, row {row}: {what} {found}, expected below {below}"));
             }
         }
         Ok(())
@@ -265,6 +266,26 @@ impl StepRules {
 }
 
 impl StepRules {
+    /// A page that a segment writes must be a single one of the pages that the segment uses.
+    fn check_alone(&self, number: usize, segment: &Segment) -> Result<(), DeviceError> {
+        for (group, table) in segment.pages.iter().enumerate().filter(|&(group, _)| self.uses[group].written)
+        {
+            let [read, written] = used_pages(&self.groups[group], self.uses[group], segment);
+            for entry in written.clone() {
+                let is_again = |&other: &usize| other != entry && table[other] == table[entry];
+                if let Some(other) = read.clone().chain(written.clone()).find(is_again) {
+                    let page = table[entry].map_or(0, PageId::index);
+                    return bad(format!(
+                        "segment {number}, cache group {group}: page {page} for indices {}.. and for indices {}..",
+                        entry.min(other) * PAGE_POSITIONS,
+                        entry.max(other) * PAGE_POSITIONS
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Two segments must not write the same slot of a page.
     fn check_apart(&self, step: &Step, one: usize, other: usize) -> Result<(), DeviceError> {
         let (a, b) = (&step.segments[one], &step.segments[other]);
@@ -326,12 +347,36 @@ impl Slots {
     }
 }
 
-/// Notes that the numbers of an input must be below `below`.
-fn limit(numbers: &Value, below: usize, limits: &mut Vec<(Input, usize)>) {
-    let ValueKind::Input(input) = numbers.kind else { return };
-    match limits.iter_mut().find(|(known, _)| *known == input) {
-        Some((_, limit)) => *limit = below.min(*limit),
-        None => limits.push((input, below)),
+/// The numbers that a node looks up in something of constant length, and that length.
+fn looked_up(graph: &Graph, node: &Node) -> Option<(ValueId, usize)> {
+    let shape = |value: ValueId| &graph.value(value).shape;
+    let rows = |table| shape(table).outer().constant();
+    let (numbers, below) = match (&node.op, &node.inputs[..]) {
+        (Op::Embed(_), &[ids, table]) => (ids, rows(table)),
+        (Op::Gather(_), &[table, indices]) => (indices, rows(table)),
+        (Op::SelectRows(_), &[x, numbers]) => (numbers, rows(x)),
+        (Op::IndexAdd(_), &[base, indices, _]) => (indices, rows(base)),
+        (Op::ExpertLinear(_) | Op::ExpertLinearTransposed(_), &[_, experts, w]) => (experts, rows(w)),
+        (Op::ExpertLinearGradient(op), &[_, experts, _]) => (experts, Some(op.experts)),
+        // Classes are the innermost axis.
+        (Op::CrossEntropy(_), &[logits, targets]) => (targets, shape(logits).width()),
+        (Op::LinearCrossEntropy(_) | Op::LinearCrossEntropyGradient(_), &[_, w, targets, ..]) => {
+            (targets, rows(w))
+        }
+        (Op::Pick(_), &[x, indices]) => (indices, shape(x).width()),
+        (Op::Place(op), &[_, indices]) => (indices, Some(op.width)),
+        _ => return None,
+    };
+    Some((numbers, below?))
+}
+
+/// Notes that `numbers`, if they are an input or a part of one, must be below `below`.
+fn limit(graph: &Graph, numbers: ValueId, below: usize, limits: &mut Vec<Limit>) {
+    let view = graph.view(numbers);
+    let ValueKind::Input(input) = graph.value(view.root).kind else { return };
+    match limits.iter_mut().find(|known| known.input == input && known.elements == view.elements) {
+        Some(known) => known.below = below.min(known.below),
+        None => limits.push(Limit { input, elements: view.elements, below }),
     }
 }
 

@@ -383,7 +383,7 @@ fn width_of(shape: &Shape) -> Option<Dim> {
             (Some(_), Some(_)) => return None,
             (one, other) => one.or(other),
         };
-        Some(Dim { factor: width.factor * dim.factor, symbol })
+        Some(Dim { factor: width.factor.saturating_mul(dim.factor), symbol })
     })
 }
 

@@ -25,6 +25,9 @@ use crate::ops::rope::{RopeOp, RopeTable};
 use crate::ops::sequence::{IndexAddOp, MeanPoolOp, UnfoldOp};
 use crate::slot::{Out, Slot, Source, WeightView};
 
+/// Most elements of a row of which each has its own partner in a list: real models have some thousands.
+const MOST_LISTED: usize = 1 << 24;
+
 impl Lowering<'_> {
     /// Appends the operation of a node. A view, or a norm that its reader computes, appends nothing.
     pub(super) fn lower_node(&mut self, id: NodeId) -> Result<(), DeviceError> {
@@ -418,6 +421,9 @@ impl Lowering<'_> {
             let (Some(large), Some(small)) = (constant(&inner(&a_shape)), constant(&met)) else {
                 return Err(self.odd(b));
             };
+            if large.iter().fold(1, |all: usize, &dim| all.saturating_mul(dim)) > MOST_LISTED {
+                return Err(self.odd(b));
+            }
             Columns::Listed(spread(&large, &small))
         };
         let out = self.by_elements(y)?;
@@ -426,7 +432,8 @@ impl Lowering<'_> {
 
     /// A dense value as one row.
     fn as_row(&mut self, value: ValueId) -> Result<Source, DeviceError> {
-        let elements: Option<usize> = self.shape(value).0.iter().map(|dim| dim.constant()).product();
+        let mut dims = self.shape(value).0.iter().map(|dim| dim.constant());
+        let elements = dims.try_fold(1, |all: usize, dim| all.checked_mul(dim?));
         let elements = elements.ok_or_else(|| self.odd(value))?;
         let whole: Dim = elements.into();
         Ok(match self.source(value)? {

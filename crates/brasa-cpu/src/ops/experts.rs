@@ -105,10 +105,12 @@ fn choose(
     for taken in 0..router.k {
         let (before, rest) = experts.split_at_mut(taken);
         let free = |x: &usize| !before.contains(&(*x as u32));
-        let larger = |best: usize, x: usize| if logits[x] > logits[best] { x } else { best };
-        rest[0] = (0..logits.len()).filter(free).reduce(larger).unwrap_or(0) as u32;
+        let first =
+            |best: usize, x: usize| if RouterTopK::is_before(&logits[x], &logits[best]) { x } else { best };
+        rest[0] = (0..logits.len()).filter(free).reduce(first).unwrap_or(0) as u32;
     }
     match router.gating {
+        _ if logits.iter().any(|logit| logit.is_nan()) => weights.fill(f32::NAN),
         Gating::SoftmaxAll => {
             scratch.clear();
             scratch.extend_from_slice(logits);

@@ -14,6 +14,7 @@ mod linear;
 mod linear_bits;
 mod low_rank;
 mod memory;
+mod not_numbers;
 mod ops;
 mod program;
 mod scaling;

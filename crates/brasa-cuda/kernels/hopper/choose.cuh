@@ -73,7 +73,7 @@ template <Sync S> __device__ __noinline__ void route(uint32_t sequence) {
     }
 }
 
-// The `chosen` largest logits, ties to the lowest expert, and their shares.
+// The `chosen` largest logits, a NaN behind all numbers, ties to the lowest expert, and their shares, which are NaN where a logit is.
 template <Sync S> __device__ __noinline__ void choose(uint32_t sequence) {
     const uint32_t thread = threadIdx.x;
     const Instr& in = instruction(sequence);
@@ -84,15 +84,17 @@ template <Sync S> __device__ __noinline__ void choose(uint32_t sequence) {
     uint32_t* experts = reinterpret_cast<uint32_t*>(smem + AT_CHOSEN);
     float* shares = reinterpret_cast<float*>(smem + AT_SHARES);
     consumers_sync();  // x may still be read
-    // Logits that are no numbers have no order: then the first experts are as good as others.
-    if (thread < chosen) experts[thread] = thread;
     for (uint32_t i = thread; i < count; i += CONSUMERS) logits[i] = load_value<Values<S>>(in.x, i, sequence - in.x_back);
     consumers_sync();
     for (uint32_t i = thread; i < count; i += CONSUMERS) {
         const float v = logits[i];
         uint32_t before = 0;
+        if (v != v) {
+            for (uint32_t j = 0; j < count; j++) before += (logits[j] == logits[j]) | (j < i);
+        } else {
 #pragma unroll 8
-        for (uint32_t j = 0; j < count; j++) before += (logits[j] > v) | ((logits[j] == v) & (j < i));
+            for (uint32_t j = 0; j < count; j++) before += (logits[j] > v) | ((logits[j] == v) & (j < i));
+        }
         if (before < chosen) experts[before] = i;
     }
     consumers_sync();
@@ -100,11 +102,9 @@ template <Sync S> __device__ __noinline__ void choose(uint32_t sequence) {
         const float largest = logits[experts[0]];
         const uint32_t expert = experts[thread < chosen ? thread : 0];
         const float mine = thread < chosen ? raise_two(LOG2E * (logits[expert] - largest)) : 0.0f;
-        float all = mine;
-        if (!(in.flags & OF_CHOSEN)) {
-            all = 0.0f;
-            for (uint32_t i = thread; i < count; i += 32) all += raise_two(LOG2E * (logits[i] - largest));
-        }
+        float all = 0.0f;
+        for (uint32_t i = thread; i < count; i += 32) all += raise_two(LOG2E * (logits[i] - largest));
+        if ((in.flags & OF_CHOSEN) && !__any_sync(~0u, all != all)) all = mine;
         float share = mine * in.scale / warp_sum(all);
         if (thread < chosen) {
             if (in.k_norm) share *= __ldg(reinterpret_cast<const float*>(in.k_norm) + expert);

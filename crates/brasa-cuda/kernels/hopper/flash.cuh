@@ -2,7 +2,8 @@
 //
 // A block makes one head of 64 or 128 rows of a segment, which take 64 positions at a time. Rows see j ≤ index and, with a window w, j > index − w; blocks skip
 // positions that none of their rows sees. The row's own keys are in the cache already. Segments of fewer than `p.fewest_rows` rows and draft trees are left alone.
-// Grid: x: heads, y: blocks of rows of the longest segment, z: segments. Positions behind the last hold finite numbers.
+// Grid: x: heads, y: blocks of rows of the longest segment, z: segments. Behind a text's end a page may hold anything: tiles have its last position
+// there once more, since a weight of 0 does not undo a NaN.
 //
 // f16 operands, f32 scores and sums. Pages of f16 are copied, pages of q8 decoded to f16.
 #pragma once
@@ -45,7 +46,7 @@ template <u32 E, class Kv> DEVICE void flash(const FlashParams& p) {
     const u32 last = min(first + ROWS, segment.rows) - 1, of_group = threadIdx.x / 128 * GROUP_ROWS, own = first + threadIdx.x / 32 * 16;
     const u32 r0 = own + threadIdx.x % 32 / 4, r1 = r0 + 8, t = threadIdx.x % 4;
     const Seen seen(segment.first_index + segment.rows, p.window, true);
-    const u32 begin = seen.first_key(segment.first_index + first), end = segment.first_index + last + 1;
+    const u32 begin = seen.first_key(segment.first_index + first), end = segment.first_index + last + 1, end_of_text = segment.first_index + segment.rows;
     u8* tiles = aligned_tiles(shared);
     u8* queries = tiles + STAGES<E> * 2 * TILE_BYTES<E>;
     // Queries times the scale, and log2 e where nothing comes between.
@@ -77,15 +78,22 @@ template <u32 E, class Kv> DEVICE void flash(const FlashParams& p) {
     const u64* pages = p.cache.pages + p.cache.starts[blockIdx.z];
     u64 page = pages[begin / PAGE_POSITIONS];
     const u64 of_head = p.cache.offset_bytes + (u64)kv_head * p.cache.head_bytes;
-    const auto load = [&](u8* to, u32 at) {
+    const auto load_tile = [&](u8* to, u32 at, auto position_of) {
         const u8* head_keys = (const u8*)page + of_head;
         const u8* head_values = head_keys + (u64)p.cache.kv_heads * p.cache.head_bytes;
 #pragma unroll
         for (u32 n = 0; n < SPAN * PIECES / THREADS; ++n) {
-            const u32 i = n * THREADS + threadIdx.x, row = i / PIECES, piece = i % PIECES;
+            const u32 i = n * THREADS + threadIdx.x, row = i / PIECES, piece = i % PIECES, position = at % PAGE_POSITIONS + position_of(row);
             u8* piece_to = to + tile_piece<E, SPAN>(row, piece);
-            load_piece<E>(piece_to, head_keys, at % PAGE_POSITIONS + row, piece, Kv());
-            load_piece<E>(piece_to + TILE_BYTES<E>, head_values, at % PAGE_POSITIONS + row, piece, Kv());
+            load_piece<E>(piece_to, head_keys, position, piece, Kv());
+            load_piece<E>(piece_to + TILE_BYTES<E>, head_values, position, piece, Kv());
+        }
+    };
+    const auto load = [&](u8* to, u32 at) {
+        if (at + SPAN <= end_of_text) {
+            load_tile(to, at, [](u32 row) { return row; });
+        } else {
+            load_tile(to, at, [&](u32 row) { return min(row, end_of_text - 1 - at); });
         }
         copies_end_group();
         if ((at + SPAN) % PAGE_POSITIONS == 0 && at + SPAN < end) {

@@ -8,7 +8,8 @@
 // Parts are as long as the host says: so that all blocks run at once, or all positions where rows are many. The block of a task's parts that
 // ends last adds them, in order of positions. Means go to y as floats, or as halves to the panels of the product behind: a weighted
 // mean of numbers that are multiples of 2^-24 and no larger than the largest half needs no scale of its own.
-// Grid: x: tasks, up to eight heads of a KV head of a row each; y: parts. Positions behind the last hold finite numbers.
+// Grid: x: tasks, up to eight heads of a KV head of a row each; y: parts. A page may hold anything behind a text's end: values there are read as zeros, since a
+// weight of 0 does not undo a NaN.
 //
 // f16 operands, f32 scores and sums. Needs a head width that is a multiple of 16, up to 256.
 #pragma once
@@ -71,6 +72,7 @@ template <int E> __device__ __forceinline__ void attend_part(const PartsParams& 
     __shared__ uint64_t arrived[PART_WARPS][PART_PLACES];
     __shared__ float tops[PART_WARPS][PART_HEADS], totals[PART_WARPS][PART_HEADS];
     __shared__ uint32_t before;
+    __shared__ __align__(16) uint4 zeros[PART_WARPS];
     const AttentionParams& p = all.attention;
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane >> 2, t = lane & 3;
     const uint32_t group = p.heads / p.kv_heads, chunks = (group + PART_HEADS - 1) / PART_HEADS;
@@ -104,6 +106,7 @@ template <int E> __device__ __forceinline__ void attend_part(const PartsParams& 
     if (lane == 0) {
 #pragma unroll
         for (uint32_t i = 0; i < PART_PLACES; i++) mbarrier_init(&arrived[warp][i], 1);
+        zeros[warp] = make_uint4(0, 0, 0, 0);
         fence_proxy_async();
     }
     __syncwarp();
@@ -128,7 +131,7 @@ template <int E> __device__ __forceinline__ void attend_part(const PartsParams& 
                 q[e][i] = pack_halves(pair.x * scale, pair.y * scale);
             }
         }
-        const uint32_t shared = shared_address(of_warp);
+        const uint32_t shared = shared_address(of_warp), nothing = shared_address(&zeros[warp]);
         uint32_t place = 0, parity = 0;
         auto next = [&](uint32_t copy) {  // what lay in the place is used no more
             __syncwarp();
@@ -198,10 +201,12 @@ template <int E> __device__ __forceinline__ void attend_part(const PartsParams& 
             const uint32_t values = shared + place * T::PLACE;
 #pragma unroll
             for (int n = 0; n < TILES; n++) {
+                const bool is_there = position(i) + n * 16 + value_row < sight.end;
+                const uint32_t from = is_there ? values + (n * 16 + value_row) * ROW : nothing, mask = is_there ? ~0u : 0;
 #pragma unroll
                 for (int e = 0; e < PIECES; e++) {
                     uint32_t a[4];
-                    load_matrix4_transposed(a, values + (n * 16 + value_row) * ROW + kv_piece(E, value_row, 2 * e + value_piece) * 16);
+                    load_matrix4_transposed(a, from + (kv_piece(E, value_row, 2 * e + value_piece) * 16 & mask));
                     mma(o[e], a, weights[n][0], weights[n][1]);
                 }
             }
@@ -238,7 +243,10 @@ template <int E> __device__ __forceinline__ void attend_part(const PartsParams& 
         for (int w = 0; w < PART_WARPS; w++) top = fmaxf(top, tops[w][h]);
 #pragma unroll
         for (int w = 0; w < PART_WARPS; w++) {
-            if (tops[w][h] == -INFINITY) continue;
+            if (tops[w][h] == -INFINITY) {  // nothing in sight, or no score that is a number
+                total += totals[w][h];
+                continue;
+            }
             const float weight = raise_two(tops[w][h] - top);
             const float4 v = *reinterpret_cast<const float4*>(parts_shared + w * T::OF_WARP + (h * T::HEAD + e) * 4);
             sum[0] = fmaf(weight, v.x, sum[0]); sum[1] = fmaf(weight, v.y, sum[1]);
@@ -267,7 +275,10 @@ template <int E> __device__ __forceinline__ void attend_part(const PartsParams& 
             float top = -INFINITY, total = 0.0f, sum[4] = {};
             for (uint32_t n = 0; n < parts; n++) {
                 const float2 facts = __ldcg(reinterpret_cast<const float2*>(from + n * (PART_HEADS * T::HEAD) + E));
-                if (facts.y == -INFINITY) continue;
+                if (facts.y == -INFINITY) {
+                    total += facts.x;
+                    continue;
+                }
                 const float4 v = __ldcg(reinterpret_cast<const float4*>(from + n * (PART_HEADS * T::HEAD) + i % E));
                 const float above = fmaxf(top, facts.y), old = raise_two(top - above), weight = raise_two(facts.y - above);
                 sum[0] = fmaf(weight, v.x, sum[0] * old); sum[1] = fmaf(weight, v.y, sum[1] * old);

@@ -139,7 +139,7 @@ struct Seen {
     // True if each query from `query` to `last_query` sees each key from `key` to `last_key`.
     DEVICE bool sees_all(u32 query, u32 last_query, u32 key, u32 last_key) const {
         return last_query < rows && last_key < rows && (!is_causal || last_key <= query) &&
-               (window == 0 || (key + window > last_query && query + window > last_key));
+               (window == 0 || (is_within(key, last_query) && is_within(query, last_key)));
     }
     // Keys of some queries, and queries of some keys.
     DEVICE u32 first_key(u32 query) const { return first_in_window(query) / SPAN * SPAN; }
@@ -153,6 +153,8 @@ struct Seen {
     DEVICE RowRange queries_of(u32 key) const { return key < rows ? from(is_causal ? key : first_in_window(key), end_of_queries(key)) : from(0, 0); }
 
 private:
+    // True if row `b` is not a window or more behind row `a`.
+    DEVICE bool is_within(u32 a, u32 b) const { return b < a || b - a < window; }
     DEVICE u32 first_in_window(u32 row) const { return window != 0 && row + 1 > window ? row + 1 - window : 0; }
     DEVICE static RowRange from(u32 first, u32 end) { return {first, end - first}; }
 };

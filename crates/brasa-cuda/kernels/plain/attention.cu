@@ -44,11 +44,10 @@ DEVICE void attention(const AttentionParams& p) {
             const u32 j = page + t;
             score = fmaf(-slope, (float)(j > sight.place ? j - sight.place : sight.place - j), score);
         }
-        float higher = fmaxf(largest, block_max(score, scratch));
-        if (higher == -INFINITY) {
-            continue;
-        }
-        float shrink = expf(largest - higher), weight = expf(score - higher);
+        const float higher = fmaxf(largest, block_max(score, scratch));
+        // A page without a score that is a number gives 0, or NaN where some score is none.
+        const float base = higher == -INFINITY ? 0.0f : higher;
+        const float shrink = expf(largest - base), weight = expf(score - base);
         weights[t] = weight;
         // The barrier within makes the weights visible to all.
         total = total * shrink + block_sum(weight, scratch);

@@ -47,7 +47,7 @@ KERNEL(cache_write_q8, CacheWriteParams) {
     u32 first = block * 32, end = first + 32 < width ? first + 32 : width;
     float largest = 0.0f;
     for (u32 e = first; e < end; ++e) {
-        largest = fmaxf(largest, fabsf(write.from[e]));
+        largest = larger_magnitude(largest, write.from[e]);
     }
     KvQ8::scales(write.to, write.position, width)[block] = float_to_half(largest / 127.0f);
     float inverse = largest > 0.0f ? 127.0f / largest : 0.0f;

@@ -1,9 +1,15 @@
-// router_topk: the k largest logits of each row, ties to the lowest expert, and their shares by softmax.
+// router_topk: the k largest logits of each row, a NaN behind all numbers, ties to the lowest expert, and their shares by softmax, which are NaN
+// where one of the row's logits is.
 // Grid: a block of 32 threads a row. Needs at most 1024 experts.
 //
 // expert_linear_<format>: y[slot, N] = x · W[experts[slot], N, K]ᵀ for each row's chosen experts; sums as in linear.cu.
 // Grid: x: ceil(N / 4) blocks of 128 threads, a warp an output; y: slots, that is rows × chosen experts.
 #include "formats.cuh"
+
+// True where logit `a` of expert `i` is chosen before `b` of `j`.
+DEVICE bool is_before(float a, u32 i, float b, u32 j) {
+    return a > b || (b != b ? a == a || i < j : a == b && i < j);
+}
 
 KERNEL(router_topk, RouterTopKParams) {
     // Bit i of word l: expert 32·i + l has been chosen. A lane touches its own word only.
@@ -17,7 +23,7 @@ KERNEL(router_topk, RouterTopKParams) {
         float best = -INFINITY;
         u32 expert = 0xffffffffu;
         for (u32 x = lane(), i = 0; x < count; x += 32, ++i) {
-            if ((taken >> i & 1) == 0 && (expert == 0xffffffffu || logits[x] > best)) {
+            if ((taken >> i & 1) == 0 && (expert == 0xffffffffu || is_before(logits[x], x, best, expert))) {
                 best = logits[x];
                 expert = x;
             }
@@ -26,7 +32,7 @@ KERNEL(router_topk, RouterTopKParams) {
             float other = __shfl_xor_sync(0xffffffffu, best, distance);
             u32 other_expert = __shfl_xor_sync(0xffffffffu, expert, distance);
             bool none = expert == 0xffffffffu, other_none = other_expert == 0xffffffffu;
-            if (!other_none && (none || other > best || (other == best && other_expert < expert))) {
+            if (!other_none && (none || is_before(other, other_expert, best, expert))) {
                 best = other;
                 expert = other_expert;
             }
@@ -52,7 +58,7 @@ KERNEL(router_topk, RouterTopKParams) {
         for (u32 choice = 0; choice < p.k; ++choice) {
             chosen += weights[choice];
         }
-        float total = p.of_chosen ? chosen : all;
+        float total = p.of_chosen && all == all ? chosen : all;
         for (u32 choice = 0; choice < p.k; ++choice) {
             weights[choice] /= total;
         }

@@ -90,10 +90,10 @@ DEVICE void heads(const HeadsParams& p) {
     if (Type::BLOCK > HEAD_ELEMENTS) {
 #pragma unroll
         for (u32 i = 0; i < HEAD_ELEMENTS; ++i) {
-            largest = fmaxf(largest, fabsf(x[i]));
+            largest = larger_magnitude(largest, x[i]);
         }
         for (u32 distance = 1; distance < Type::BLOCK / HEAD_ELEMENTS && distance < p.threads; distance *= 2) {
-            largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, distance));
+            largest = larger_magnitude(largest, __shfl_xor_sync(0xffffffffu, largest, distance));
         }
     }
     if (!is_there) {

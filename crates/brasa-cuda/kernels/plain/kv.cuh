@@ -9,6 +9,9 @@
 
 #include "../hopper/layout.cuh"
 
+// The larger of two magnitudes, or the one that is no number: a NaN reaches the scale of its block, and so all of it.
+DEVICE float larger_magnitude(float largest, float x) { return fabsf(x) > largest || x != x ? fabsf(x) : largest; }
+
 // Place of element `e` of a position among a head's halves.
 DEVICE u32 half_place(u32 position, u32 e, u32 width) {
     return position * width + (width % 8 == 0 ? brasa::kv_piece(width, position, e / 8) * 8 + e % 8 : e);

@@ -30,6 +30,10 @@ DEVICE float share_of(const ExpertShares& p, u32 slot, u32 expert) {
     return p.scales == nullptr ? share : share * p.scales[expert];
 }
 
+// A number as one of `count` experts: no mistake of a router leads beyond their weights.
+DEVICE u32 expert_of(u32 number, u32 count) { return min(number, count - 1); }
+DEVICE u32 expert_of(const ExpertShares& p, u32 slot) { return expert_of(p.experts[slot], p.experts_count); }
+
 DEVICE u32 warp_total(u32 x) {
     for (int distance = 16; distance > 0; distance /= 2) {
         x += __shfl_xor_sync(0xffffffffu, x, distance);
@@ -78,7 +82,8 @@ DEVICE void expert_gates(const ExpertGatesParams& p) {
     const u32 upper = warp() / GATE_WARPS;
     const u64 tile_bytes = brasa::tile_bytes(FORMAT, p.subs);
     for (u32 slot = blockIdx.y; slot < p.slots; slot += gridDim.y) {
-        const u8* tile = p.weights[upper] + ((u64)p.experts[slot] * p.tiles + blockIdx.x) * tile_bytes;
+        const u32 expert = expert_of(p.experts[slot], p.experts_count);
+        const u8* tile = p.weights[upper] + ((u64)expert * p.tiles + blockIdx.x) * tile_bytes;
         const float* x = row_of(p.x, slot / p.chosen);
         float sums[2][1] = {};
         u32 sub = warp() % GATE_WARPS;
@@ -117,7 +122,7 @@ DEVICE void expert_down(const ExpertDownParams& p) {
     for (u32 row = blockIdx.y; row < p.rows; row += gridDim.y) {
         float sums[2] = {};
         auto load = [&](Sub<FORMAT>& weights, u32 piece) {
-            const u32 expert = shares.experts[row * shares.chosen + piece / p.subs];
+            const u32 expert = expert_of(shares, row * shares.chosen + piece / p.subs);
             load_sub<FORMAT>(weights, p.weights + ((u64)expert * p.tiles + blockIdx.x) * tile_bytes, piece % p.subs);
         };
         u32 piece = warp();
@@ -130,7 +135,7 @@ DEVICE void expert_down(const ExpertDownParams& p) {
             const u32 slot = row * shares.chosen + piece / p.subs;
             float of_piece[2][1] = {};
             multiply_row<FORMAT>(now, p.x + (u64)slot * p.inputs, p.inputs, piece % p.subs, of_piece);
-            const float share = share_of(shares, slot, shares.experts[slot]);
+            const float share = share_of(shares, slot, expert_of(shares, slot));
             sums[0] = fmaf(share, of_piece[0][0], sums[0]);
             sums[1] = fmaf(share, of_piece[1][0], sums[1]);
             now = next;
@@ -166,7 +171,7 @@ KERNEL(expert_plan, ExpertPlanParams) {
     }
     __syncthreads();
     for (u32 slot = threadIdx.x; slot < p.slots; slot += blockDim.x) {
-        atomicAdd(&counts[p.experts[slot]], 1u);
+        atomicAdd(&counts[expert_of(p.experts[slot], p.experts_count)], 1u);
     }
     __syncthreads();
     u32 at = 0, block = 0;
@@ -178,7 +183,7 @@ KERNEL(expert_plan, ExpertPlanParams) {
     block = warp_total(block);
     // Which of an expert's rows comes first changes no bit of their products.
     for (u32 slot = threadIdx.x; slot < p.slots; slot += blockDim.x) {
-        if (p.experts[slot] == me) {
+        if (expert_of(p.experts[slot], p.experts_count) == me) {
             const u32 place = first + atomicAdd(&taken, 1u);
             p.plan.places[slot] = place;
             p.plan.slots[place] = slot;
@@ -252,7 +257,7 @@ KERNEL(expert_sum, ExpertSumParams) {
         float sum = 0.0f;
         for (u32 i = 0; i < shares.chosen; ++i) {
             const u32 slot = row * shares.chosen + i;
-            sum = fmaf(share_of(shares, slot, shares.experts[slot]), p.x[(u64)slot * p.width + n], sum);
+            sum = fmaf(share_of(shares, slot, expert_of(shares, slot)), p.x[(u64)slot * p.width + n], sum);
         }
         p.y[(u64)row * p.width + n] = p.residual.data == nullptr ? sum : row_of(p.residual, row)[n] + sum;
     }

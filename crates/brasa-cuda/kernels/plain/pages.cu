@@ -100,8 +100,9 @@ DEVICE void attend_page(const PagesParams& all) {
                 largest = fmaxf(largest, of_head[i]);
             }
             largest = warp_max(largest);
+            const float base = largest == -INFINITY ? 0.0f : largest;
             for (u32 i = lane(); i < PAGE_POSITIONS; i += 32) {
-                const float weight = largest == -INFINITY ? 0.0f : expf(of_head[i] - largest);
+                const float weight = expf(of_head[i] - base);
                 of_head[i] = weight;
                 total += weight;
             }
@@ -189,8 +190,8 @@ struct Merging {
         }
         for (u32 page = 0; page < pages; ++page) {
             const float* of_page = partial + page * (width + 2) + width;
-            // A page without a position in sight adds nothing.
-            total += of_page[1] == -INFINITY ? 0.0f : of_page[0] * expf(of_page[1] - largest);
+            // A page without a position in sight adds nothing, one without a score that is a number NaN.
+            total += of_page[1] == -INFINITY ? of_page[0] : of_page[0] * expf(of_page[1] - largest);
         }
     }
 

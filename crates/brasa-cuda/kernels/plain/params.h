@@ -710,6 +710,12 @@ static_assert(offsetof(IndexAddParams, base_rows) == 40, "");
 static_assert(offsetof(IndexAddParams, rows) == 44, "");
 static_assert(offsetof(IndexAddParams, width) == 48, "");
 
+struct StrayParams {
+    u32 *at;
+};
+static_assert(sizeof(StrayParams) == 8, "");
+static_assert(offsetof(StrayParams, at) == 0, "");
+
 struct LowRankMatrix {
     u8 *data;
     u32 rows;
@@ -970,13 +976,15 @@ struct ExpertShares {
     float *scales;
     float factor;
     u32 chosen;
+    u32 experts_count;
 };
-static_assert(sizeof(ExpertShares) == 32, "");
+static_assert(sizeof(ExpertShares) == 40, "");
 static_assert(offsetof(ExpertShares, experts) == 0, "");
 static_assert(offsetof(ExpertShares, weights) == 8, "");
 static_assert(offsetof(ExpertShares, scales) == 16, "");
 static_assert(offsetof(ExpertShares, factor) == 24, "");
 static_assert(offsetof(ExpertShares, chosen) == 28, "");
+static_assert(offsetof(ExpertShares, experts_count) == 32, "");
 
 struct ExpertGatesParams {
     Rows x;
@@ -990,8 +998,9 @@ struct ExpertGatesParams {
     u32 subs;
     u32 tiles;
     u32 function;
+    u32 experts_count;
 };
-static_assert(sizeof(ExpertGatesParams) == 88, "");
+static_assert(sizeof(ExpertGatesParams) == 96, "");
 static_assert(offsetof(ExpertGatesParams, x) == 0, "");
 static_assert(offsetof(ExpertGatesParams, experts) == 24, "");
 static_assert(offsetof(ExpertGatesParams, y) == 32, "");
@@ -1003,6 +1012,7 @@ static_assert(offsetof(ExpertGatesParams, inputs) == 72, "");
 static_assert(offsetof(ExpertGatesParams, subs) == 76, "");
 static_assert(offsetof(ExpertGatesParams, tiles) == 80, "");
 static_assert(offsetof(ExpertGatesParams, function) == 84, "");
+static_assert(offsetof(ExpertGatesParams, experts_count) == 88, "");
 
 struct ExpertDownParams {
     float *x;
@@ -1016,17 +1026,17 @@ struct ExpertDownParams {
     u32 subs;
     u32 tiles;
 };
-static_assert(sizeof(ExpertDownParams) == 104, "");
+static_assert(sizeof(ExpertDownParams) == 112, "");
 static_assert(offsetof(ExpertDownParams, x) == 0, "");
 static_assert(offsetof(ExpertDownParams, weights) == 8, "");
 static_assert(offsetof(ExpertDownParams, shares) == 16, "");
-static_assert(offsetof(ExpertDownParams, residual) == 48, "");
-static_assert(offsetof(ExpertDownParams, y) == 72, "");
-static_assert(offsetof(ExpertDownParams, factor) == 80, "");
-static_assert(offsetof(ExpertDownParams, rows) == 84, "");
-static_assert(offsetof(ExpertDownParams, inputs) == 88, "");
-static_assert(offsetof(ExpertDownParams, subs) == 92, "");
-static_assert(offsetof(ExpertDownParams, tiles) == 96, "");
+static_assert(offsetof(ExpertDownParams, residual) == 56, "");
+static_assert(offsetof(ExpertDownParams, y) == 80, "");
+static_assert(offsetof(ExpertDownParams, factor) == 88, "");
+static_assert(offsetof(ExpertDownParams, rows) == 92, "");
+static_assert(offsetof(ExpertDownParams, inputs) == 96, "");
+static_assert(offsetof(ExpertDownParams, subs) == 100, "");
+static_assert(offsetof(ExpertDownParams, tiles) == 104, "");
 
 struct ExpertPlan {
     u32 *count;
@@ -1122,13 +1132,13 @@ struct ExpertSumParams {
     u32 rows;
     u32 width;
 };
-static_assert(sizeof(ExpertSumParams) == 80, "");
+static_assert(sizeof(ExpertSumParams) == 88, "");
 static_assert(offsetof(ExpertSumParams, x) == 0, "");
 static_assert(offsetof(ExpertSumParams, shares) == 8, "");
-static_assert(offsetof(ExpertSumParams, residual) == 40, "");
-static_assert(offsetof(ExpertSumParams, y) == 64, "");
-static_assert(offsetof(ExpertSumParams, rows) == 72, "");
-static_assert(offsetof(ExpertSumParams, width) == 76, "");
+static_assert(offsetof(ExpertSumParams, residual) == 48, "");
+static_assert(offsetof(ExpertSumParams, y) == 72, "");
+static_assert(offsetof(ExpertSumParams, rows) == 80, "");
+static_assert(offsetof(ExpertSumParams, width) == 84, "");
 
 struct RopeParams {
     float *x;

@@ -25,6 +25,7 @@
 #include "rope.cu"
 #include "scores.cu"
 #include "sequence.cu"
+#include "stray.cu"
 #include "tails.cu"
 #include "tiles.cu"
 #include "transpose.cu"

@@ -52,6 +52,9 @@ DEVICE void store_to_host(unsigned long long* to, unsigned long long word) {
     asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(to), "l"(word) : "memory");
 }
 
+// Writes a word, whether or not the address belongs to anything.
+DEVICE void write_anywhere(unsigned* at) { *(volatile unsigned*)at = 0; }
+
 DEVICE float half_to_float(unsigned short bits) { return __half2float(__ushort_as_half(bits)); }
 DEVICE unsigned short float_to_half(float x) { return __half_as_ushort(__float2half_rn(x)); }
 DEVICE unsigned short float_to_bf16(float x) { return __bfloat16_as_ushort(__float2bfloat16_rn(x)); }

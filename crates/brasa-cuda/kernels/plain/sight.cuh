@@ -94,6 +94,7 @@ struct Sight {
         if ((row->seen[other / 64] >> (other % 64) & 1) == 0) {
             return false;
         }
-        return !p.has_window || own + tree[other].depth + p.window > place;
+        const u32 depth = tree[other].depth;
+        return !p.has_window || depth >= row->depth || row->depth - depth < p.window;
     }
 };

@@ -4,8 +4,8 @@ use brasa_graph::device::DeviceError;
 use brasa_graph::op::{Attention, Binary, Fold, Head, KvSource, Unary, Unfold};
 use brasa_graph::{Dim, NodeId, Op, Shape, ValueId};
 
-use super::Lowering;
 use super::linear::Launches;
+use super::{Attended, Lowering};
 use crate::ops::{
     AttentionGradientOp, AttentionGradientRows, AttentionRows, AttentionTangentOp, Behind, BinaryOp,
     ExpertGradientOp, ExpertTransposedOp, Flash, FoldOp, LinearCrossEntropyGradientOp, LinearCrossEntropyOp,
@@ -175,18 +175,19 @@ impl Lowering<'_> {
         kv_heads: usize,
     ) -> Result<Option<AttentionRows>, DeviceError> {
         let of_kernels = self.rows_kernels(operands[0], attention, kv_heads, false)?;
-        let Some(([attention, ..], room)) = of_kernels else { return Ok(None) };
+        let Some(([kernel, ..], room)) = of_kernels else { return Ok(None) };
         let halves = self.gpu.flash("rows_halves", 0)?;
         let reads_alike = |node: &brasa_graph::Node| {
-            matches!(node.op, Op::AttentionGradient(_)) && node.inputs.starts_with(&operands)
+            matches!(&node.op, Op::AttentionGradient(op) if op.attention == *attention)
+                && node.inputs.starts_with(&operands)
         };
         let kept = self.graph.nodes().iter().any(reads_alike).then(|| {
             let rows_and_heads = &self.shape(operands[0]).resolve(&self.sizes)[..2];
             let kept = self.scratch(rows_and_heads.iter().product());
-            self.attended.insert(operands, (kept, y));
+            self.attended.push(Attended { operands, attention: *attention, kept, result: y });
             kept
         });
-        Ok(Some(AttentionRows { halves, attention, room, kept }))
+        Ok(Some(AttentionRows { halves, attention: kernel, room, kept }))
     }
 
     /// The kernels of the gradient of attention on tensor cores; `None` where there are none or sums must be exact.
@@ -198,7 +199,9 @@ impl Lowering<'_> {
         let of_kernels = self.rows_kernels(operands[0], &of.attention, of.kv_heads, true)?;
         let Some(([_, queries, keys], room)) = of_kernels else { return Ok(None) };
         let (largest, halves) = (self.gpu.flash("rows_largest", 0)?, self.gpu.flash("rows_halves", 0)?);
-        let forward = match self.attended.get(&operands).copied() {
+        let is_forward = |made: &&Attended| made.operands == operands && made.attention == of.attention;
+        let forward = self.attended.iter().find(is_forward).map(|made| (made.kept, made.result));
+        let forward = match forward {
             Some((kept, y)) => {
                 self.need(kept);
                 Some((kept, self.slot(y)?))

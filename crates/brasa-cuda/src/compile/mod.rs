@@ -21,8 +21,8 @@ use std::collections::{HashMap, HashSet};
 
 use brasa_graph::device::{DeviceError, ProgramLimits};
 use brasa_graph::fuse::Norm;
-use brasa_graph::op::Rope;
-use brasa_graph::{Graph, Input, Item, NodeId, Schedule, Shape, Sizes, ValueId, ValueKind};
+use brasa_graph::op::{Attention, Rope};
+use brasa_graph::{Dim, Graph, Input, Item, NodeId, Schedule, Shape, Sizes, ValueId, ValueKind};
 
 use crate::driver::Kernel;
 use crate::gpu::Gpu;
@@ -85,7 +85,7 @@ pub(crate) fn compile(
         rounded: HashMap::new(),
         meet_heads: Vec::new(),
         left_parts: HashMap::new(),
-        attended: HashMap::new(),
+        attended: Vec::new(),
         loss_gradients: HashMap::new(),
         chains: HashMap::new(),
         joins: HashMap::new(),
@@ -140,6 +140,17 @@ pub(crate) fn compile(
     Ok(Table { ops, offsets, arena_bytes, kept, outputs, computes_numbers })
 }
 
+/// Attention to rows that keeps something for its gradient.
+#[derive(Debug)]
+struct Attended {
+    /// Queries, keys and values.
+    operands: [ValueId; 3],
+    attention: Attention,
+    /// The buffer of what is kept.
+    kept: usize,
+    result: ValueId,
+}
+
 /// A graph on its way.
 struct Lowering<'g> {
     gpu: &'g Gpu,
@@ -159,8 +170,8 @@ struct Lowering<'g> {
     meet_heads: Vec<ValueId>,
     /// Sums of parts of K that products leave to the heads behind, by their results.
     left_parts: HashMap<ValueId, LeftParts>,
-    /// By queries, keys and values of attention to rows whose gradient comes: the buffer of what it keeps, and its result.
-    attended: HashMap<[ValueId; 3], (usize, ValueId)>,
+    /// Attention to rows whose gradient comes.
+    attended: Vec<Attended>,
     /// Buffers of the gradients of the losses of rows, by the gradients that are these times factors of rows.
     loss_gradients: HashMap<ValueId, usize>,
     /// Chains of operations on each element, by the last node.
@@ -303,10 +314,19 @@ impl<'g> Lowering<'g> {
         Ok(out)
     }
 
-    /// Numbers that look something up, which the device checks where the step does not bring them.
+    /// Numbers that look something up in what has a constant length. The device checks them where [the step's
+    /// rules](brasa_graph::StepRules) have not.
     fn numbers(&mut self, value: ValueId) -> Result<Slot, DeviceError> {
         let slot = self.dense(value)?;
-        self.computes_numbers |= !matches!(slot.base, Base::Input(_));
+        self.computes_numbers |= !matches!(slot.base, Base::Input(input) if input != Input::OutRows);
+        Ok(slot)
+    }
+
+    /// Numbers of rows of `x`. The device checks them unless they are those of the step's output rows among all rows.
+    fn numbers_of_rows(&mut self, value: ValueId, x: ValueId) -> Result<Slot, DeviceError> {
+        let is_known = self.is_input(value, Input::OutRows) && self.shape(x).outer() == Dim::ROWS;
+        let slot = self.dense(value)?;
+        self.computes_numbers |= !is_known;
         Ok(slot)
     }
 

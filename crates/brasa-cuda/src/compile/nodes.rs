@@ -3,7 +3,7 @@
 use brasa_graph::device::DeviceError;
 use brasa_graph::fuse::Norm;
 use brasa_graph::op::{Attention, Gating, KvSource, ReduceFn, Unfold};
-use brasa_graph::{CacheId, DType, GroupId, Input, NodeId, Op, Shape, Symbol, ValueId};
+use brasa_graph::{CacheId, DType, GroupId, NodeId, Op, Shape, Symbol, ValueId};
 
 use super::Lowering;
 use crate::ops::{
@@ -134,7 +134,7 @@ impl Lowering<'_> {
                 self.push(CastOp { kernel, from_integers, to, x, out }, name);
             }
             (Op::IndexAdd(_), &[base, indices, x], &[y]) => {
-                let (kernel, indices) = (self.kernel("index_add")?, self.numbers(indices)?);
+                let (kernel, indices) = (self.kernel("index_add")?, self.numbers_of_rows(indices, base)?);
                 let (base, x) = (self.dense(base)?, self.dense(x)?);
                 let out = self.make(y);
                 self.push(IndexAddOp { kernel, base, indices, x, out }, name);
@@ -176,11 +176,7 @@ impl Lowering<'_> {
     }
 
     fn select_rows(&mut self, x: ValueId, rows: ValueId, y: ValueId, name: &str) -> Result<(), DeviceError> {
-        let is_input = self.is_input(rows, Input::OutRows);
-        let computes_numbers = self.computes_numbers;
-        let (kernel, rows) = (self.kernel("select_rows")?, self.numbers(rows)?);
-        // Token ids are checked against tables of weights, not against other values.
-        self.computes_numbers = computes_numbers || !is_input;
+        let (kernel, rows) = (self.kernel("select_rows")?, self.numbers_of_rows(rows, x)?);
         let (x, out) = (self.slot(x)?, self.make(y));
         self.push(SelectRowsOp { kernel, x, rows, out }, name);
         Ok(())

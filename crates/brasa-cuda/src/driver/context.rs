@@ -1,31 +1,90 @@
 //! The context of a device: what allocations, streams and kernels belong to.
+//!
+//! A kernel that touches memory which belongs to nothing, or traps, takes its context with it: from then on every call of the driver fails, and nothing that lies in
+//! the context can be read any more. Such a context is *lost*. Whatever belongs to it fails with the first error and calls the driver no more, and
+//! [`Context::new`] makes another: the device's primary context anew, once nothing uses the lost one, or before that a context of its own.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use super::functions::{CuDevice, Functions, Handle};
 use super::{Device, Driver, DriverError, NEEDED_CAPABILITY};
 
-/// A device's primary context, shared by everything in this process that uses the device.
+/// A device's context as a backend uses it, with a limit of memory.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(super) functions: Arc<Functions>,
-    device: CuDevice,
-    handle: Handle,
+    shared: Arc<Shared>,
     description: Device,
-    /// Bytes that are allocated.
+    /// Bytes that are allocated, and the most that ever were.
     held: AtomicU64,
+    most_held: AtomicU64,
     /// Most bytes that may be allocated once device memory is added; `u64::MAX` where there is no limit.
     limit: u64,
 }
 
+/// A context of the driver, shared by everything in this process that uses the device.
+#[derive(Debug)]
+struct Shared {
+    functions: Arc<Functions>,
+    device: CuDevice,
+    handle: Handle,
+    is_primary: bool,
+    /// The error that ended it.
+    lost: OnceLock<DriverError>,
+}
+
 // SAFETY: the driver's functions may be called from any thread; the handle is never written after creation.
-unsafe impl Send for Context {}
+unsafe impl Send for Shared {}
 // SAFETY: see `Send`.
-unsafe impl Sync for Context {}
+unsafe impl Sync for Shared {}
+
+/// The contexts of this process, by driver library and device.
+static SHARED: Mutex<Vec<((usize, CuDevice), Weak<Shared>)>> = Mutex::new(Vec::new());
+
+impl Shared {
+    /// The context of `device` that this process uses; another where that one was lost.
+    fn of(functions: &Arc<Functions>, device: CuDevice) -> Result<Arc<Self>, DriverError> {
+        let mut all = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (functions.library(), device);
+        all.retain(|(_, shared)| shared.strong_count() > 0);
+        let users: Vec<Arc<Self>> =
+            all.iter().filter(|(of, _)| *of == key).filter_map(|(_, shared)| shared.upgrade()).collect();
+        if let Some(alive) = users.iter().find(|shared| shared.lost.get().is_none()) {
+            return Ok(Arc::clone(alive));
+        }
+        let is_primary = !users.iter().any(|shared| shared.is_primary);
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: `handle` is a place for a handle.
+        unsafe {
+            if is_primary {
+                functions.retain_context(&raw mut handle, device)
+            } else {
+                functions.create_context(&raw mut handle, 0, device)
+            }
+        }?;
+        let functions = Arc::clone(functions);
+        let shared = Arc::new(Self { functions, device, handle, is_primary, lost: OnceLock::new() });
+        all.push((key, Arc::downgrade(&shared)));
+        Ok(shared)
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: retained or created once, given back once; everything in it keeps an `Arc` of it. A failure leaves nothing to do.
+        let _ = unsafe {
+            if self.is_primary {
+                self.functions.release_context(self.device)
+            } else {
+                self.functions.destroy_context(self.handle)
+            }
+        };
+    }
+}
 
 impl Context {
-    /// Retains the primary context of device `ordinal`, for at most `limit` bytes if there is one.
+    /// The context of device `ordinal`, for at most `limit` bytes if there is one.
     pub(crate) fn new(driver: &Driver, ordinal: usize, limit: Option<u64>) -> Result<Arc<Self>, DriverError> {
         let limit = limit.unwrap_or(u64::MAX);
         let mut description = driver.device(ordinal)?;
@@ -37,12 +96,10 @@ impl Context {
                 needed: NEEDED_CAPABILITY,
             });
         }
-        let device = driver.handle(ordinal, driver.count()?)?;
-        let mut handle = std::ptr::null_mut();
-        // SAFETY: `handle` is a place for a handle.
-        unsafe { driver.functions.retain_context(&raw mut handle, device) }?;
+        let shared = Shared::of(&driver.functions, driver.handle(ordinal, driver.count()?)?)?;
         let functions = Arc::clone(&driver.functions);
-        Ok(Arc::new(Self { functions, device, handle, description, held: AtomicU64::new(0), limit }))
+        let (held, most_held) = (AtomicU64::new(0), AtomicU64::new(0));
+        Ok(Arc::new(Self { functions, shared, description, held, most_held, limit }))
     }
 
     /// The device's properties, as the driver reports them; its memory is no more than the limit.
@@ -65,15 +122,27 @@ impl Context {
         self.held.load(Ordering::Relaxed)
     }
 
+    /// The most that [`held_bytes`](Self::held_bytes) has been.
+    pub(crate) fn most_held_bytes(&self) -> u64 {
+        self.most_held.load(Ordering::Relaxed)
+    }
+
     /// Counts an allocation of device memory, if it is within the limit; false where it is not.
     pub(super) fn hold_within_limit(&self, size_bytes: usize) -> bool {
         let held = |held: u64| held.checked_add(size_bytes as u64).filter(|&held| held <= self.limit);
-        self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, held).is_ok()
+        let before = self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, held);
+        before.is_ok_and(|before| self.raise_most(before, size_bytes))
     }
 
     /// Counts an allocation of host memory.
     pub(super) fn hold(&self, size_bytes: usize) {
-        self.held.fetch_add(size_bytes as u64, Ordering::Relaxed);
+        let before = self.held.fetch_add(size_bytes as u64, Ordering::Relaxed);
+        self.raise_most(before, size_bytes);
+    }
+
+    fn raise_most(&self, before: u64, size_bytes: usize) -> bool {
+        self.most_held.fetch_max(before + size_bytes as u64, Ordering::Relaxed);
+        true
     }
 
     /// Counts the end of an allocation.
@@ -82,15 +151,27 @@ impl Context {
     }
 
     /// Makes this context the calling thread's, which every other call of the driver needs.
+    ///
+    /// # Errors
+    ///
+    /// The error by which the context was lost: the driver must not be called for anything that belongs to it.
     pub(super) fn make_current(&self) -> Result<(), DriverError> {
-        // SAFETY: the context is retained as long as `self` lives.
-        unsafe { self.functions.set_context(self.handle) }
+        if let Some(error) = self.shared.lost.get() {
+            return Err(error.clone());
+        }
+        // SAFETY: the context is kept as long as `self` lives.
+        unsafe { self.functions.set_context(self.shared.handle) }
     }
-}
 
-impl Drop for Context {
-    fn drop(&mut self) {
-        // SAFETY: retained once, released once; everything in it keeps an `Arc` of it. A failure leaves nothing to do.
-        let _ = unsafe { self.functions.release_context(self.device) };
+    /// Notes an error of a call. One that leaves no call behind it possible loses the context.
+    pub(crate) fn note(&self, error: &DriverError) {
+        if error.loses_context() {
+            let _ = self.shared.lost.set(error.clone());
+        }
+    }
+
+    /// The error by which the context was lost.
+    pub(crate) fn lost(&self) -> Option<&DriverError> {
+        self.shared.lost.get()
     }
 }

@@ -91,6 +91,9 @@ const OUT_OF_MEMORY: i32 = 2;
 const NO_DEVICE: i32 = 100;
 /// The driver's status of work that has not ended.
 const NOT_READY: i32 = 600;
+/// The driver's statuses behind which a context is of no more use: memory or a link that cannot be corrected, an illegal address, a launch that took too long, a
+/// destroyed context, a failed assertion, errors of instructions, addresses and launches, one contained to this process, and an unknown one.
+const LOSING: [i32; 14] = [214, 220, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 999];
 
 impl DriverError {
     /// True for a call that failed because memory could not be had.
@@ -106,6 +109,11 @@ impl DriverError {
     /// True for a question about work that has not ended.
     pub(super) fn is_not_ready(&self) -> bool {
         matches!(self, Self::Call { status: NOT_READY, .. })
+    }
+
+    /// True for a call behind which every other call in its context fails.
+    pub(super) fn loses_context(&self) -> bool {
+        matches!(self, Self::Call { status, .. } if LOSING.contains(status))
     }
 
     /// The error of the device contract, for a device called `device`.

@@ -97,6 +97,8 @@ functions! {
     device_memory = "cuDeviceTotalMem_v2"(bytes: *mut usize, device: CuDevice);
     retain_context = "cuDevicePrimaryCtxRetain"(context: *mut Handle, device: CuDevice);
     release_context = "cuDevicePrimaryCtxRelease_v2"(device: CuDevice);
+    create_context = "cuCtxCreate_v2"(context: *mut Handle, flags: c_uint, device: CuDevice);
+    destroy_context = "cuCtxDestroy_v2"(context: Handle);
     set_context = "cuCtxSetCurrent"(context: Handle);
     memory_info = "cuMemGetInfo_v2"(free: *mut usize, total: *mut usize);
     allocate = "cuMemAlloc_v2"(address: *mut CuAddress, bytes: usize);
@@ -146,6 +148,11 @@ impl Functions {
             }
         }
         Err(DriverError::NotInstalled { reason })
+    }
+
+    /// A number of the library, alike wherever it is loaded again.
+    pub(super) fn library(&self) -> usize {
+        self.init as usize
     }
 
     /// An error for a status other than success.

@@ -229,6 +229,7 @@ impl MixtureOp {
             subs: gate.tiles.subs as u32,
             tiles: gate.each(self.count),
             function: self.function(),
+            experts_count: self.count as u32,
         };
         run.launch(&few.gates, gates.tiles, slots as usize, THREADS, 0, &gates)?;
         let downs = ExpertDownParams {
@@ -346,6 +347,7 @@ impl MixtureOp {
             scales,
             factor: self.factor,
             chosen: self.router.k as u32,
+            experts_count: self.count as u32,
         }
     }
 

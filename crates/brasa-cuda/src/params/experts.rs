@@ -34,6 +34,7 @@ params! {
         scales: Ptr<f32>,
         factor: f32,
         chosen: u32,
+        experts_count: u32,
     }
     /// Gated products of each slot, an expert that a row has chosen: weights of gates and of what they gate, in tiles.
     struct ExpertGatesParams {
@@ -48,6 +49,7 @@ params! {
         subs: u32,
         tiles: u32,
         function: u32,
+        experts_count: u32,
     }
     /// The weighed sum of the products of a row's slots.
     struct ExpertDownParams {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use brasa_formats::StorageFormat;
 use brasa_graph::derivative::{Wrt, vjp};
 use brasa_graph::device::{Backend, KvPoolSpec, KvType, Precision, ProgramLimits};
-use brasa_graph::op::{LinearTransposed, Matmul};
+use brasa_graph::op::{Attention, KvSource, LinearTransposed, Mask, Matmul};
 use brasa_graph::pass::{LowRank, add_low_rank, attend_to_rows};
 use brasa_graph::reference::Array;
 use brasa_graph::step::{Outs, Segment, SequenceId, Step};
@@ -48,6 +48,35 @@ fn gradients_of_decoders_equal_the_interpreters() {
     for softcap in [None, Some(5.0)] {
         let graph = loss_of(&learner(StorageFormat::F32, 12, None, softcap));
         check("decoder", &graph, &Wrt::new(varying_weights(&graph)), &step, EXACT);
+    }
+}
+
+/// Two windows over the same queries, keys and values: each gradient is that of its own window.
+#[test]
+fn gradients_of_two_windows_equal_the_interpreters() {
+    let case = Case::new("two windows", 4, &f32_weight, |b| {
+        let x = b.rows(&[64]);
+        let operands = ["q", "k", "v"].map(|name| {
+            let w = b.weight(name, &[64, 64]);
+            let y = b.graph.linear(x, w);
+            b.graph.reshape(y, &[2, 32])
+        });
+        let [all, near] = [None, Some(3)].map(|window| {
+            let source = KvSource::Step(Mask::Causal);
+            b.graph.attention(&operands, Attention { source, scale: 0.2, window, softcap: None })
+        });
+        let near = b.graph.scale(near, 2.0);
+        let y = b.graph.add(all, near);
+        let y = b.graph.reshape(y, &[64]);
+        let y = b.graph.mul(y, x);
+        let each = b.graph.sum(y, 1);
+        vec![b.graph.sum(each, 0)]
+    });
+    let wrt = Wrt::new(varying_weights(&case.graph));
+    let mut step = step(&[70, 20], &[9, 4]);
+    step.segments.iter_mut().for_each(|segment| segment.given = Vec::new());
+    for exactly in [EXACT, (Precision::Fast, 2e-2)] {
+        check("two windows", &case.graph, &wrt, &step, exactly);
     }
 }
 

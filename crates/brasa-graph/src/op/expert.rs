@@ -18,9 +18,9 @@ pub enum Gating {
     SoftmaxChosen,
 }
 
-/// Chooses `k` experts per row, largest logit first, ties to the lowest expert.
+/// Chooses `k` experts per row, largest logit first, ties to the lowest expert. A NaN is behind every number.
 ///
-/// `experts[r]` = the `k` largest of `logits[r]`; `weights[r]` as [`Gating`] says.
+/// `experts[r]` = the `k` largest of `logits[r]`; `weights[r]` as [`Gating`] says. If a logit of a row is NaN, all weights of that row are NaN.
 ///
 /// Shapes: `logits` `[R, X]` → `experts` `[R, k]` u32, `weights` `[R, k]`.
 /// Shazeer et al. 2017, arXiv:1701.06538.
@@ -42,10 +42,12 @@ impl RouterTopK {
         let mut chosen: Vec<usize> = Vec::with_capacity(self.k);
         for _ in 0..self.k {
             let free = |x: &usize| !chosen.contains(x);
-            let larger = |best: usize, x: usize| if logits[x] > logits[best] { x } else { best };
-            chosen.push((0..logits.len()).filter(free).reduce(larger).expect("k is at most X"));
+            let first =
+                |best: usize, x: usize| if Self::is_before(&logits[x], &logits[best]) { x } else { best };
+            chosen.push((0..logits.len()).filter(free).reduce(first).expect("k is at most X"));
         }
         let shares: Vec<T> = match self.gating {
+            _ if logits.iter().any(Self::is_nan) => vec![T::constant(f64::NAN); self.k],
             Gating::SoftmaxAll => {
                 let mut all = logits.to_vec();
                 sums::softmax(&mut all);
@@ -58,6 +60,16 @@ impl RouterTopK {
             }
         };
         chosen.into_iter().map(|x| x as u32).zip(shares).collect()
+    }
+
+    /// True if an expert with logit `a` is chosen before one with logit `b`, unless both are chosen.
+    pub fn is_before<T: PartialOrd>(a: &T, b: &T) -> bool {
+        a > b || (Self::is_nan(b) && !Self::is_nan(a))
+    }
+
+    /// True for a logit that is no number.
+    pub fn is_nan<T: PartialOrd>(logit: &T) -> bool {
+        logit.partial_cmp(logit).is_none()
     }
 }
 

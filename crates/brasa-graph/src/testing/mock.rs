@@ -170,6 +170,9 @@ impl Program for MockProgram {
     ) -> Result<Finish, DeviceError> {
         let Chain { rows, sink, .. } = chain;
         chain::check(step, pool, rows)?;
+        if rows.is_empty() {
+            return Ok(Finish { lengths: Vec::new() });
+        }
         let mut device_rows = Vec::new();
         for (number, row) in rows.iter_mut().enumerate() {
             let mut mask = None;

@@ -18,10 +18,12 @@
 //! - [`check_shared_weights`] has two graphs share an upload, and reads and writes weights;
 //! - [`check_inputs_and_outputs`] brings inputs that a graph declares and reads several outputs;
 //! - [`check_chains`] compares chains with single steps; [`check_failed_steps`] has steps fail in the middle;
+//! - [`check_lookups`] brings numbers beyond what they look up;
 //! - [`check_refusals`] brings what a device refuses, from bad steps to foreign weights;
 //! - [`DraftTreeCase`] is a random tree of drafts, [`ShiftCase`] a text that loses a page;
 //! - [`check_embeddings`] brings rows in place of token ids;
 //! - [`check_pages`] copies, reads and writes pages and moves texts from pool to pool;
+//! - [`check_routers`], [`check_company`] and [`check_behind_texts`] bring NaN and infinities, which must stay with their own rows and texts;
 
 mod bank_run;
 mod banks;
@@ -36,10 +38,12 @@ mod embeddings;
 mod failed_steps;
 mod foreign;
 mod inputs_outputs;
+mod lookups;
 mod low_rank;
 mod memory;
 mod mock;
 mod mock_pool;
+mod not_numbers;
 mod operations;
 mod pages;
 mod patterns;
@@ -65,9 +69,11 @@ pub use draft_trees::{DraftTreeCase, check_attention_in_trees, check_tree_of_one
 pub use embeddings::{check_embeddings, check_other_lookups};
 pub use failed_steps::check_failed_steps;
 pub use inputs_outputs::check_inputs_and_outputs;
+pub use lookups::check_lookups;
 pub use low_rank::{adapter_of_projections, merged, random_adapter, stored_as};
 pub use memory::EncoderDecoder;
 pub use mock::MockBackend;
+pub use not_numbers::{check_behind_texts, check_company, check_routers, with_broken_token};
 pub use operations::{ALIBI, OPERATIONS, OperationCase};
 pub use pages::check_pages;
 pub use patterns::{check_pattern, pattern_case};

@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use brasa_formats::StorageFormat;
 
+use crate::chain::{Chain, Finish, Flow};
 use crate::device::{
     Backend, DeviceError, KvPool, KvPoolSpec, KvType, Precision, Program, ProgramLimits, UploadProgress,
 };
-use crate::step::{Outs, PageId, Step};
+use crate::sampling::Sampler;
+use crate::step::{Outs, PAGE_POSITIONS, PageId, Step};
 
 use super::foreign::{ForeignPool, ForeignWeights};
 use super::{Decoder, Sequences};
@@ -65,6 +67,9 @@ fn check_steps(program: &mut dyn Program, mut pool: Box<dyn KvPool>) {
     let good = step(&[1, 2]);
     let (long, outside) = (step(&[1; 9]), step(&[150]));
     let (mut torn, mut beyond) = (good.clone(), good.clone());
+    let mut twice = good.clone();
+    twice.segments[0].first_index = PAGE_POSITIONS - 1;
+    twice.segments[0].pages[0] = vec![good.segments[0].pages[0][0]; 2];
     torn.segments[0].pages[0][0] = None;
     beyond.segments[0].pages[0][0] = Some(PageId::from_index(77));
     let refused = |program: &mut dyn Program, step: &Step, pool: &mut dyn KvPool, message: &str| {
@@ -75,9 +80,14 @@ fn check_steps(program: &mut dyn Program, mut pool: Box<dyn KvPool>) {
     refused(program, &outside, &mut *pool, "token 150, expected below 150");
     refused(program, &torn, &mut *pool, "no page for indices 0..256");
     refused(program, &beyond, &mut *pool, "page 77 of 1");
+    refused(program, &twice, &mut *pool, "page 0 for indices 0.. and for indices 256..");
     let mut foreign = ForeignPool(pool);
     refused(program, &good, &mut foreign, "its KV pool belongs to another device");
     let mut pool = foreign.0;
     assert_eq!(program.run(&good, &mut *pool).expect("a good step").only().rows(), 1);
     assert_eq!(program.run(&Step::default(), &mut *pool).expect("an empty step").only().rows(), 0);
+    let mut sink = |_, _| Flow::Continue;
+    let chain = Chain { rows: &mut [], sampler: &mut Sampler::default(), sink: &mut sink };
+    let ended = program.run_chain(&mut Step::default(), &mut *pool, chain);
+    assert_eq!(ended, Ok(Finish { lengths: Vec::new() }), "a chain of no texts");
 }

@@ -4,10 +4,12 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use crate::small_model::{Device, VOCAB, small_model, tokens};
+use brasa_formats::StorageFormat;
 use brasa_graph::DraftTree;
 use brasa_graph::device::{Backend, DeviceError, KvType, Precision};
 use brasa_graph::reference::{ReferenceBackend, decode_weight};
 use brasa_graph::step::{Outs, Step};
+use brasa_graph::testing::{Decoder, check_behind_texts, check_company};
 
 #[test]
 fn chunked_equals_whole_bitwise() {
@@ -203,4 +205,27 @@ fn graphs_take_inputs_of_their_own_and_return_several_values() {
 #[test]
 fn texts_go_on_from_pages_that_were_copied_or_moved() {
     brasa_graph::testing::check_pages(&ReferenceBackend);
+}
+
+#[test]
+fn numbers_beyond_their_table_are_bad_steps() {
+    brasa_graph::testing::check_lookups(&ReferenceBackend);
+}
+
+#[test]
+fn what_is_no_number_stays_with_its_own_text() {
+    let decoder = Decoder {
+        hidden: 32,
+        heads: 2,
+        kv_heads: 1,
+        head_dim: 16,
+        feed_forward: 32,
+        windows: vec![None],
+        ..Decoder::small(StorageFormat::F16)
+    };
+    for kv in [KvType::F16, KvType::Q8] {
+        check_behind_texts(&ReferenceBackend, &decoder, Precision::Reference, kv);
+        let mixture = Decoder { experts: Some((5, 2)), ..decoder.clone() };
+        check_company(&ReferenceBackend, &mixture, Precision::Reference, kv);
+    }
 }

@@ -1,0 +1,81 @@
+//! A GPU that was lost: whatever used it ends, and it is made anew without another process.
+
+use std::sync::Arc;
+
+use brasa_cuda::{CudaBackend, CudaOptions};
+use brasa_formats::StorageFormat;
+use brasa_graph::device::{DeviceError, KvType, Precision};
+use brasa_graph::step::{Segment, Step};
+use brasa_graph::testing::{Decoder, Running, tokens};
+
+use crate::device::{another, device};
+
+/// A model on a backend, and the next rows of its text.
+fn model(backend: &CudaBackend) -> (Running, Segment) {
+    let graph = Arc::new(Decoder { windows: vec![None], ..Decoder::small(StorageFormat::F16) }.graph(2));
+    let mut running = Running::new(backend, &graph, Precision::Fast, KvType::F16);
+    let segment = running.segment(1, &tokens(3, 1));
+    (running, segment)
+}
+
+/// Loses the GPU, which takes whatever else this process has there with it: in a process of its own.
+fn lose_and_make_anew() {
+    let Some(first) = another(&CudaOptions::default()) else { return };
+    let second = another(&CudaOptions::default()).unwrap();
+    let (mut one, rows) = model(&first);
+    let (mut other, of_other) = model(&second);
+    let expected = one.run(vec![rows.clone()]);
+    assert_eq!((first.lost(), second.lost()), (None, None));
+
+    let lost = first.lose();
+    assert!(matches!(lost, Err(DeviceError::Lost { .. })), "{lost:?}");
+    assert!(first.lost().is_some_and(|reason| reason.contains("ILLEGAL_ADDRESS")), "{:?}", first.lost());
+    assert_eq!(first.lost(), second.lost(), "backends that share a context");
+    for (running, segment) in [(&mut one, &rows), (&mut other, &of_other)] {
+        let step = Step { segments: vec![segment.clone()] };
+        for _ in 0..2 {
+            let refused = running.program.run(&step, &mut *running.pool).map(drop);
+            assert!(matches!(refused, Err(DeviceError::Lost { .. })), "{refused:?}");
+        }
+    }
+    assert!(matches!(first.free_bytes(), Err(DeviceError::Lost { .. })));
+
+    // While weights and programs of the lost device still exist, then without them, and again.
+    for _ in 0..2 {
+        let anew = another(&CudaOptions::default()).unwrap();
+        let (mut running, segment) = model(&anew);
+        assert_eq!(running.run(vec![segment]), expected, "a device that was made anew");
+        drop((running, anew));
+    }
+    let held = one.pool.size_bytes();
+    assert!(held > 0);
+    drop((one, other, first, second));
+    for _ in 0..2 {
+        let anew = another(&CudaOptions::default()).unwrap();
+        let (mut running, segment) = model(&anew);
+        assert_eq!(running.run(vec![segment]), expected, "behind the end of all that was lost");
+        assert!(anew.most_held_bytes() >= anew.held_bytes() && anew.held_bytes() > 0);
+        let _ = anew.lose();
+        assert!(anew.lost().is_some());
+    }
+}
+
+/// The variable by which the test asks for its child.
+const CHILD: &str = "BRASA_CUDA_LOSES";
+
+#[test]
+fn a_lost_gpu_is_made_anew() {
+    if std::env::var_os(CHILD).is_some() {
+        return lose_and_make_anew();
+    }
+    if device().is_none() {
+        return;
+    }
+    let child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["lost::a_lost_gpu_is_made_anew", "--exact", "--nocapture"])
+        .env(CHILD, "1")
+        .output()
+        .unwrap();
+    let said = [child.stdout, child.stderr].map(|said| String::from_utf8_lossy(&said).into_owned());
+    assert!(child.status.success(), "{}", said.concat());
+}
