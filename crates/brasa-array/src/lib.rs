@@ -23,8 +23,10 @@
 mod array;
 mod error;
 pub mod grad;
+pub mod loss;
 mod lower;
 mod ops;
+mod order;
 mod random;
 mod runner;
 

@@ -99,6 +99,32 @@ impl StorageFormat {
         blocks.checked_mul(self.block_bytes())
     }
 
+    /// Bits of an element's code, without scales: 4 of Q4_K, 16 of BF16.
+    pub const fn bits(self) -> u32 {
+        match self {
+            Self::F32 => 32,
+            Self::F16 | Self::BF16 => 16,
+            Self::Q8_0 => 8,
+            Self::Q6_K => 6,
+            Self::Q5_0 | Self::Q5_1 | Self::Q5_K => 5,
+            Self::Q4_0 | Self::Q4_1 | Self::Q4_K | Self::IQ4_NL | Self::IQ4_XS => 4,
+            Self::Q3_K => 3,
+            Self::Q2_K => 2,
+            Self::MlxAffine(mlx) => mlx.bits as u32,
+        }
+    }
+
+    /// Elements that share a scale; `None` for floats.
+    pub const fn group_size(self) -> Option<usize> {
+        match self {
+            Self::F32 | Self::F16 | Self::BF16 => None,
+            Self::Q2_K | Self::Q3_K | Self::Q6_K => Some(16),
+            Self::Q4_0 | Self::Q4_1 | Self::Q5_0 | Self::Q5_1 | Self::Q8_0 => Some(32),
+            Self::Q4_K | Self::Q5_K | Self::IQ4_NL | Self::IQ4_XS => Some(32),
+            Self::MlxAffine(mlx) => Some(mlx.group_size as usize),
+        }
+    }
+
     /// True if elements are plain floats.
     pub const fn is_float(self) -> bool {
         matches!(self, Self::F32 | Self::F16 | Self::BF16)

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use crate::keys::{
     CONTEXT_LENGTH, EXPERTS_PER_TOKEN, FFN_WIDTH, HEAD_DIM, HIDDEN_SIZE, Key, NUM_EXPERTS, NUM_HEADS,
-    NUM_KV_HEADS, NUM_LAYERS, VOCAB_SIZE, WINDOW,
+    NUM_KV_HEADS, NUM_LAYERS, ROPE_THETA, VOCAB_SIZE, WINDOW,
 };
 use crate::metadata::{Metadata, limits};
 use crate::source::Source;
 use crate::{LoadOptions, ModelKind, supported};
-use brasa_formats::Container;
+use brasa_formats::{Container, StorageFormat};
 
 /// Facts about a checkpoint, as far as they can be read. Needs no supported architecture.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,6 +26,10 @@ pub struct ModelInfo {
     pub size_bytes: u64,
     /// Bytes by storage format, e.g. `Q4_K`.
     pub formats: BTreeMap<String, u64>,
+    /// Bits of an element's code in the format of most bytes, without scales; `None` without tensors.
+    pub quant_bits: Option<u32>,
+    /// Elements that share a scale in the format of most bytes; `None` for floats.
+    pub quant_group_size: Option<usize>,
     /// Transformer blocks.
     pub num_layers: Option<usize>,
     /// Width of the residual stream.
@@ -44,6 +48,8 @@ pub struct ModelInfo {
     pub context_length: Option<usize>,
     /// Positions that windowed layers see.
     pub window: Option<usize>,
+    /// Base of the rotary frequencies (θ) of layers that see the whole text.
+    pub rope_theta: Option<f32>,
     /// Experts in all.
     pub num_experts: Option<usize>,
     /// Experts that see a row.
@@ -63,12 +69,18 @@ impl ModelInfo {
         let count = |key: Key, most: usize| meta.count(key, most).ok().flatten();
         let (mut parameters, mut size_bytes) = (0, 0);
         let mut formats = BTreeMap::new();
+        let mut main: Vec<(StorageFormat, u64)> = Vec::new();
         for tensor in source.tensors.values() {
             let stored = tensor.size_bytes() as u64;
             parameters += tensor.shape.iter().map(|&dim| dim as u64).product::<u64>();
             size_bytes += stored;
             *formats.entry(tensor.format.to_string()).or_insert(0) += stored;
+            match main.iter_mut().find(|(format, _)| *format == tensor.format) {
+                Some((_, bytes)) => *bytes += stored,
+                None => main.push((tensor.format, stored)),
+            }
         }
+        let main = main.into_iter().max_by_key(|&(_, bytes)| bytes).map(|(format, _)| format);
         let hidden_size = count(HIDDEN_SIZE, limits::WIDTH);
         let num_heads = count(NUM_HEADS, limits::HEADS);
         let divided = || hidden_size.zip(num_heads).map(|(width, heads)| width / heads);
@@ -80,6 +92,8 @@ impl ModelInfo {
             parameters,
             size_bytes,
             formats,
+            quant_bits: main.map(StorageFormat::bits),
+            quant_group_size: main.and_then(StorageFormat::group_size),
             num_layers: count(NUM_LAYERS, limits::LAYERS),
             hidden_size,
             intermediate_size: count(FFN_WIDTH, limits::FFN_WIDTH),
@@ -89,6 +103,7 @@ impl ModelInfo {
             vocab_size: count(VOCAB_SIZE, limits::VOCAB),
             context_length: count(CONTEXT_LENGTH, limits::POSITIONS),
             window: count(WINDOW, limits::POSITIONS),
+            rope_theta: meta.positive(ROPE_THETA).ok().flatten(),
             num_experts: count(NUM_EXPERTS, limits::EXPERTS),
             experts_per_token: count(EXPERTS_PER_TOKEN, limits::EXPERTS),
         }

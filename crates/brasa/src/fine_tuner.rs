@@ -323,9 +323,18 @@ impl FineTuner {
             Ok(layer.pair(a, b, pair.scale, magnitudes))
         };
         let pairs = lora.pairs.iter().map(pair).collect::<Result<_, Error>>()?;
-        Adapter { pairs }.file(&self.model, form)?.write(path, existing)?;
-        Ok(())
+        let mut file = Adapter { pairs }.file(&self.model, form)?;
+        file.base = base_name(self.checkpoint.path());
+        Ok(file.write(path, existing)?)
     }
+}
+
+/// The name under which adapters refer to the model at `path`: `owner/name` for a snapshot in the cache of Hugging Face's hub, else the
+/// path. `None` for a model that was read from memory.
+fn base_name(path: &Path) -> Option<String> {
+    let of_hub = path.iter().filter_map(|part| part.to_str()?.strip_prefix("models--")).next_back();
+    let name = of_hub.map_or_else(|| path.display().to_string(), |name| name.replace("--", "/"));
+    Some(name).filter(|name| !name.is_empty())
 }
 
 /// Files beside safetensors that token ids of texts may follow from.
@@ -408,5 +417,22 @@ fn learnable(layer: &AdaptableLayer, model: &brasa_models::Model) -> Layer {
         rows: layer.rows.clone(),
         inputs: layer.inputs,
         experts: layer.experts,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::base_name;
+
+    #[test]
+    fn bases_have_the_names_of_the_hub_or_paths() {
+        let snapshot = "/home/a/.cache/huggingface/hub/models--Qwen--Qwen3-0.6B/snapshots/c1899de";
+        for (path, name) in
+            [(snapshot, Some("Qwen/Qwen3-0.6B")), ("models/tiny", Some("models/tiny")), ("", None)]
+        {
+            assert_eq!(base_name(Path::new(path)).as_deref(), name);
+        }
     }
 }

@@ -33,6 +33,7 @@
 
 mod adapter;
 mod any_model;
+mod array_files;
 mod backend;
 mod bank;
 mod batch;
@@ -73,6 +74,7 @@ mod verify;
 
 pub use adapter::{AdapterInfo, AdapterSource};
 pub use any_model::AnyModel;
+pub use array_files::{load_arrays, save_arrays};
 #[cfg(feature = "mlx_lm")]
 pub use backend::MlxLm;
 pub use backend::{Backend, BackendError, Backends, Unavailable};

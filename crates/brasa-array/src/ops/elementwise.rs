@@ -162,7 +162,7 @@ fn joined(operation: &'static str, a: &Array, b: &Array) -> Result<Vec<usize>> {
     joined_shapes(operation, a.shape(), b.shape())
 }
 
-fn joined_shapes(operation: &'static str, a: &[usize], b: &[usize]) -> Result<Vec<usize>> {
+pub(super) fn joined_shapes(operation: &'static str, a: &[usize], b: &[usize]) -> Result<Vec<usize>> {
     let axes = a.len().max(b.len());
     let at =
         |shape: &[usize], axis: usize| (axis + shape.len()).checked_sub(axes).map_or(1, |own| shape[own]);

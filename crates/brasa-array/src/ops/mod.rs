@@ -2,5 +2,7 @@
 
 mod elementwise;
 mod operators;
+mod product;
 mod reduce;
+mod scan;
 mod shape;

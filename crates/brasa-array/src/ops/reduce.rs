@@ -1,6 +1,6 @@
-//! Reductions, softmax and products of matrices.
+//! Reductions and softmax.
 
-use brasa_graph::op::{Matmul, Reduce, ReduceFn, Softmax};
+use brasa_graph::op::{Reduce, ReduceFn, Softmax};
 
 use crate::Array;
 use crate::array::wrong;
@@ -48,21 +48,6 @@ impl Array {
     #[must_use]
     pub fn softmax(&self) -> Self {
         Self::result(Softmax, &[self], self.shape().to_vec())
-    }
-
-    /// The product of two matrices, `[M, K] × [K, N]` → `[M, N]`.
-    #[must_use]
-    pub fn matmul(&self, other: &Self) -> Self {
-        match (self.shape(), other.shape()) {
-            (&[m, k], &[inner, n]) if k == inner => {
-                let op = Matmul { transpose_a: false, transpose_b: false };
-                Self::result(op, &[self, other], vec![m, n])
-            }
-            (a, b) => {
-                let error = wrong("matmul", format!("shapes {a:?} and {b:?}, expected [M, K] and [K, N]"));
-                Self::wrong(self.check().and(other.check()).err().unwrap_or(error))
-            }
-        }
     }
 
     fn reduce(&self, name: &'static str, function: ReduceFn, axis: usize) -> Self {

@@ -1,6 +1,6 @@
 //! What operations compute.
 
-use brasa_array::Array;
+use brasa_array::{Array, loss};
 
 use crate::{assert_close, runner};
 
@@ -50,6 +50,81 @@ fn reductions_and_products() {
 }
 
 #[test]
+fn batches_of_products() {
+    let x = Array::range(1.0, 1.0, 12).reshape(&[2, 3, 2]);
+    let y = Array::range(0.0, 1.0, 4).reshape(&[2, 2]);
+    // Rows of a batch on the left meet one matrix on the right.
+    check(&x.matmul(&y), &[2, 3, 2], &[4.0, 7.0, 8.0, 15.0, 12.0, 23.0, 16.0, 31.0, 20.0, 39.0, 24.0, 47.0]);
+    let pairs = Array::range(0.0, 1.0, 8).reshape(&[2, 2, 2]);
+    check(&pairs.matmul(&pairs), &[2, 2, 2], &[2.0, 3.0, 6.0, 11.0, 46.0, 55.0, 66.0, 79.0]);
+    // One matrix on the left repeats, and so do axes of 1.
+    check(&y.matmul(&pairs), &[2, 2, 2], &[2.0, 3.0, 6.0, 11.0, 6.0, 7.0, 26.0, 31.0]);
+    let spread = pairs.reshape(&[2, 1, 2, 2]).matmul(&pairs.reshape(&[1, 2, 2, 2]));
+    assert_eq!(spread.shape(), [2, 2, 2, 2]);
+    check(&spread.slice(0, 1..2).slice(1, 0..1).reshape(&[4]), &[4], &[10.0, 19.0, 14.0, 27.0]);
+    let three: Vec<f32> = (0..3).map(|at| at as f32).collect();
+    let scaled = Array::new(three, &[3, 1, 1]).matmul(&Array::full(2.0, &[3, 1, 1]));
+    check(&scaled, &[3, 1, 1], &[0.0, 2.0, 4.0]);
+}
+
+#[test]
+fn running_sums() {
+    let x = Array::range(1.0, 1.0, 5);
+    check(&x.cumsum(0), &[5], &[1.0, 3.0, 6.0, 10.0, 15.0]);
+    let matrix = Array::range(1.0, 1.0, 6).reshape(&[3, 2]);
+    check(&matrix.cumsum(0), &[3, 2], &[1.0, 2.0, 4.0, 6.0, 9.0, 12.0]);
+    check(&matrix.cumsum(1), &[3, 2], &[1.0, 3.0, 3.0, 7.0, 5.0, 11.0]);
+    check(&Array::ones(&[1000]).cumsum(0).slice(0, 999..1000), &[1], &[1000.0]);
+}
+
+#[test]
+fn places_by_size() {
+    let mut runner = runner();
+    let x = Array::new([1.0, f32::NAN, 3.0, 3.0, -0.0, 0.0], &[2, 3]);
+    let numbers = |array: Array| (array.shape().to_vec(), array.values().unwrap());
+    assert_eq!(numbers(runner.argmax(&x, 1).unwrap()), (vec![2], vec![2.0, 0.0]));
+    assert_eq!(numbers(runner.argmax(&x, 0).unwrap()), (vec![3], vec![1.0, 1.0, 0.0]));
+    assert_eq!(numbers(runner.argsort(&x, 1).unwrap()), (vec![2, 3], vec![0.0, 2.0, 1.0, 1.0, 2.0, 0.0]));
+    assert_eq!(numbers(runner.argsort(&x, 0).unwrap()), (vec![2, 3], vec![0.0, 1.0, 1.0, 1.0, 0.0, 0.0]));
+    assert_eq!(numbers(runner.argmax(&Array::full(f32::NAN, &[3]), 0).unwrap()), (vec![1], vec![0.0]));
+    assert_eq!(runner.argsort(&x, 2).unwrap_err().to_string(), "argsort: axis 2 of shape [2, 3]");
+}
+
+/// Frequencies of 20,000 draws beside their probabilities.
+#[test]
+fn categorical_draws_have_their_probabilities() {
+    let mut runner = runner();
+    let shares = [0.5_f32, 0.3, 0.0, 0.2];
+    let logits = Array::new(shares.map(|share| share.ln() + 7.0), &[1, 4]).broadcast_to(&[20_000, 4]);
+    let draws = runner.categorical(&logits, 3).unwrap();
+    assert_eq!(draws.shape(), [20_000]);
+    let draws = draws.values().unwrap();
+    for (place, share) in shares.iter().enumerate() {
+        let found = draws.iter().filter(|&&draw| draw == place as f32).count() as f32 / 20_000.0;
+        assert!((found - share).abs() < 0.015, "place {place}: {found}, expected {share}");
+    }
+    assert_eq!(runner.categorical(&logits, 3).unwrap().values().unwrap(), draws, "one seed, one draw");
+    for logits in [[f32::NAN, 0.0], [f32::NEG_INFINITY; 2]] {
+        let error = runner.categorical(&Array::new(logits, &[1, 2]), 0).unwrap_err();
+        assert!(error.to_string().contains("draw 0"), "{error}");
+    }
+}
+
+/// Values of MLX 0.32 (`tools/golden/array_losses.py`).
+#[test]
+fn losses_are_those_of_mlx() {
+    let x = Array::new([1.0, -2.0, 0.5, 3.0, 0.0, -1.0], &[2, 3]);
+    let y = Array::new([0.0, 1.0, 0.25, 1.0, 0.5, 0.75], &[2, 3]);
+    check(&loss::cross_entropy(&x, &[2, 0]), &[1], &[0.535_240]);
+    check(&loss::binary_cross_entropy(&x, &y), &[1], &[1.015_711]);
+    check(&loss::mean_squared_error(&x, &y), &[1], &[2.895_833]);
+    check(&loss::mean_absolute_error(&x, &y), &[1], &[1.416_667]);
+    check(&loss::huber(&x, &y, 1.0), &[1], &[0.984_375]);
+    let logs = |array: &Array| array - array.logsumexp(1).reshape(&[2, 1]);
+    check(&loss::kl_divergence(&logs(&x), &logs(&y)), &[1], &[1.158_714]);
+}
+
+#[test]
 fn shapes_and_parts() {
     let x = Array::range(0.0, 1.0, 6);
     let matrix = x.reshape(&[2, 3]);
@@ -87,6 +162,18 @@ fn mistakes_are_named() {
     for (array, named) in [
         (&x + &y, "add: shapes [2, 3] and [4]"),
         (x.matmul(&x), "matmul: shapes [2, 3] and [2, 3]"),
+        (x.matmul(&y), "matmul: shapes [2, 3] and [4]"),
+        (
+            Array::zeros(&[2, 1, 3]).matmul(&Array::zeros(&[3, 3, 1])),
+            "matmul: shapes [2, 1, 3] and [3, 3, 1]",
+        ),
+        (Array::zeros(&[5000, 1, 1]).matmul(&Array::zeros(&[5000, 1, 1])), "matmul: 5000 products"),
+        (x.cumsum(2), "cumsum: axis 2 of shape [2, 3]"),
+        (loss::cross_entropy(&x, &[0]), "loss: 1 targets for 2 rows"),
+        (loss::cross_entropy(&x, &[0, 3]), "loss: target 3 of row 1, expected less than 3"),
+        (loss::cross_entropy(&y, &[0]), "loss: logits of shape [4]"),
+        (loss::huber(&x, &x, 0.0), "loss: a delta of 0"),
+        (loss::kl_divergence(&x, &y), "loss: shapes [2, 3] and [4]"),
         (x.sum(2), "sum: axis 2"),
         (x.reshape(&[5]), "reshape: shape [2, 3]"),
         (x.transpose(&[0, 0]), "transpose: [0, 0]"),

@@ -48,6 +48,7 @@ fn an_adapter_is_learned_and_changes_answers() {
     assert!(output.status.success(), "{told}");
     assert!(text.contains("the adapter after update ") && text.contains("test.jsonl: loss "), "{text}");
     assert!(told.contains("6 rows, 6 documents, ") && told.contains("⟦cats<|im_end|>⟧"), "{told}");
+    assert!(told.contains("update 2/12: train loss ") && told.contains(" (mean of 2 updates), "), "{told}");
     assert!(told.contains("update 12: valid loss ") && told.contains("• loss, ○ evaluations"), "{told}");
     let metrics = std::fs::read_to_string(folder.join("out/metrics.jsonl")).unwrap();
     assert_eq!(metrics.lines().count(), 12 + 4);

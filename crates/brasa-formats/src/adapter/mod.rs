@@ -26,7 +26,6 @@ use serde_json::Value;
 use crate::directory::Directory;
 use crate::error::Fault;
 use crate::json::{self, UniqueValue};
-use crate::problems::Problems;
 use crate::safetensors::{self, TensorPlan, Writer};
 use crate::{Bytes, Existing, FormatError, OutputFile, Payload, Result, Tensor};
 
@@ -137,7 +136,7 @@ impl AdapterFile {
                 .unrecognised());
         }
         let config = read_config(directory)?;
-        let tensors = tensors(&path, &directory.map(name)?)?;
+        let tensors = safetensors::float_tensors(&path, &directory.map(name)?)?;
         let config_path = directory.path_of(CONFIG);
         if config.get("peft_type").is_some() {
             peft::read(&config_path, &config, &path, tensors)
@@ -197,24 +196,6 @@ fn read_config(directory: &Directory) -> Result<Value> {
     } else {
         Err(Fault::new(path, "no JSON object").at(0_u64).malformed())
     }
-}
-
-/// The tensors of a safetensors file, all of them floats.
-fn tensors(path: &Path, bytes: &Bytes) -> Result<Vec<Tensor>> {
-    let mut problems = Problems::default();
-    let raws = safetensors::read(path, bytes, &mut problems)?;
-    if let Some(problem) = problems.into_first() {
-        return Err(problem);
-    }
-    let tensor = |raw: safetensors::RawTensor| {
-        let format = raw.dtype.and_then(safetensors::Dtype::float_format);
-        let (Some(format), Some(bytes)) = (format, raw.bytes) else {
-            let problem = format!("stored as {}, expected F32, F16 or BF16", raw.dtype_name);
-            return Err(Fault::new(path, problem).of(raw.name).unsupported());
-        };
-        Ok(Tensor { name: raw.name, shape: raw.shape, format, payload: Payload::Blocks(bytes) })
-    };
-    raws.into_iter().map(tensor).collect()
 }
 
 /// Writes weights and configuration into a directory.

@@ -14,9 +14,10 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
+use crate::codec::{CodecError, decode_row};
 use crate::error::Fault;
 use crate::problems::Problems;
-use crate::{Bytes, Result};
+use crate::{Bytes, Payload, Result, Tensor};
 
 pub use dtype::Dtype;
 pub use writer::{TensorPlan, Writer};
@@ -40,6 +41,43 @@ pub(crate) struct RawTensor {
     pub size_bytes: u64,
     /// The elements; `None` if something about them is wrong, which has been reported.
     pub bytes: Option<Bytes>,
+}
+
+/// The tensors of the safetensors file at `path`, whose content is `bytes`: all of them F32, F16 or BF16.
+pub(crate) fn float_tensors(path: &Path, bytes: &Bytes) -> Result<Vec<Tensor>> {
+    let mut problems = Problems::default();
+    let raws = read(path, bytes, &mut problems)?;
+    if let Some(problem) = problems.into_first() {
+        return Err(problem);
+    }
+    let tensor = |raw: RawTensor| {
+        let format = raw.dtype.and_then(Dtype::float_format);
+        let (Some(format), Some(bytes)) = (format, raw.bytes) else {
+            let problem = format!("stored as {}, expected F32, F16 or BF16", raw.dtype_name);
+            return Err(Fault::new(path, problem).of(raw.name).unsupported());
+        };
+        Ok(Tensor { name: raw.name, shape: raw.shape, format, payload: Payload::Blocks(bytes) })
+    };
+    raws.into_iter().map(tensor).collect()
+}
+
+/// Names, shapes (outermost axis first) and values of all tensors of the safetensors file at `path`, whose content is `bytes`. F16 and BF16
+/// become F32.
+///
+/// # Errors
+///
+/// [`FormatError`](crate::FormatError) if the file is damaged, or has a tensor of another type than F32, F16 or BF16.
+pub fn read_floats(path: &Path, bytes: &Bytes) -> Result<Vec<(String, Vec<usize>, Vec<f32>)>> {
+    let decoded = |tensor: Tensor| {
+        let mut values = vec![0.0; tensor.shape.iter().product()];
+        if let Payload::Blocks(bytes) = &tensor.payload {
+            let malformed =
+                |error: CodecError| Fault::new(path, error.to_string()).of(tensor.name.as_str()).malformed();
+            decode_row(tensor.format, bytes, &mut values).map_err(malformed)?;
+        }
+        Ok((tensor.name, tensor.shape, values))
+    };
+    float_tensors(path, bytes)?.into_iter().map(decoded).collect()
 }
 
 /// Reads the header of the file at `path`, and binds each tensor to its bytes.

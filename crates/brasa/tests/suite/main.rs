@@ -4,6 +4,7 @@
 
 mod adapters;
 mod adapters_come_and_go;
+mod array_files;
 mod backends;
 mod bundles;
 mod drafts;
@@ -13,6 +14,7 @@ mod encoders;
 mod engine;
 mod eval;
 mod guide;
+mod info;
 mod inside;
 mod limits;
 #[cfg(unix)]

@@ -121,10 +121,8 @@ mod tests {
                 {"id": "e", "parent": "d", "role": "assistant", "content": "five"},
                 {"id": "g", "parent": "e", "role": "user", "content": "not answered"}]}]}"#;
         let messages = messages(file.as_bytes()).expect("a chat");
-        let said: Vec<(String, String)> = messages
-            .iter()
-            .map(|message| (message.role.clone(), message.content.text()))
-            .collect();
+        let said: Vec<(String, String)> =
+            messages.iter().map(|message| (message.role.clone(), message.content.text())).collect();
         let said: Vec<(&str, &str)> =
             said.iter().map(|(role, text)| (role.as_str(), text.as_str())).collect();
         assert_eq!(

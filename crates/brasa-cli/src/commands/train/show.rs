@@ -46,6 +46,8 @@ pub struct Show {
     device_bytes: u64,
     /// The mean loss of recent updates.
     loss: Option<f64>,
+    /// The sum of losses, and the number of updates, since the last line.
+    since_line: (f64, u32),
     /// The mean share of recent pairs whose chosen answer is preferred.
     preferred: Option<f64>,
     tokens_per_second: Option<f64>,
@@ -63,6 +65,7 @@ impl Show {
             drawn: Instant::now(),
             device_bytes,
             loss: None,
+            since_line: (0.0, 0),
             preferred: None,
             tokens_per_second: None,
         }
@@ -82,6 +85,7 @@ impl Show {
             Event::Update(update, seconds) => {
                 let smooth = |old: Option<f64>, new: f64| Some(old.map_or(new, |old| 0.9 * old + 0.1 * new));
                 self.loss = smooth(self.loss, update.loss);
+                self.since_line = (self.since_line.0 + update.loss, self.since_line.1 + 1);
                 self.tokens_per_second =
                     smooth(self.tokens_per_second, update.rows as f64 / seconds.max(1e-9));
                 let (loss, speed) =
@@ -91,13 +95,17 @@ impl Show {
                 let preferred = self
                     .preferred
                     .map_or(String::new(), |share| format!("{:.0} % preferred as wanted, ", 100.0 * share));
-                let message = format!("loss {loss:.4}, {preferred}{speed:.0} tokens/s, {memory}");
+                let rest = format!("{preferred}{speed:.0} tokens/s, {memory}");
                 self.bar.set_position(update.number);
                 // Where no bar is seen, ten lines tell.
                 if self.bar.is_hidden() && update.number.is_multiple_of(self.updates.div_ceil(10).max(1)) {
-                    output::note(&format!("update {}/{}: {message}", update.number, self.updates));
+                    let (sum, count) = std::mem::take(&mut self.since_line);
+                    let mean = sum / f64::from(count);
+                    let over = output::plural(count as usize, "update");
+                    let at = format!("update {}/{}", update.number, self.updates);
+                    output::note(&format!("{at}: train loss {mean:.4} (mean of {over}), {rest}"));
                 }
-                self.bar.set_message(message);
+                self.bar.set_message(format!("train loss {loss:.4} (recent mean), {rest}"));
             }
             Event::Evaluated(updates, found, is_best) => {
                 let best = if *is_best { ", the best so far" } else { "" };
