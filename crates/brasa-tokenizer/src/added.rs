@@ -9,13 +9,39 @@ use regex::Regex;
 use tokenizers::tokenizer::normalizer::Range;
 use tokenizers::{AddedToken, NormalizedString, Token};
 
-use crate::ParseSpecial;
 use crate::pattern::check_time;
 
 /// Bytes that are compared between two looks at the clock.
 const BETWEEN_LOOKS: usize = 1 << 16;
 
 static WORD: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"^\w").ok());
+
+/// Which control tokens of a text are text.
+#[derive(Clone, Copy, Debug)]
+pub enum Controls<'a> {
+    /// None: all are parsed.
+    Parse,
+    /// All.
+    Text,
+    /// Control tokens that hold a character at one of these places, ascending bytes of the text as it came.
+    Beside(&'a [usize]),
+}
+
+impl Controls<'_> {
+    /// True if a control token at this place, in bytes of the text as it came, is text.
+    fn are_text(self, at: impl FnOnce() -> std::ops::Range<usize>) -> bool {
+        match self {
+            Self::Parse => false,
+            Self::Text => true,
+            Self::Beside(places) => {
+                let at = at();
+                places[places.partition_point(|place| *place < at.start)..]
+                    .first()
+                    .is_some_and(|place| *place < at.end)
+            }
+        }
+    }
+}
 
 /// Added tokens in the order of their texts, each text once.
 pub struct AddedTokens {
@@ -58,7 +84,7 @@ impl AddedTokens {
     pub fn cut(
         &self,
         text: &NormalizedString,
-        parse: ParseSpecial,
+        controls: Controls<'_>,
     ) -> tokenizers::Result<Vec<(NormalizedString, Option<Vec<Token>>)>> {
         let whole = text.get();
         let slice = |start: usize, end: usize| {
@@ -68,7 +94,13 @@ impl AddedTokens {
         let (mut pieces, mut done) = (Vec::new(), 0);
         while let Some((mut start, mut end, found)) = search.next()? {
             let (id, token) = &self.tokens[found];
-            if parse == ParseSpecial::No && token.special {
+            let in_original = || {
+                let (from, to) = text.offsets_original();
+                // A place that cannot be found counts as the whole text.
+                let inside = text.convert_offsets(Range::Normalized(start..end)).unwrap_or(0..to - from);
+                from + inside.start..from + inside.end
+            };
+            if token.special && controls.are_text(in_original) {
                 continue;
             }
             let (before, behind) = (&whole[..start], &whole[end..]);

@@ -8,8 +8,7 @@
 use ahash::AHashMap;
 use tokenizers::{AddedToken, OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer, Token};
 
-use crate::ParseSpecial;
-use crate::added::AddedTokens;
+use crate::added::{AddedTokens, Controls};
 use crate::normalize::Normalizers;
 use crate::pieces::PieceEncoder;
 use crate::split::Splitters;
@@ -91,20 +90,20 @@ impl Engine {
         Ok(Self { raw, normalizer, normalized, splitters, model, before_normalizing })
     }
 
-    /// The ids of `text`. Special tokens that it names are text unless `parse` says otherwise.
+    /// The ids of `text`. `controls` tells which control tokens in it are text.
     ///
     /// # Errors
     ///
     /// A pattern of the file that fails or takes too long, or the model's own.
-    pub fn encode(&self, text: &str, parse: ParseSpecial) -> tokenizers::Result<Vec<u32>> {
+    pub fn encode(&self, text: &str, controls: Controls<'_>) -> tokenizers::Result<Vec<u32>> {
         let mut pieces = PreTokenizedString::from(text);
-        pieces.split(|_, piece| self.raw.cut(&piece, parse))?;
+        pieces.split(|_, piece| self.raw.cut(&piece, controls))?;
         if self.normalizer.is_some() || !self.normalized.is_empty() {
             pieces.split(|_, mut piece| {
                 if let Some(normalizer) = &self.normalizer {
                     normalizer.normalize(&mut piece)?;
                 }
-                self.normalized.cut(&piece, parse)
+                self.normalized.cut(&piece, controls)
             })?;
         }
         if let Some(mut encoder) = PieceEncoder::new(&self.splitters, &self.model) {

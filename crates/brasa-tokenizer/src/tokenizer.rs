@@ -1,6 +1,8 @@
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, OnceLock};
 
+use crate::added::Controls;
 use crate::decode::{DecodeStream, Decoder};
 use crate::engine::Engine;
 use crate::pair::PairTemplate;
@@ -41,6 +43,8 @@ pub struct Tokenizer {
     pair: Option<PairTemplate>,
     chat_template: Option<String>,
     template_tokens: Vec<(String, String)>,
+    /// Characters with which control tokens begin and end, once they were asked for.
+    edges: OnceLock<BTreeSet<char>>,
 }
 
 /// The parts of a tokenizer, from the reader of either container.
@@ -69,6 +73,7 @@ impl Tokenizer {
             pair: parts.pair,
             chat_template: parts.chat_template,
             template_tokens: parts.template_tokens,
+            edges: OnceLock::new(),
         }
     }
 
@@ -78,7 +83,11 @@ impl Tokenizer {
     ///
     /// [`TokenizerError::Encode`], when a pattern of the tokenizer fails on this text.
     pub fn encode(&self, text: &str, add: AddSpecial, parse: ParseSpecial) -> Result<Vec<u32>> {
-        let ids = self.encode_plain(text, parse)?;
+        let controls = match parse {
+            ParseSpecial::Yes => Controls::Parse,
+            ParseSpecial::No => Controls::Text,
+        };
+        let ids = self.encode_with(text, controls)?;
         if add == AddSpecial::No {
             return Ok(ids);
         }
@@ -176,10 +185,21 @@ impl Tokenizer {
         self.template_tokens.iter().map(|(role, text)| (role.as_str(), text.as_str()))
     }
 
-    fn encode_plain(&self, text: &str, parse: ParseSpecial) -> Result<Vec<u32>> {
+    /// The ids of `text`, in which control tokens are parsed but those that hold a character at one of `places`, ascending bytes of
+    /// the text.
+    pub(crate) fn encode_beside(&self, text: &str, places: &[usize]) -> Result<Vec<u32>> {
+        self.encode_with(text, Controls::Beside(places))
+    }
+
+    /// Characters with which control tokens begin and end.
+    pub(crate) fn edges_of_control_tokens(&self) -> &BTreeSet<char> {
+        self.edges.get_or_init(|| self.find_edges_of_control_tokens())
+    }
+
+    fn encode_with(&self, text: &str, controls: Controls<'_>) -> Result<Vec<u32>> {
         begin_text(text.len());
         let failed = |reason| TokenizerError::Encode { length_bytes: text.len(), reason };
-        let ids = without_panic(|| self.engine.encode(text, parse)).map_err(failed)?;
+        let ids = without_panic(|| self.engine.encode(text, controls)).map_err(failed)?;
         ids.map_err(|error| failed(error.to_string()))
     }
 }

@@ -1,21 +1,22 @@
 //! Conversations to ids.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::builtin::BuiltinTemplate;
-use super::message::{Content, Message};
+use super::generation::{END, START};
+use super::marks::{Marks, Place, change_message, change_value};
+use super::message::Message;
 use super::template::{ChatOptions, ChatTemplate};
 use crate::{AddSpecial, ParseSpecial, Result, Tokenizer, TokenizerError};
 
-/// Private-use characters put around a control token that was found in a message.
-const OPEN: char = '\u{F0A1E}';
-const CLOSE: char = '\u{F0A1F}';
-
-/// A conversation in which the texts of control tokens are text.
-pub(super) struct Protected {
+/// A conversation whose characters are told from the template's.
+pub(super) struct Marked {
     pub messages: Vec<Message>,
     pub tools: Option<Vec<Value>>,
     pub documents: Option<Vec<Value>>,
+    pub marks: Marks,
 }
 
 impl Tokenizer {
@@ -58,7 +59,8 @@ impl Tokenizer {
     /// template writes, so BOS is never doubled.
     ///
     /// `in_messages` decides what the texts of control tokens mean inside messages, tools and documents: with
-    /// [`ParseSpecial::No`] a user who writes `<|im_end|>` ends no turn.
+    /// [`ParseSpecial::No`] a user who writes `<|im_end|>` ends no turn, whatever the template makes of the message. The ids are
+    /// otherwise those of the text that [`ChatTemplate::render`] returns.
     ///
     /// # Errors
     ///
@@ -71,113 +73,74 @@ impl Tokenizer {
         in_messages: ParseSpecial,
     ) -> Result<Vec<u32>> {
         let messages = template.fit(messages, options)?;
-        let Protected { messages, tools, documents } = self.protected(messages, options, in_messages)?;
+        if in_messages == ParseSpecial::Yes {
+            return self.encode(&template.render(&messages, options)?, AddSpecial::No, ParseSpecial::Yes);
+        }
+        let Marked { messages, tools, documents, marks } = self.marked(messages, options)?;
         let options =
             ChatOptions { tools: tools.as_deref(), documents: documents.as_deref(), ..options.clone() };
-        self.encode_protected(&template.render(&messages, &options)?)
+        self.encode_marked(&template.render_with(&messages, &options, &marks)?, &marks)
     }
 
-    /// Fitted messages, tools and documents, in which control tokens are text if `in_messages` says so.
-    pub(super) fn protected(
-        &self,
-        messages: Vec<Message>,
-        options: &ChatOptions<'_>,
-        in_messages: ParseSpecial,
-    ) -> Result<Protected> {
-        let others = options.tools.into_iter().chain(options.documents).flatten();
-        let found = match in_messages {
-            ParseSpecial::Yes => Vec::new(),
-            ParseSpecial::No => {
-                let texts = messages.iter().flat_map(texts).chain(others.map(ToString::to_string));
-                self.control_tokens_in(texts)?
-            }
+    /// Fitted messages, tools and documents with marks.
+    pub(super) fn marked(&self, mut messages: Vec<Message>, options: &ChatOptions<'_>) -> Result<Marked> {
+        let mut tools = options.tools.map(<[Value]>::to_vec);
+        let mut documents = options.documents.map(<[Value]>::to_vec);
+        let mut change_all = |change: &mut dyn FnMut(&mut String, Place)| {
+            let mut change = |text: &mut String, place: Place| change(text, place);
+            messages.iter_mut().for_each(|message| change_message(message, &mut change));
+            tools.iter_mut().flatten().for_each(|tool| change_value(tool, &mut change));
+            documents.iter_mut().flatten().for_each(|document| change_value(document, &mut change));
         };
-        let messages = messages.into_iter().map(|message| marked(message, &found)).collect();
-        let all_marked = |values: Option<&[Value]>| {
-            let mut values = values.map(<[Value]>::to_vec);
-            if !found.is_empty() {
-                values.iter_mut().flatten().for_each(|value| mark_all(value, &found));
-            }
-            values
-        };
-        Ok(Protected { messages, tools: all_marked(options.tools), documents: all_marked(options.documents) })
-    }
-
-    /// The ids of a rendered conversation whose messages were [protected](Self::protected).
-    pub(super) fn encode_protected(&self, text: &str) -> Result<Vec<u32>> {
-        let mut ids = Vec::new();
-        // Between the marks is text; a template may have torn a pair apart, and then its token has no neighbours.
-        for (index, part) in text.split([OPEN, CLOSE]).enumerate() {
-            let parse = if index % 2 == 1 { ParseSpecial::No } else { ParseSpecial::Yes };
-            ids.extend(self.encode(part, AddSpecial::No, parse)?);
-        }
-        Ok(ids)
-    }
-
-    /// The control tokens whose texts occur in texts, longest first.
-    fn control_tokens_in(&self, texts: impl Iterator<Item = String>) -> Result<Vec<String>> {
-        let mut found = Vec::new();
-        for text in texts {
-            for id in self.encode(&text, AddSpecial::No, ParseSpecial::Yes)? {
-                if self.vocabulary().kind(id).is_special()
-                    && let Some(token) = self.vocabulary().text(id).filter(|token| text.contains(*token))
-                {
-                    found.push(token.to_owned());
+        let edges = self.edges_of_control_tokens();
+        let (mut found, mut taken) = (BTreeSet::new(), BTreeSet::new());
+        change_all(&mut |text, _| {
+            for char in text.chars() {
+                if edges.contains(&char) {
+                    found.insert(char);
+                }
+                if char >= '\u{F0000}' {
+                    taken.insert(char);
                 }
             }
+        });
+        if found.is_empty() {
+            return Ok(Marked { messages, tools, documents, marks: Marks::default() });
         }
-        found.sort_by_key(|token| std::cmp::Reverse(token.len()));
-        found.dedup();
-        Ok(found)
+        let full = || TokenizerError::message("messages", "they have nearly every private-use character");
+        let marks = Marks::new(edges, &taken).ok_or_else(full)?;
+        let word = |char: char| char.is_ascii_alphanumeric() || matches!(char, '_' | '-' | '.' | '$');
+        change_all(&mut |text, place| {
+            // A template has to find `role`, even if a control token begins with an `r`.
+            let is_name = place == Place::Name && text.chars().all(word) && !self.has_control_token(text);
+            if !is_name && text.contains(|char| found.contains(&char)) {
+                *text = marks.mark(text);
+            }
+        });
+        Ok(Marked { messages, tools, documents, marks })
     }
-}
 
-fn texts(message: &Message) -> Vec<String> {
-    let mut texts = vec![message.content.text()];
-    texts.extend(message.reasoning_content.clone());
-    texts.extend(message.tool_calls.iter().map(ToString::to_string));
-    texts
-}
+    /// The ids of a rendered conversation with [marks](Self::marked).
+    pub(super) fn encode_marked(&self, text: &str, marks: &Marks) -> Result<Vec<u32>> {
+        let (plain, data) = marks.take_apart(text);
+        self.encode_beside(&plain, &data)
+    }
 
-fn marked(mut message: Message, tokens: &[String]) -> Message {
-    if tokens.is_empty() {
-        return message;
+    /// Characters with which a control token begins or ends, in either case, and the marks of training.
+    pub(crate) fn find_edges_of_control_tokens(&self) -> BTreeSet<char> {
+        let control = self.vocabulary().iter().filter(|(_, _, kind)| kind.is_special());
+        let edges =
+            control.flat_map(|(_, text, _)| text.chars().next().into_iter().chain(text.chars().last()));
+        let either_case = |char: char| char.to_lowercase().chain(char.to_uppercase()).chain([char]);
+        edges.collect::<BTreeSet<char>>().into_iter().flat_map(either_case).chain([START, END]).collect()
     }
-    match &mut message.content {
-        Content::Text(text) => *text = mark(text, tokens),
-        Content::Parts(parts) => parts.iter_mut().for_each(|part| mark_all(part, tokens)),
-        Content::Missing => {}
-    }
-    message.reasoning_content = message.reasoning_content.map(|text| mark(&text, tokens));
-    message.tool_calls.iter_mut().for_each(|call| mark_all(call, tokens));
-    message
-}
 
-fn mark_all(value: &mut Value, tokens: &[String]) {
-    match value {
-        Value::String(text) => *text = mark(text, tokens),
-        Value::Array(list) => list.iter_mut().for_each(|item| mark_all(item, tokens)),
-        Value::Object(map) => map.values_mut().for_each(|item| mark_all(item, tokens)),
-        _ => {}
+    /// True if a text holds the text of a control token.
+    fn has_control_token(&self, text: &str) -> bool {
+        let edges = self.edges_of_control_tokens();
+        text.contains(|char| edges.contains(&char))
+            && self
+                .encode(text, AddSpecial::No, ParseSpecial::Yes)
+                .is_ok_and(|ids| ids.iter().any(|id| self.vocabulary().kind(*id).is_special()))
     }
-}
-
-fn mark(text: &str, tokens: &[String]) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(char) = rest.chars().next() {
-        if let Some(token) = tokens.iter().find(|token| rest.starts_with(token.as_str())) {
-            out.extend([OPEN]);
-            out.push_str(token);
-            out.extend([CLOSE]);
-            rest = &rest[token.len()..];
-            continue;
-        }
-        // A forged mark is dropped.
-        if char != OPEN && char != CLOSE {
-            out.push(char);
-        }
-        rest = &rest[char.len_utf8()..];
-    }
-    out
 }

@@ -5,6 +5,7 @@ mod calls;
 mod encode;
 mod generation;
 mod history;
+mod marks;
 mod message;
 mod python;
 mod sandbox;

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{Error, ErrorKind, Value};
 
-use super::sandbox::{memory, pay_for_printing};
+use super::sandbox::{marks, memory, pay_for_printing};
 
 /// A text that grows within the budget of the rendering.
 struct Paid {
@@ -107,7 +107,9 @@ pub fn repr_float(value: f64) -> String {
 }
 
 fn repr_str(text: &str, out: &mut String) {
-    let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
+    let marks = marks();
+    let has = |quote: char| text.contains(|char| marks.plain_char(char) == quote);
+    let quote = if has('\'') && !has('"') { '"' } else { '\'' };
     out.push(quote);
     let special = |char: char| {
         char < ' '
@@ -129,14 +131,16 @@ fn repr_str(text: &str, out: &mut String) {
     out.push(quote);
 }
 
-/// Writes `text`, and each special character as `write` does; the runs between them are copied whole.
+/// Writes `text`, and each special character as `write` does; the runs between them are copied whole. A mark is special if its
+/// character is.
 fn escape(text: &str, out: &mut String, special: impl Fn(char) -> bool, write: impl Fn(char, &mut String)) {
+    let marks = marks();
     let mut rest = text;
-    while let Some(at) = rest.find(&special) {
+    while let Some(at) = rest.find(|char| special(marks.plain_char(char))) {
         out.push_str(&rest[..at]);
         let mut chars = rest[at..].chars();
         if let Some(char) = chars.next() {
-            write(char, out);
+            write(marks.plain_char(char), out);
         }
         rest = chars.as_str();
     }

@@ -8,6 +8,7 @@ use serde_json::Map;
 use super::builtin::BuiltinTemplate;
 use super::generation::{with_generation_marks, without_generation_tags};
 use super::history::{CallForm, Words};
+use super::marks::Marks;
 use super::message::Message;
 use super::sandbox::Sandbox;
 use super::time::CivilTime;
@@ -211,6 +212,16 @@ impl ChatTemplate {
     /// own words;
     /// [`TokenizerError::TemplateLimit`](crate::TokenizerError::TemplateLimit) when it does too much.
     pub fn render(&self, messages: &[Message], options: &ChatOptions<'_>) -> Result<String> {
+        self.render_with(messages, options, &Marks::default())
+    }
+
+    /// Like [`render`](Self::render), of messages with marks, which the text has too.
+    pub(super) fn render_with(
+        &self,
+        messages: &[Message],
+        options: &ChatOptions<'_>,
+        marks: &Marks,
+    ) -> Result<String> {
         let sandbox = match &self.form {
             Form::Builtin { form, .. } => {
                 let bos = self.tokens.get("bos_token").and_then(|token| token.as_str()).unwrap_or_default();
@@ -218,22 +229,23 @@ impl ChatTemplate {
             }
             Form::Jinja(sandbox) => sandbox,
         };
-        self.render_in(sandbox, messages, options)
+        self.render_in(sandbox, messages, options, marks)
     }
 
-    /// Like [`render`](Self::render), but with a mark before and behind each text that the model wrote, by the template's tags
+    /// Like [`render_with`](Self::render_with), but with a sign before and behind each text that the model wrote, by the template's tags
     /// `{% generation %}`; `None` if it has none.
-    pub(super) fn render_marked(
+    pub(super) fn render_turns(
         &self,
         messages: &[Message],
         options: &ChatOptions<'_>,
+        marks: &Marks,
     ) -> Result<Option<String>> {
         let Some((source, compiled)) = &self.marked else { return Ok(None) };
         if compiled.get().is_none() {
             let sandbox = Sandbox::new(source.clone())?;
             compiled.get_or_init(|| sandbox);
         }
-        compiled.get().map(|sandbox| self.render_in(sandbox, messages, options)).transpose()
+        compiled.get().map(|sandbox| self.render_in(sandbox, messages, options, marks)).transpose()
     }
 
     fn render_in(
@@ -241,6 +253,7 @@ impl ChatTemplate {
         sandbox: &Sandbox,
         messages: &[Message],
         options: &ChatOptions<'_>,
+        marks: &Marks,
     ) -> Result<String> {
         let messages = messages
             .iter()
@@ -255,7 +268,7 @@ impl ChatTemplate {
             tokens: &self.tokens,
             other: &options.variables,
         };
-        sandbox.render(Value::from(Serde(&variables)), options.time)
+        sandbox.render(Value::from(Serde(&variables)), options.time, marks.clone())
     }
 }
 

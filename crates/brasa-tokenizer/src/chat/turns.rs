@@ -7,11 +7,12 @@
 
 use std::ops::Range;
 
-use super::encode::Protected;
+use super::encode::Marked;
 use super::generation::{END, START};
-use super::message::{Content, Message};
+use super::marks::Marks;
+use super::message::Message;
 use super::template::{ChatOptions, ChatTemplate};
-use crate::{ParseSpecial, Result, Tokenizer, TokenizerError};
+use crate::{Result, Tokenizer, TokenizerError};
 
 /// Which of a conversation's assistant turns are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -52,28 +53,27 @@ impl Tokenizer {
         options: &ChatOptions<'_>,
         wanted: TrainedTurns,
     ) -> Result<EncodedTurns> {
-        let messages = messages.iter().map(without_marks).collect::<Vec<_>>();
-        let messages = template.fit(&messages, options)?;
-        let Protected { messages, tools, documents } = self.protected(messages, options, ParseSpecial::No)?;
+        let messages = template.fit(messages, options)?;
+        let Marked { messages, tools, documents, marks } = self.marked(messages, options)?;
         let options = ChatOptions {
             tools: tools.as_deref(),
             documents: documents.as_deref(),
             add_generation_prompt: false,
             ..options.clone()
         };
-        let (text, mut spans) = match template.render_marked(&messages, &options)? {
+        let (text, mut spans) = match template.render_turns(&messages, &options, &marks)? {
             Some(marked) => taken_apart(&marked),
-            None => by_prefixes(template, &messages, &options, wanted)?,
+            None => by_prefixes(template, &messages, &options, &marks, wanted)?,
         };
         if wanted == TrainedTurns::Last {
             spans.drain(..spans.len().saturating_sub(1));
         }
-        let ids = self.encode_protected(&text)?;
+        let ids = self.encode_marked(&text, &marks)?;
         let mut turns = Vec::with_capacity(spans.len());
         for span in spans {
             // A token that lies across the beginning is the model's: it would have written the rest of it.
-            let start = self.ids_within(&text[..span.start], &ids)?;
-            let end = self.ids_within(&text[..span.end], &ids)?.max(start);
+            let start = self.ids_within(&text[..span.start], &marks, &ids)?;
+            let end = self.ids_within(&text[..span.end], &marks, &ids)?.max(start);
             let turn = &ids[start..end];
             let last = turn.iter().rposition(|&id| self.is_end_of_generation(id));
             turns.push(start..last.map_or(end, |last| start + last + 1));
@@ -82,22 +82,10 @@ impl Tokenizer {
     }
 
     /// How many of `ids` the text `before` is made of.
-    fn ids_within(&self, before: &str, ids: &[u32]) -> Result<usize> {
-        let own = self.encode_protected(before)?;
+    fn ids_within(&self, before: &str, marks: &Marks, ids: &[u32]) -> Result<usize> {
+        let own = self.encode_marked(before, marks)?;
         Ok(own.iter().zip(ids).take_while(|(a, b)| a == b).count())
     }
-}
-
-/// The message without marks that somebody forged.
-fn without_marks(message: &Message) -> Message {
-    let mut message = message.clone();
-    if let Content::Text(text) = &mut message.content {
-        text.retain(|char| char != START && char != END);
-    }
-    if let Some(text) = &mut message.reasoning_content {
-        text.retain(|char| char != START && char != END);
-    }
-    message
 }
 
 /// A text without its marks, and the spans that they marked. Spans with nothing but another mark between them are one.
@@ -125,9 +113,10 @@ fn by_prefixes(
     template: &ChatTemplate,
     messages: &[Message],
     options: &ChatOptions<'_>,
+    marks: &Marks,
     wanted: TrainedTurns,
 ) -> Result<(String, Vec<Range<usize>>)> {
-    let whole = template.render(messages, options)?;
+    let whole = template.render_with(messages, options, marks)?;
     let opened = ChatOptions { add_generation_prompt: true, ..options.clone() };
     let assistants = messages.iter().enumerate().filter(|(_, message)| message.role == "assistant");
     let mut turns: Vec<usize> = assistants.map(|(turn, _)| turn).collect();
@@ -143,7 +132,7 @@ fn by_prefixes(
                 "begin the conversation with the user's turn",
             )
         };
-        let before = template.render(&messages[..turn], &opened).map_err(failed)?;
+        let before = template.render_with(&messages[..turn], &opened, marks).map_err(failed)?;
         if !whole.starts_with(&before) {
             let what = "the template does not open this turn as it shows it in the whole conversation";
             return Err(refuse(what.into(), APART));
@@ -151,7 +140,7 @@ fn by_prefixes(
         let end = if turn + 1 == messages.len() {
             whole.len()
         } else {
-            let up_to = template.render(&messages[..=turn], options)?;
+            let up_to = template.render_with(&messages[..=turn], options, marks)?;
             if !whole.starts_with(&up_to) {
                 let what = "the template shows this turn in another way once others follow";
                 return Err(refuse(what.into(), APART));

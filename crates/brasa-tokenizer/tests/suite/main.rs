@@ -7,6 +7,7 @@ mod fuzz;
 mod hostile;
 mod hostile_files;
 mod hostile_templates;
+mod marks;
 mod published_vocabularies;
 mod random_texts;
 mod tool_calls;

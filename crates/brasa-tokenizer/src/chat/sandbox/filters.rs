@@ -8,7 +8,7 @@ use minijinja::{Environment, Error, ErrorKind, State, Value, filters, tests};
 
 use super::operations::{add, contains, pay_for_comparison, printed_bytes, scan};
 use super::values::{Weight, own};
-use super::{budget, text};
+use super::{budget, data, text};
 use crate::chat::python;
 
 type Result<T> = std::result::Result<T, Error>;
@@ -184,7 +184,7 @@ pub fn add_to(environment: &mut Environment<'static>) {
         environment.add_filter(name, move |state: &mut State<'_, '_>, args: Rest<ValueOrKwargs>| {
             let args = args.into_values();
             cost.pay(&args)?;
-            own(function.call(state, &args)?)
+            own(data::through(data::Sight::of_filter(name), args, |args| function.call(state, args))?)
         });
     }
     environment.add_filter("string", |value: &Value| python::str(value));
@@ -205,7 +205,7 @@ fn add_tests_to(environment: &mut Environment<'static>) {
         for name in names {
             environment.add_test(*name, move |a: &Value, b: &Value| {
                 pay_for_comparison(a, b)?;
-                Ok::<_, Error>(compare(a, b))
+                Ok::<_, Error>(compare(&data::plain_value(a.clone())?, &data::plain_value(b.clone())?))
             });
         }
     }
@@ -222,6 +222,7 @@ fn add_tests_to(environment: &mut Environment<'static>) {
     ] {
         environment.add_test(name, move |state: &mut State<'_, '_>, args: Rest<Value>| {
             Cost::Text(1).pay(&args)?;
+            let args = args.0.into_iter().map(data::plain_value).collect::<Result<Vec<_>>>()?;
             Ok::<_, Error>(test.call(state, &args)?.is_true())
         });
     }

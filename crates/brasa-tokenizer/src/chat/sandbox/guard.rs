@@ -46,6 +46,8 @@ pub const LIST: &str = "\0list";
 pub const MAP: &str = "\0map";
 /// A value that is about to be compared or given to a method: pays for a walk over all of it.
 pub const WALK: &str = "\0walk";
+/// A value that is about to be compared by the engine: like [`WALK`], and a text without marks.
+pub const COMPARED: &str = "\0compared";
 /// A value that is about to be looped over, cut or given to a function: pays for its own items or bytes.
 pub const SCAN: &str = "\0scan";
 /// `value[start:stop:step]`; none for what is left out.
@@ -294,7 +296,7 @@ fn expr<'a>(x: &Expr<'a>) -> Result<Expr<'a>> {
             filter(name, [left, right], span)
         }
         Expr::Compare(x) => {
-            let operand = |x: &Expr<'a>| -> Result<Expr<'a>> { Ok(filter(WALK, [expr(x)?], span)) };
+            let operand = |x: &Expr<'a>| -> Result<Expr<'a>> { Ok(filter(COMPARED, [expr(x)?], span)) };
             let ops = x
                 .ops
                 .iter()

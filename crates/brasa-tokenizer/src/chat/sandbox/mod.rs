@@ -9,6 +9,8 @@
 //!   and time ([`guard`], [`operations`]), and filters, tests and methods pay likewise ([`filters`], [`text`]);
 //! - lists and maps know the cost of a walk over them and are at most so deep ([`values`]), so walks are paid for
 //!   before they begin, and recursion is bounded;
+//! - texts that come from messages keep the [marks](super::marks) of their characters, which every operation reads as what
+//!   they stand for ([`data`]);
 //! - all of it happens on a thread of the template's own, with a stack that holds the deepest recursion that is left;
 //!   a panic ends one rendering, and a rendering that does not answer is left behind.
 //!
@@ -21,6 +23,7 @@
 //! [`source::LARGEST_BYTES`] of source. A conversation of a thousand messages of 10 kB with tools of 100 kB fits (a test).
 
 mod budget;
+mod data;
 mod filters;
 mod guard;
 mod operations;
@@ -40,12 +43,14 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, Value};
 
 use super::generation;
+use super::marks::Marks;
 use super::python;
 use super::time::CivilTime;
 use crate::{Result, TokenizerError};
 use brasa_fault::without_panic;
 
 pub use budget::memory;
+pub use data::marks;
 pub use values::pay_for_printing;
 
 /// Instructions of one rendering; a conversation of a thousand turns with tools needs a hundredth of it.
@@ -73,6 +78,7 @@ pub struct Sandbox {
 struct Job {
     variables: Value,
     moment: Option<CivilTime>,
+    marks: Marks,
     answer: Sender<Result<String>>,
 }
 
@@ -97,10 +103,11 @@ impl Sandbox {
         Ok(Self { jobs: Mutex::new(jobs) })
     }
 
-    /// Renders the template; `moment` is what `strftime_now` tells, `None` the present.
-    pub fn render(&self, variables: Value, moment: Option<CivilTime>) -> Result<String> {
+    /// Renders the template; `moment` is what `strftime_now` tells, `None` the present. The texts of `variables` may have `marks`,
+    /// which the template takes for the characters that they stand for.
+    pub fn render(&self, variables: Value, moment: Option<CivilTime>, marks: Marks) -> Result<String> {
         let (answer, answered) = channel();
-        let job = Job { variables, moment, answer };
+        let job = Job { variables, moment, marks, answer };
         // If the thread is gone, so is the other end of `answered`.
         let _ = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).send(job);
         wait(&answered)
@@ -136,9 +143,10 @@ fn compile_and_serve(source: &str, jobs: &Receiver<Job>, ready: &Sender<Result<(
         Err(error) => return drop(ready.send(Err(failure(&error)))),
     };
     let _ = ready.send(Ok(()));
-    while let Ok(Job { variables, moment, answer }) = jobs.recv() {
+    while let Ok(Job { variables, moment, marks, answer }) = jobs.recv() {
         MOMENT.set(moment);
         budget::begin();
+        data::begin(marks);
         let rendered = without_panic(|| render(&environment, &instructions, &blocks, variables));
         let rendered = match rendered {
             Ok(rendered) => rendered.map_err(|error| failure(&error)),
@@ -203,7 +211,10 @@ fn environment() -> std::result::Result<Environment<'static>, Error> {
         Ok::<_, Error>(format!("{}{text}{}", generation::START, generation::END))
     });
     environment.add_function("raise_exception", |message: &Value| -> std::result::Result<Value, Error> {
-        Err(Error::new(ErrorKind::InvalidOperation, format!("{RAISED}{}", python::str(message)?)))
+        Err(Error::new(
+            ErrorKind::InvalidOperation,
+            format!("{RAISED}{}", data::plain(&python::str(message)?)?),
+        ))
     });
     environment.add_function("strftime_now", |pattern: &str| {
         memory(64 * pattern.len() as u64)?;
@@ -218,6 +229,7 @@ const RAISED: &str = "\u{1}";
 fn failure(error: &Error) -> TokenizerError {
     let detail = error.detail().unwrap_or_default();
     let short = |text: &str| -> String {
+        let text = data::marks().plain(text);
         let cut = text.char_indices().nth(LONGEST_MESSAGE).map_or(text.len(), |(at, _)| at);
         text[..cut].to_owned() + if cut < text.len() { "…" } else { "" }
     };

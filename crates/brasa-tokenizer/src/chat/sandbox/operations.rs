@@ -8,7 +8,7 @@ use minijinja::{Environment, Error, ErrorKind, Value};
 
 use super::slice::slice;
 use super::values::{Namespace, Numbers, Weight, list, map, own, walk};
-use super::{budget, guard};
+use super::{budget, data, guard};
 
 type Result<T> = std::result::Result<T, Error>;
 
@@ -41,6 +41,10 @@ pub fn add_to(environment: &mut Environment<'static>) {
         walk(&value)?;
         // A loop that remembers itself by `loop.changed(loop)` would never be released: it sees a copy.
         own(value.into_value())
+    });
+    environment.add_filter(guard::COMPARED, |value: ValueOrKwargs| {
+        walk(&value)?;
+        own(data::plain_value(value.into_value())?)
     });
     environment.add_filter(guard::SCAN, |value: ValueOrKwargs| {
         scan(&value)?;
@@ -114,7 +118,7 @@ pub fn pay_for_comparison(a: &Value, b: &Value) -> Result<()> {
 
 fn compared(a: &Value, b: &Value, compare: fn(&Value, &Value) -> bool) -> Result<bool> {
     pay_for_comparison(a, b)?;
-    Ok(compare(a, b))
+    Ok(compare(&data::plain_value(a.clone())?, &data::plain_value(b.clone())?))
 }
 
 fn is_list(value: &Value) -> bool {
@@ -186,8 +190,9 @@ pub fn contains(container: &Value, value: &Value) -> Result<bool> {
     }
     if let Some(text) = container.as_str() {
         budget::work(text.len() as u64)?;
+        let text = data::plain(text)?;
         if let Some(part) = value.as_str() {
-            return Ok(text.contains(part));
+            return Ok(text.contains(&*data::plain(part)?));
         }
         budget::memory(printed_bytes(value))?;
         return Ok(text.contains(&value.to_string()));
@@ -199,7 +204,13 @@ pub fn contains(container: &Value, value: &Value) -> Result<bool> {
             // Each item is compared as far as the shorter of the two goes.
             let of_value = Weight::of(value).steps().saturating_mul(container.len().unwrap_or(0) as u64);
             budget::work(of_value.min(Weight::of(container).steps()))?;
-            Ok(container.try_iter()?.any(|item| item == *value))
+            let value = data::plain_value(value.clone())?;
+            for item in container.try_iter()? {
+                if data::plain_value(item)? == value {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
         }
         None => {
             Err(Error::new(ErrorKind::InvalidOperation, "cannot perform a containment check on this value"))

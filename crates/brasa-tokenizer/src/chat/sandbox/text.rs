@@ -3,9 +3,9 @@
 use minijinja::value::{ValueKind, from_args};
 use minijinja::{Error, State, Value};
 
-use super::budget;
 use super::operations::{printed_bytes, scan};
 use super::values::{own, walk};
+use super::{budget, data};
 
 type Result<T> = std::result::Result<T, Error>;
 
@@ -84,7 +84,14 @@ pub fn method(state: &mut State<'_, '_>, value: &Value, name: &str, args: &[Valu
     } else if name != "get" {
         scan(value)?;
     }
-    own(minijinja_contrib::pycompat::unknown_method_callback(state, value, name, args)?)
+    let call = |state: &mut State<'_, '_>, value: &Value, args: &[Value]| {
+        minijinja_contrib::pycompat::unknown_method_callback(state, value, name, args)
+    };
+    if value.kind() != ValueKind::String {
+        return own(call(state, value, args)?);
+    }
+    let all = std::iter::once(value).chain(args).cloned().collect();
+    own(data::through(data::Sight::of_method(name), all, |all| call(state, &all[0], &all[1..]))?)
 }
 
 fn pay_for_method(text: &str, name: &str, args: &[Value]) -> Result<()> {
@@ -114,11 +121,19 @@ fn cut(text: &str, name: &str, args: &[Value]) -> Result<Option<Value>> {
     }
     budget::memory(text.len() as u64)?;
     let (part,): (&str,) = from_args(args)?;
-    let parts = match name {
-        "removeprefix" => return Ok(Some(Value::from(text.strip_prefix(part).unwrap_or(text)))),
-        "removesuffix" => return Ok(Some(Value::from(text.strip_suffix(part).unwrap_or(text)))),
-        "partition" => text.split_once(part).map_or([text, "", ""], |(before, after)| [before, part, after]),
-        _ => text.rsplit_once(part).map_or(["", "", text], |(before, after)| [before, part, after]),
+    let (plain, part) = (data::plain(text)?, data::plain(part)?);
+    let (length, of_part) = (plain.len(), part.len());
+    // Where the parts end.
+    let ends = match name {
+        "removeprefix" => [if plain.starts_with(&*part) { of_part } else { 0 }, length, length],
+        "removesuffix" => [0, if plain.ends_with(&*part) { length - of_part } else { length }, length],
+        "partition" => plain.find(&*part).map_or([length; 3], |at| [at, at + of_part, length]),
+        _ => plain.rfind(&*part).map_or([0, 0, length], |at| [at, at + of_part, length]),
     };
+    let parts =
+        data::cut_at(text, &plain, [0, ends[0], ends[1], ends[2]].windows(2).map(|ends| ends[0]..ends[1]));
+    if name.starts_with("remove") {
+        return Ok(parts.into_iter().nth(1).map(Value::from));
+    }
     own(parts.into_iter().map(Value::from).collect()).map(Some)
 }

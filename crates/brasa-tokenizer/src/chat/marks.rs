@@ -1,0 +1,133 @@
+//! Which characters of a rendered conversation come from its messages, tools and documents.
+//!
+//! A message may hold the text of a control token, and in the rendered text that must stay text, whatever the template did with the
+//! message: cut it, split it at that very token, turn it round. So a character of data with which a control token can begin or end
+//! stands in the template's variables as another character, its *mark*, which the conversation has nowhere else. The operations of
+//! the template read a mark as the character that it stands for ([`sandbox`](super::sandbox)): a template does what it would do
+//! without marks. A text that it cuts out keeps its marks, so the rendered text tells for each such character where it comes from. A
+//! control token that holds a marked character is text.
+//!
+//! Signs before and behind a control token would not do: a template that splits at the token would tear them apart.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+
+use super::generation::{END, START};
+use super::message::{Content, Message};
+
+/// Characters of data and the marks that stand for them.
+#[derive(Clone, Debug, Default)]
+pub struct Marks {
+    /// Characters and their marks, both ascending.
+    pairs: Vec<(char, char)>,
+}
+
+impl Marks {
+    /// Marks for characters of data. `taken` are the private-use characters of the data, none of which is a mark.
+    ///
+    /// `None` if the data leaves too few private-use characters.
+    pub fn new(characters: &BTreeSet<char>, taken: &BTreeSet<char>) -> Option<Self> {
+        let free = ('\u{100000}'..='\u{10FFFD}').chain('\u{F0000}'..='\u{FFFFD}');
+        let free = free.filter(|char| !taken.contains(char) && *char != START && *char != END);
+        let mut marks: Vec<char> = free.take(characters.len()).collect();
+        marks.sort_unstable();
+        (marks.len() == characters.len())
+            .then(|| Self { pairs: characters.iter().copied().zip(marks).collect() })
+    }
+
+    /// True if there are no marks.
+    pub fn is_empty(&self) -> bool {
+        self.pairs.is_empty()
+    }
+
+    /// True if a text may have marks.
+    pub fn may_be_in(&self, text: &str) -> bool {
+        // The private-use planes begin so in UTF-8.
+        !self.is_empty() && text.bytes().any(|byte| byte >= 0xF3)
+    }
+
+    /// The character that a mark stands for; any other character is its own.
+    pub fn plain_char(&self, char: char) -> char {
+        if char < '\u{F0000}' {
+            return char;
+        }
+        let found = self.pairs.binary_search_by_key(&char, |pair| pair.1);
+        found.map_or(char, |found| self.pairs[found].0)
+    }
+
+    /// A text without marks.
+    pub fn plain<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        if !self.may_be_in(text) {
+            return Cow::Borrowed(text);
+        }
+        text.chars().map(|char| self.plain_char(char)).collect::<String>().into()
+    }
+
+    /// The mark of a character of data, if it has one.
+    pub fn mark_char(&self, char: char) -> char {
+        let found = self.pairs.binary_search_by_key(&char, |pair| pair.0);
+        found.map_or(char, |found| self.pairs[found].1)
+    }
+
+    /// A text of data, with marks.
+    pub fn mark(&self, text: &str) -> String {
+        text.chars().map(|char| self.mark_char(char)).collect()
+    }
+
+    /// A text without marks, and the places of the characters that were marked, in bytes of that text.
+    pub fn take_apart(&self, text: &str) -> (String, Vec<usize>) {
+        let (mut plain, mut places) = (String::with_capacity(text.len()), Vec::new());
+        for char in text.chars() {
+            let own = self.plain_char(char);
+            if own != char {
+                places.push(plain.len());
+            }
+            plain.push(own);
+        }
+        (plain, places)
+    }
+}
+
+/// Where a text stands in a conversation.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// A role, or the name of a member: templates look for these.
+    Name,
+    /// Any other text.
+    Data,
+}
+
+/// Changes every text of a message.
+pub fn change_message(message: &mut Message, change: &mut impl FnMut(&mut String, Place)) {
+    change(&mut message.role, Place::Name);
+    match &mut message.content {
+        Content::Text(text) => change(text, Place::Data),
+        Content::Parts(parts) => parts.iter_mut().for_each(|part| change_value(part, change)),
+        Content::Missing => {}
+    }
+    let own = [&mut message.reasoning_content, &mut message.tool_call_id, &mut message.name];
+    own.into_iter().flatten().for_each(|text| change(text, Place::Data));
+    message.tool_calls.iter_mut().for_each(|call| change_value(call, change));
+    change_map(&mut message.other, change);
+}
+
+/// Changes every text of a value, the names of members included.
+pub fn change_value(value: &mut Value, change: &mut impl FnMut(&mut String, Place)) {
+    match value {
+        Value::String(text) => change(text, Place::Data),
+        Value::Array(list) => list.iter_mut().for_each(|item| change_value(item, change)),
+        Value::Object(map) => change_map(map, change),
+        _ => {}
+    }
+}
+
+fn change_map(map: &mut Map<String, Value>, change: &mut impl FnMut(&mut String, Place)) {
+    let changed = std::mem::take(map).into_iter().map(|(mut name, mut value)| {
+        change(&mut name, Place::Name);
+        change_value(&mut value, change);
+        (name, value)
+    });
+    *map = changed.collect();
+}

@@ -1,0 +1,205 @@
+//! Operations on texts with [marks](crate::chat::marks): each does what it would do without them, and its result keeps them.
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+
+use minijinja::value::ValueKind;
+use minijinja::{Error, Value};
+
+use super::budget;
+use super::values::list;
+use crate::chat::marks::Marks;
+
+type Result<T> = std::result::Result<T, Error>;
+
+thread_local! {
+    static MARKS: RefCell<Arc<Marks>> = RefCell::default();
+}
+
+/// Sets the marks of the rendering that begins on this thread.
+pub fn begin(marks: Marks) {
+    MARKS.set(Arc::new(marks));
+}
+
+/// The marks of the rendering on this thread.
+pub fn marks() -> Arc<Marks> {
+    MARKS.with_borrow(Arc::clone)
+}
+
+/// A text without marks.
+pub fn plain(text: &str) -> Result<Cow<'_, str>> {
+    MARKS.with_borrow(|marks| {
+        if marks.may_be_in(text) {
+            budget::memory(text.len() as u64)?;
+        }
+        Ok(marks.plain(text))
+    })
+}
+
+/// A text without marks; any other value as it is.
+pub fn plain_value(value: Value) -> Result<Value> {
+    if !is_marked(&value) {
+        return Ok(value);
+    }
+    Ok(value.as_str().map(plain).transpose()?.map_or_else(|| value.clone(), Value::from))
+}
+
+fn is_marked(value: &Value) -> bool {
+    value.as_str().is_some_and(|text| MARKS.with_borrow(|marks| marks.may_be_in(text)))
+}
+
+/// What an operation makes of the characters of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sight {
+    /// It passes them on and looks at none.
+    Passes,
+    /// It cuts parts out of its first argument, in order.
+    Cuts,
+    /// It replaces one text by another.
+    Replaces,
+    /// It puts the items of a list in order, or takes some of them.
+    Orders,
+    /// It looks at them all, and makes another text of them.
+    Reads,
+}
+
+impl Sight {
+    /// The sight of a filter.
+    pub fn of_filter(name: &str) -> Self {
+        match name {
+            "trim" | "split" | "lines" => Self::Cuts,
+            "replace" => Self::Replaces,
+            "sort" | "unique" | "min" | "max" => Self::Orders,
+            "lower" | "upper" | "title" | "capitalize" | "int" | "float" | "escape" | "e" | "pprint"
+            | "round" | "abs" => Self::Reads,
+            _ => Self::Passes,
+        }
+    }
+
+    /// The sight of a method of texts.
+    pub fn of_method(name: &str) -> Self {
+        match name {
+            "strip" | "lstrip" | "rstrip" | "split" | "splitlines" => Self::Cuts,
+            "replace" => Self::Replaces,
+            "format" | "join" => Self::Passes,
+            _ => Self::Reads,
+        }
+    }
+}
+
+/// Calls an operation without marks, and puts them back into its result.
+pub fn through(
+    sight: Sight,
+    args: Vec<Value>,
+    call: impl FnOnce(&[Value]) -> Result<Value>,
+) -> Result<Value> {
+    if sight == Sight::Orders {
+        return in_order(args, call);
+    }
+    if sight == Sight::Passes || !args.iter().any(is_marked) {
+        return call(&args);
+    }
+    let marked = args[0].clone();
+    // Any other value is printed first.
+    let sight = if marked.as_str().is_some() { sight } else { Sight::Reads };
+    let (text, written) = (marked.as_str().unwrap_or_default(), args.get(2).cloned());
+    let plain_args = args.into_iter().map(plain_value).collect::<Result<Vec<_>>>()?;
+    let plain_text = plain(text)?;
+    let second = plain_args.get(1).and_then(|value| value.as_str().map(str::to_owned));
+    match sight {
+        Sight::Replaces => {
+            let (Some(old), Some(new)) = (second, written) else { return call(&plain_args) };
+            let most = plain_args.get(3).and_then(|most| usize::try_from(most.clone()).ok());
+            Ok(replaced(text, &plain_text, &old, new.as_str().unwrap_or(&new.to_string()), most).into())
+        }
+        Sight::Cuts => {
+            let result = call(&plain_args)?;
+            let one = result.as_str().is_some();
+            let pieces = if one { vec![result] } else { result.try_iter()?.collect() };
+            let between = if one { 0 } else { second.map_or(0, |separator| separator.len()) };
+            let mut at = 0;
+            let mut places = Vec::with_capacity(pieces.len());
+            for piece in &pieces {
+                let piece = piece.as_str().unwrap_or_default();
+                // Between two pieces lies the separator, or characters with which no piece begins.
+                let start = at + plain_text[at..].find(piece).unwrap_or_default();
+                places.push(start..start + piece.len());
+                at = start + piece.len();
+                at += if plain_text.len() - at >= between { between } else { 0 };
+            }
+            budget::memory(text.len() as u64 + 64 * places.len() as u64)?;
+            let mut cut = cut_at(text, &plain_text, places.into_iter()).into_iter().map(Value::from);
+            if one { Ok(cut.next().unwrap_or_default()) } else { list(cut.collect()) }
+        }
+        Sight::Reads | Sight::Passes | Sight::Orders => {
+            let result = call(&plain_args)?;
+            match (result.kind(), result.as_str()) {
+                (ValueKind::String, Some(read)) => {
+                    budget::memory(4 * read.len() as u64)?;
+                    Ok(marked_like(text, read).into())
+                }
+                _ => Ok(result),
+            }
+        }
+    }
+}
+
+/// Calls an operation that orders or chooses items of a list. Each item of the result is one of the list, with its marks.
+fn in_order(mut args: Vec<Value>, call: impl FnOnce(&[Value]) -> Result<Value>) -> Result<Value> {
+    let is_list = |value: &Value| matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable);
+    let items: Vec<Value> = match args.first().filter(|first| is_list(first)) {
+        Some(first) => first.try_iter()?.collect(),
+        None => Vec::new(),
+    };
+    if !items.iter().any(is_marked) {
+        return call(&args);
+    }
+    let mut marked: BTreeMap<Value, VecDeque<Value>> = BTreeMap::new();
+    let mut plain_items = Vec::with_capacity(items.len());
+    for item in items {
+        let plain = plain_value(item.clone())?;
+        if is_marked(&item) {
+            marked.entry(plain.clone()).or_default().push_back(item);
+        }
+        plain_items.push(plain);
+    }
+    args[0] = list(plain_items)?;
+    let mut with_marks = |plain: Value| marked.get_mut(&plain).and_then(VecDeque::pop_front).unwrap_or(plain);
+    let result = call(&args)?;
+    if is_list(&result) { list(result.try_iter()?.map(with_marks).collect()) } else { Ok(with_marks(result)) }
+}
+
+/// Parts of a text with marks, at ascending places in bytes of the text without.
+pub fn cut_at<'a>(text: &'a str, plain: &str, places: impl Iterator<Item = Range<usize>>) -> Vec<&'a str> {
+    let mut ends =
+        text.char_indices().zip(plain.char_indices()).map(|((own, _), (plain, _))| (plain, own)).peekable();
+    let mut own_place = |place: usize| {
+        while ends.peek().is_some_and(|(plain, _)| *plain < place) {
+            ends.next();
+        }
+        ends.peek().map_or(text.len(), |(_, own)| *own)
+    };
+    places.map(|place| own_place(place.start)..own_place(place.end)).map(|place| &text[place]).collect()
+}
+
+/// A text with marks in which `old` is replaced by `new`, `most` times.
+fn replaced(text: &str, plain: &str, old: &str, new: &str, most: Option<usize>) -> String {
+    let found = plain.match_indices(old).take(most.unwrap_or(usize::MAX));
+    let places: Vec<Range<usize>> = found.map(|(at, _)| at..at + old.len()).collect();
+    let starts = std::iter::once(0).chain(places.iter().map(|place| place.end));
+    let kept = starts.zip(places.iter().map(|place| place.start).chain([plain.len()]));
+    cut_at(text, plain, kept.map(|(start, end)| start..end)).join(new)
+}
+
+/// `read` with marks: if it has as many characters as `text`, at the places where `text` has them, else wherever they can be.
+fn marked_like(text: &str, read: &str) -> String {
+    let marks = marks();
+    if text.chars().count() != read.chars().count() {
+        return marks.mark(read);
+    }
+    let chars = text.chars().zip(read.chars());
+    chars.map(|(own, char)| if marks.plain_char(own) == own { char } else { marks.mark_char(char) }).collect()
+}
