@@ -38,6 +38,8 @@ pub(crate) struct Answer {
     until_taken: usize,
     until_heard: usize,
     pub(crate) state: State,
+    /// True if the text ended with an error behind which its keys and values may be anything.
+    pub(crate) is_tainted: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -74,6 +76,7 @@ impl Answer {
             until_taken: 0,
             until_heard: 0,
             state: State::Running,
+            is_tainted: false,
         };
         if answer.options.max_tokens == Some(0) {
             answer.end_without_token(Ok(FinishReason::Length));
@@ -266,6 +269,7 @@ impl Answer {
 
     /// Ends with an error, after the text so far.
     pub(crate) fn fail(&mut self, error: EngineError) {
+        self.is_tainted |= matches!(error, EngineError::Sampling(_) | EngineError::Device(_));
         self.end_without_token(Err(error));
     }
 

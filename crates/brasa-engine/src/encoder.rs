@@ -460,11 +460,45 @@ impl Worker {
                 }
                 After::GoOn
             }
+            Err(error @ DeviceError::Lost { .. }) => {
+                for (place, number) in chosen {
+                    self.waiting[place].shared.put(number, Err(error.clone().into()));
+                }
+                self.end_all(&error);
+                After::Stop
+            }
+            // The device does not say which text it could not compute.
+            Err(error) if chosen.len() > 1 => {
+                for ((place, number), segment) in chosen.into_iter().zip(step.segments) {
+                    let alone = Step { segments: vec![segment], ..Step::default() };
+                    let vector = program.run(&alone, &mut *self.pool);
+                    let vector = vector.map(|outputs| mean(outputs.get(0), 0..alone.segments[0].outs()));
+                    if let Err(error @ DeviceError::Lost { .. }) = &vector {
+                        // Whoever comes behind this text has not been computed.
+                        let error = error.clone();
+                        self.waiting[place].shared.put(number, Err(error.clone().into()));
+                        self.end_all(&error);
+                        return After::Stop;
+                    }
+                    self.waiting[place].shared.put(number, vector.map_err(EngineError::from));
+                }
+                drop(error);
+                After::GoOn
+            }
             Err(error) => {
                 for (place, number) in chosen {
                     self.waiting[place].shared.put(number, Err(error.clone().into()));
                 }
-                if matches!(error, DeviceError::Lost { .. }) { After::Stop } else { After::GoOn }
+                After::GoOn
+            }
+        }
+    }
+
+    /// Ends all jobs with the error of a lost device.
+    fn end_all(&mut self, error: &DeviceError) {
+        for job in &mut self.waiting {
+            for number in std::mem::take(&mut job.order) {
+                job.shared.put(number, Err(error.clone().into()));
             }
         }
     }

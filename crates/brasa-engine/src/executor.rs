@@ -17,6 +17,9 @@ use crate::sequence::Sequence;
 use crate::{AdapterRows, CacheScope, EngineError, EngineStats, MakeProgram, Reading};
 
 mod drafted;
+mod failure;
+
+pub use failure::StepError;
 
 /// Runs steps over sequences. The engine's thread has one; [`Engine::with`](crate::Engine::with) lends it out.
 pub struct Executor {
@@ -381,30 +384,33 @@ impl Executor {
     ///
     /// # Errors
     ///
-    /// The errors of [`run`](Self::run). No sequence changed then, but tokens that `sink` has seen are among the tokens of
-    /// `parts`.
+    /// The errors of [`run`](Self::run), with the parts whose errors they are. No sequence changed then, but tokens that `sink` has seen
+    /// are among the tokens of `parts`.
     pub fn run_chain(
         &mut self,
         parts: &mut [SequenceChain<'_>],
         sink: &mut ChainSink<'_>,
-    ) -> Result<(), EngineError> {
+    ) -> Result<(), StepError> {
         let mut first: Vec<SequenceRows<'_>> = parts.iter_mut().map(SequenceChain::first_rows).collect();
         self.compose(&mut first)?;
-        for (part, segment) in parts.iter_mut().zip(&mut self.step.segments) {
+        for (number, (part, segment)) in parts.iter_mut().zip(&mut self.step.segments).enumerate() {
             if segment.outs != Outs::Last || part.limit <= 1 {
                 continue;
             }
             let room = self.context.saturating_sub(part.sequence.tokens.len() + part.rows) + 1;
             part.limit = part.limit.min(room);
-            if self.store.prepare(part.sequence, part.rows + part.limit - 1).is_err() {
+            let positions = part.rows.saturating_add(part.limit - 1);
+            if self.store.prepare(part.sequence, positions).is_err() {
                 part.limit = 1;
-                self.store.prepare(part.sequence, part.rows)?;
+                let prepared = self.store.prepare(part.sequence, part.rows);
+                prepared.map_err(|error| StepError::of(number, error))?;
             }
             copy_tables(part.sequence, segment);
         }
         let mut rows: Vec<RowDraw<'_>> = parts.iter_mut().map(SequenceChain::row_draw).collect();
         let chain = Chain { rows: &mut rows, sampler: &mut self.sampler, sink };
-        let finish = self.program.run_chain(&mut self.step, self.store.pool(), chain)?;
+        let finish = self.program.run_chain(&mut self.step, self.store.pool(), chain);
+        let finish = finish.map_err(|error| StepError::among((0..parts.len()).collect(), error))?;
         for (part, length) in parts.iter_mut().zip(finish.lengths) {
             let computed = part.sequence.tokens.len()..length;
             self.store.commit(part.sequence, &part.tokens[computed]);
@@ -412,55 +418,40 @@ impl Executor {
         Ok(())
     }
 
-    /// Makes the program that returns hidden states, unless it is there.
-    ///
-    /// # Errors
-    ///
-    /// [`EngineError::Device`] if it cannot be made, [`EngineError::Options`] if there is none to make. Rows can be computed without it.
-    pub(crate) fn prepare_hidden(&mut self) -> Result<(), EngineError> {
-        match &mut self.hidden {
-            Hidden::Made(_) => {}
-            Hidden::Unmade(make) => {
-                let program = make()?;
-                self.hidden = Hidden::Made(program);
-            }
-            Hidden::None => {
-                return Err(EngineError::Options("this engine has no program for hidden states".into()));
-            }
-        }
-        Ok(())
-    }
-
     /// Runs one step, draws a token of the sequences whose last token was in it, and shows what is read of rows. Rows whose hidden
-    /// states are read run in a step of their own behind it. `sink` sees the rows of each sequence in order. The rows are then part of
+    /// states are read run in a step of their own behind it, by a program that is made if it is not there. `sink` sees the rows of each sequence in order. The rows are then part of
     /// their sequences. Of a program with several outputs, each with a row for each row that asks, a row that is read is theirs
     /// one behind the other.
     ///
     /// # Errors
     ///
-    /// The errors of [`run`](Self::run). An error of the first step leaves all sequences as they were, and `sink` saw nothing.
+    /// The errors of [`run`](Self::run), with the parts whose errors they are: only the parts of one of the two steps. An error of the
+    /// first step leaves all sequences as they were, and `sink` saw nothing. [`EngineError::Options`] if there is no program for hidden
+    /// states.
     pub fn run_reading(
         &mut self,
         parts: &mut [SequenceChain<'_>],
         sink: &mut dyn FnMut(usize, StepOut<'_>),
-    ) -> Result<(), EngineError> {
+    ) -> Result<(), StepError> {
         for hidden in [false, true] {
             let chosen = |part: &SequenceChain<'_>| (part.reading() == Some(Reading::Hidden)) == hidden;
-            let mut first: Vec<SequenceRows<'_>> =
-                parts.iter_mut().filter(|part| chosen(part)).map(SequenceChain::first_rows).collect();
-            if first.is_empty() {
+            let numbered = parts.iter().enumerate().filter(|(_, part)| chosen(part));
+            let numbers: Vec<usize> = numbered.map(|(number, _)| number).collect();
+            if numbers.is_empty() {
                 continue;
             }
-            self.compose(&mut first)?;
+            let mut first: Vec<SequenceRows<'_>> =
+                parts.iter_mut().filter(|part| chosen(part)).map(SequenceChain::first_rows).collect();
+            self.compose(&mut first).map_err(|failed| failed.renumbered(&numbers))?;
             drop(first);
-            let program = match &mut self.hidden {
-                Hidden::Made(program) if hidden => program,
-                _ if hidden => {
-                    return Err(EngineError::Options("this engine has no program for hidden states".into()));
-                }
-                _ => &mut self.program,
+            let program = if hidden {
+                let made = made(&mut self.hidden);
+                made.map_err(|error| StepError { error, parts: numbers.clone(), is_certain: true })?
+            } else {
+                &mut *self.program
             };
-            let outputs = program.run(&self.step, self.store.pool())?;
+            let outputs = program.run(&self.step, self.store.pool());
+            let outputs = outputs.map_err(|error| StepError::among(numbers, error))?;
             let numbered = parts.iter_mut().enumerate().filter(|(_, part)| chosen(part));
             let mut out = 0;
             for ((number, part), segment) in numbered.zip(&self.step.segments) {
@@ -516,18 +507,20 @@ impl Executor {
     }
 
     /// Makes the step of `parts`, with pages for their tokens.
-    fn compose(&mut self, parts: &mut [SequenceRows<'_>]) -> Result<(), EngineError> {
-        for part in &*parts {
+    fn compose(&mut self, parts: &mut [SequenceRows<'_>]) -> Result<(), StepError> {
+        for (number, part) in parts.iter().enumerate() {
             if let Some(&id) = part.tokens.iter().find(|&&id| id as usize >= self.vocab_size) {
-                return Err(EngineError::UnknownToken { id, vocab_size: self.vocab_size });
+                let vocab_size = self.vocab_size;
+                return Err(StepError::of(number, EngineError::UnknownToken { id, vocab_size }));
             }
             if part.sequence.tokens.len() + part.tokens.len() > self.context {
-                return Err(EngineError::ContextFull { context: self.context });
+                return Err(StepError::of(number, EngineError::ContextFull { context: self.context }));
             }
         }
         self.step.segments.truncate(parts.len());
         for (index, part) in parts.iter_mut().enumerate() {
-            self.store.prepare(part.sequence, part.tokens.len())?;
+            let prepared = self.store.prepare(part.sequence, part.tokens.len());
+            prepared.map_err(|error| StepError::of(index, error))?;
             if self.step.segments.len() == index {
                 let id = part.sequence.id;
                 self.step.segments.push(Segment::text(id, 0, Vec::new(), Outs::None, Vec::new()));
@@ -540,7 +533,8 @@ impl Executor {
             segment.outs = part.outs.clone();
             segment.given.clear();
             if let Some(rows) = &self.adapter_rows {
-                let row = rows.of(part.sequence.scope.adapter)?;
+                let row =
+                    rows.of(part.sequence.scope.adapter).map_err(|error| StepError::of(index, error))?;
                 // A program without adapters declares no input.
                 if !row.is_empty() {
                     let all = if part.tokens.len() == 1 { row } else { row.repeat(part.tokens.len()).into() };
@@ -550,6 +544,21 @@ impl Executor {
             copy_tables(part.sequence, segment);
         }
         Ok(())
+    }
+}
+
+/// The program that returns hidden states, which is made if it is not there.
+///
+/// # Errors
+///
+/// [`EngineError::Device`] if it cannot be made, [`EngineError::Options`] if there is none to make.
+fn made(hidden: &mut Hidden) -> Result<&mut dyn Program, EngineError> {
+    if let Hidden::Unmade(make) = hidden {
+        *hidden = Hidden::Made(make()?);
+    }
+    match hidden {
+        Hidden::Made(program) => Ok(&mut **program),
+        _ => Err(EngineError::Options("this engine has no program for hidden states".into())),
     }
 }
 

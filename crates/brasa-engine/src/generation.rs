@@ -480,10 +480,12 @@ impl Generation {
     }
 
     /// The sequence of the settled generation, for its session or for release. It holds nothing that was computed behind a
-    /// stop string.
+    /// stop string, and nothing at all of a text whose keys and values may be no numbers: no other text may begin with them.
     pub(crate) fn into_sequence(mut self, executor: &mut Executor) -> (Sequence, Option<SessionId>) {
         let in_vain = self.answer.drawn_in_vain();
-        if in_vain > 0 {
+        if self.answer.is_tainted {
+            executor.truncate(&mut self.sequence, 0);
+        } else if in_vain > 0 {
             // The token that completed the stop string was drawn and not computed, as at any other end.
             let length = self.tokens.len() - in_vain - 1;
             executor.truncate(&mut self.sequence, length);

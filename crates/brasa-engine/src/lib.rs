@@ -78,7 +78,7 @@ pub use drafter::DraftModel;
 pub use encoder::{EncoderConfig, EncoderEngine, EncoderOutput, EncoderRows, EncoderText, EncoderVectors};
 pub use engine::{Engine, MakeProgram};
 pub use error::EngineError;
-pub use executor::{Executor, Reads, SequenceChain, SequenceRows, StepOut};
+pub use executor::{Executor, Reads, SequenceChain, SequenceRows, StepError, StepOut};
 pub use kv::pages_bytes;
 pub use metrics::Metrics;
 pub use options::{ContextPolicy, GenerateOptions, MaskSource, RequestOptions, Speculation};

@@ -11,7 +11,7 @@ use brasa_graph::sampling::DrawRules;
 use crate::answer::MOST_UNHEARD;
 use crate::command::{Command, Job};
 use crate::drafter::{Drafter, Wish};
-use crate::executor::{Executor, SequenceChain, StepOut};
+use crate::executor::{Executor, SequenceChain, StepError, StepOut};
 use crate::generation::{Generation, Listener};
 use crate::schedule::{
     self, Candidate, GiveWay, Limits, MOST_CANDIDATES, Plan, RecentGaps, Room, StepCosts, StepPlan,
@@ -21,7 +21,7 @@ use crate::sessions::{Claim, Sessions};
 use crate::stats::Board;
 use crate::stop::StopMatcher;
 use crate::text::{Said, Texts};
-use crate::{EngineConfig, EngineError, EngineStats, Metrics, PlainIds, Reading, SessionId};
+use crate::{EngineConfig, EngineError, EngineStats, Metrics, PlainIds, SessionId};
 
 /// Guesses of a draft model whose costs are not known.
 const MOST_TRIED: usize = 2;
@@ -51,6 +51,8 @@ struct Worker<'a> {
     settling: Vec<Generation>,
     texts: Texts,
     sessions: Sessions,
+    /// The error of a device that is lost: no request can be served any more.
+    lost: Option<EngineError>,
     /// True if a generation had to give its pages back, and no active one has given up its place since.
     short: bool,
     /// Totals so far; what can be counted at any time is counted when it is published.
@@ -85,6 +87,7 @@ pub(crate) fn worker(
         settling: Vec::new(),
         texts,
         sessions: Sessions::default(),
+        lost: None,
         short: false,
         stats: EngineStats::default(),
         board,
@@ -155,9 +158,7 @@ impl Worker<'_> {
     fn arrive(&mut self, job: Job) {
         // The request may be the answer to an end that the text's thread has just found.
         self.settle();
-        if job.reads.is_some_and(|reads| reads.what == Reading::Hidden)
-            && let Err(error) = self.executor.prepare_hidden()
-        {
+        if let Some(error) = self.lost.clone() {
             return self.refuse(job, error);
         }
         let rules = match DrawRules::new(job.request.options.sampling.clone()) {
@@ -342,13 +343,16 @@ impl Worker<'_> {
         stats.steps += 1;
         stats.draft_rows += drafts as u64;
         self.behind_steps(rows, 1, decoded, began.elapsed());
-        self.finish_step(result);
+        let all: Vec<(usize, usize)> = (0..self.active.len()).map(|place| (place, 1)).collect();
+        self.finish_step(result, &all);
     }
 
     /// Runs a step, or the chain that begins with it.
     fn step(&mut self, step: &StepPlan) {
         let (began, decoded) = (Instant::now(), self.stats.decode_rows);
         let rows = step.rows.iter().sum();
+        let places: Vec<(usize, usize)> =
+            step.rows.iter().copied().enumerate().filter(|&(_, rows)| rows > 0).collect();
         let mut counts = StepCounts::new(&self.active, &step.rows);
         let active = self.active.iter_mut().zip(&step.rows).filter(|&(_, &rows)| rows > 0);
         let chains = active.map(|(active, &rows)| active.chain(rows, step.chain.limit));
@@ -370,7 +374,7 @@ impl Worker<'_> {
             });
             counts.add_to(&mut self.stats);
             self.behind_steps(rows, 1, decoded, began.elapsed());
-            return self.finish_step(result);
+            return self.finish_step(result, &places);
         }
         let result = self.executor.run_chain(&mut parts, &mut |number, drawn| {
             let listener = &mut listeners[number];
@@ -390,7 +394,7 @@ impl Worker<'_> {
         });
         let steps = counts.add_to(&mut self.stats);
         self.behind_steps(rows, steps, decoded, began.elapsed());
-        self.finish_step(result);
+        self.finish_step(result, &places);
     }
 
     /// Learns how long a step of `rows` rows takes from `steps` of them that took `time` together, before which `decoded` rows had decoded,
@@ -406,31 +410,83 @@ impl Worker<'_> {
         self.executor.keep_up(rows * steps as usize, self.active.len());
     }
 
-    /// Looks after the active generations behind a step.
-    fn finish_step(&mut self, result: Result<(), EngineError>) {
-        match result {
-            Ok(()) => {
-                for generation in &mut self.active {
-                    generation.read_ahead();
-                    generation.report_prefill();
-                    generation.keep_prompt(&mut self.executor);
-                    if generation.slide_if_full(&mut self.executor) {
-                        self.short = false;
+    /// Looks after the active generations behind a step, in which those at `places` took part with so many rows each.
+    fn finish_step(&mut self, result: Result<(), StepError>, places: &[(usize, usize)]) {
+        if let Err(failed) = result {
+            let parts: Vec<(usize, usize)> = failed.parts.iter().map(|&part| places[part]).collect();
+            match failed.error {
+                error if error.is_final() => return self.lose(error),
+                error @ EngineError::CacheFull { .. } if parts.len() == 1 => {
+                    return self.give_way(parts[0].0, error);
+                }
+                error if failed.is_certain => {
+                    parts.iter().for_each(|&(place, _)| self.active[place].fail(error.clone()));
+                }
+                _ => {
+                    if let Err(error) = self.step_apart(&parts) {
+                        return self.lose(error);
                     }
                 }
-                self.remove_finished();
-                let before = self.active.len();
-                self.parked
-                    .extend(self.active.extract_if(.., |active| active.is_behind() || active.is_full()));
-                self.short &= self.active.len() == before;
-            }
-            Err(error) => {
-                for generation in self.active.iter_mut().chain(&mut self.parked) {
-                    generation.fail(error.clone());
-                }
-                self.remove_finished();
             }
         }
+        for generation in &mut self.active {
+            generation.read_ahead();
+            generation.report_prefill();
+            generation.keep_prompt(&mut self.executor);
+            if generation.slide_if_full(&mut self.executor) {
+                self.short = false;
+            }
+        }
+        self.remove_finished();
+        let before = self.active.len();
+        self.parked.extend(self.active.extract_if(.., |active| active.is_behind() || active.is_full()));
+        self.short &= self.active.len() == before;
+    }
+
+    /// Runs the parts of a step that failed, each alone: the active generations at these places, with so many rows each at most. Those
+    /// that fail alone end, and the others have gone on.
+    ///
+    /// # Errors
+    ///
+    /// The error of a lost device.
+    fn step_apart(&mut self, parts: &[(usize, usize)]) -> Result<(), EngineError> {
+        for &(place, rows) in parts {
+            let generation = &mut self.active[place];
+            if generation.is_finished() || generation.is_full() || generation.is_behind() {
+                continue;
+            }
+            let rows = rows.min(generation.pending().len());
+            let decodes = generation.decodes();
+            let (part, mut listener) = generation.chain(rows, 1);
+            let mut part = [part];
+            let result = if part[0].reading().is_some() {
+                let last_index = part[0].tokens.len() - 1;
+                self.executor.run_reading(&mut part, &mut |_, out| match out {
+                    StepOut::Drawn(drawn) => drop(listener.take(drawn)),
+                    StepOut::Read { index, values } => listener.take_row(index, values, index == last_index),
+                })
+            } else {
+                self.executor.run_chain(&mut part, &mut |_, drawn| listener.take(drawn))
+            };
+            self.stats.steps += 1;
+            match result {
+                Ok(()) if decodes => self.stats.decode_rows += 1,
+                Ok(()) => self.stats.prompt_rows += rows as u64,
+                Err(failed) if failed.error.is_final() => return Err(failed.error),
+                // Pages are wanting, which the next step sees to.
+                Err(StepError { error: EngineError::CacheFull { .. }, .. }) => {}
+                Err(failed) => self.active[place].fail(failed.error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends all requests: the device is lost.
+    fn lose(&mut self, error: EngineError) {
+        let all = [&mut self.active, &mut self.waiting, &mut self.parked];
+        all.into_iter().flatten().for_each(|generation| generation.fail(error.clone()));
+        self.lost = Some(error);
+        self.remove_finished();
     }
 
     /// Makes the next rows of the active generations writable. False if that failed for one of them and the step is to be

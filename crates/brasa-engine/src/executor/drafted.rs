@@ -5,8 +5,7 @@ use brasa_graph::device::{DrawInputs, Drawn};
 use brasa_graph::sampling::{Draw, SamplingError, TokenMask};
 use brasa_graph::step::Outs;
 
-use super::{Executor, SequenceChain, SequenceRows};
-use crate::EngineError;
+use super::{Executor, SequenceChain, SequenceRows, StepError};
 
 /// Takes each token that [`Executor::run_drafts`] draws: the number of its sequence, true if the token was drafted, and the draw or the
 /// reason why there is none.
@@ -61,15 +60,16 @@ impl Executor {
     ///
     /// # Errors
     ///
-    /// The errors of [`run`](Self::run): no sequence changed, and `sink` saw nothing.
+    /// The errors of [`run`](Self::run), with the parts whose errors they are: no sequence changed, and `sink` saw nothing.
     pub fn run_drafts(
         &mut self,
         parts: &mut [SequenceChain<'_>],
         sink: &mut DraftSink<'_>,
-    ) -> Result<(), EngineError> {
+    ) -> Result<(), StepError> {
         let mut rows: Vec<SequenceRows<'_>> = parts.iter_mut().map(SequenceChain::drafted_rows).collect();
         let composed = self.compose(&mut rows);
         drop(rows);
+        let count = parts.len();
         let drawn = composed.and_then(|()| {
             if parts.iter().all(|part| part.rules.params().reports_logits()) {
                 return Ok(None);
@@ -85,7 +85,8 @@ impl Executor {
                 let DraftedMask { mask, drafts } = &mut masks[part];
                 mask.as_deref_mut().map_or(Ok(()), |mask| mask.fill(&drafts[..place], words))
             };
-            Ok(self.program.run_drawn(&self.step, self.store.pool(), &draws, &mut fill)?)
+            let drawn = self.program.run_drawn(&self.step, self.store.pool(), &draws, &mut fill);
+            drawn.map_err(|error| StepError::among((0..count).collect(), error))
         });
         for part in &mut *parts {
             part.tokens.truncate(part.tokens.len() - part.drafts.len());
@@ -100,7 +101,10 @@ impl Executor {
         });
         let logits = match drawn {
             Some(_) => None,
-            None => Some(self.program.run(&self.step, self.store.pool())?.only()),
+            None => {
+                let output = self.program.run(&self.step, self.store.pool());
+                Some(output.map_err(|error| StepError::among((0..count).collect(), error))?.only())
+            }
         };
         let mut out = 0;
         for (number, part) in parts.iter_mut().enumerate() {

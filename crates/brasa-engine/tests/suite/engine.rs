@@ -3,6 +3,7 @@
 
 mod adapters;
 mod contexts;
+mod culprits;
 mod draft_models;
 mod on_the_cpu;
 mod on_the_mock;

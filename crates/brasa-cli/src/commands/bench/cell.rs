@@ -237,13 +237,15 @@ fn generate(
             })
             .collect();
         let mut failure = None;
-        executor.run_chain(&mut chains, &mut |_, drawn| match drawn {
-            Ok(_) => Flow::Continue,
-            Err(error) => {
-                failure = Some(error);
-                Flow::StopAll
-            }
-        })?;
+        executor
+            .run_chain(&mut chains, &mut |_, drawn| match drawn {
+                Ok(_) => Flow::Continue,
+                Err(error) => {
+                    failure = Some(error);
+                    Flow::StopAll
+                }
+            })
+            .map_err(EngineError::from)?;
         if let Some(error) = failure {
             return Err(error.into());
         }

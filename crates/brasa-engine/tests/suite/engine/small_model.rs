@@ -1,6 +1,6 @@
 //! A small random model: its next token depends on everything that it sees.
 
-use brasa_formats::{Bytes, Payload, StorageFormat, Tensor};
+use brasa_formats::Tensor;
 use brasa_graph::op::{Attention, KvSource, Rope, RopeLayout};
 use brasa_graph::{Builder, CacheSpec, Graph, Input, Weight, WeightPart};
 
@@ -13,6 +13,15 @@ pub const LAYERS: &[Option<usize>] = &[None, Some(WINDOW)];
 
 /// A layer for each window.
 pub fn graph(windows: &[Option<usize>]) -> Graph {
+    build(windows, None)
+}
+
+/// Like [`graph`], with an embedding of the token `bad` whose values are no numbers.
+pub fn poisoned(windows: &[Option<usize>], bad: u32) -> Graph {
+    build(windows, Some(bad))
+}
+
+fn build(windows: &[Option<usize>], bad: Option<u32>) -> Graph {
     let mut g = Builder::new();
     let weight = |g: &mut Builder, name: &str, shape: &[usize], scale: f32| {
         g.weight(Weight::new(name, shape, vec![WeightPart::whole(tensor(name, shape, scale))]))
@@ -21,7 +30,13 @@ pub fn graph(windows: &[Option<usize>]) -> Graph {
         (g.input(Input::TokenIds), g.input(Input::Positions), g.input(Input::OutRows));
     let table = weight(&mut g, "table", &[VOCAB, WIDTH], 4.0);
     let frequencies = weight(&mut g, "frequencies", &[4], 1.0);
-    let mut h = g.embed(ids, table);
+    let embeddings = bad.map_or(table, |bad| {
+        let mut values = floats("table", VOCAB * WIDTH, 4.0);
+        values[bad as usize * WIDTH..][..WIDTH].fill(f32::NAN);
+        let part = WeightPart::whole(Tensor::of_floats("embeddings", vec![VOCAB, WIDTH], &values));
+        g.weight(Weight::new("embeddings", &[VOCAB, WIDTH], vec![part]))
+    });
+    let mut h = g.embed(ids, embeddings);
     for &window in windows {
         let cache = g.cache(CacheSpec { kv_heads: 1, head_dim: 8, window });
         let qkv = weight(&mut g, &format!("qkv {window:?}"), &[32, WIDTH], 1.5);
@@ -48,19 +63,17 @@ pub fn graph(windows: &[Option<usize>]) -> Graph {
 }
 
 /// Deterministic noise: a model whose next token depends on everything that it sees.
-fn tensor(name: &str, shape: &[usize], scale: f32) -> Tensor {
+fn floats(name: &str, count: usize, scale: f32) -> Vec<f32> {
     let mut state = name.bytes().fold(0x9E37_79B9_7F4A_7C15_u64, |state, byte| {
         (state ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3)
     });
-    let values = (0..shape.iter().product()).map(|_| {
+    let values = (0..count).map(|_| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (((state >> 40) as f32) / (1 << 24) as f32 - 0.5) * scale
     });
-    let bytes: Vec<u8> = values.flat_map(f32::to_le_bytes).collect();
-    Tensor {
-        name: name.into(),
-        shape: shape.to_vec(),
-        format: StorageFormat::F32,
-        payload: Payload::Blocks(Bytes::from(bytes)),
-    }
+    values.collect()
+}
+
+fn tensor(name: &str, shape: &[usize], scale: f32) -> Tensor {
+    Tensor::of_floats(name, shape.to_vec(), &floats(name, shape.iter().product(), scale))
 }

@@ -1,0 +1,52 @@
+//! Steps that fail, and whose fault that is.
+
+use std::fmt;
+
+use brasa_graph::device::DeviceError;
+
+use crate::EngineError;
+
+/// A step that failed. The sequences of its parts are as they were, except those that [`Executor::run_reading`](crate::Executor::run_reading)
+/// had already computed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StepError {
+    /// The reason.
+    pub error: EngineError,
+    /// Numbers of the parts that have the error, or among which the culprit is.
+    pub parts: Vec<usize>,
+    /// True if each of `parts` has the error. Otherwise the device did not say which part it could not compute.
+    pub is_certain: bool,
+}
+
+impl StepError {
+    /// The error of one part.
+    pub(crate) fn of(part: usize, error: impl Into<EngineError>) -> Self {
+        Self { error: error.into(), parts: vec![part], is_certain: true }
+    }
+
+    /// The device's error for a step of these parts.
+    pub(crate) fn among(parts: Vec<usize>, error: DeviceError) -> Self {
+        let is_certain = parts.len() == 1;
+        Self { error: error.into(), parts, is_certain }
+    }
+
+    /// The error of a step of some of all parts, whose numbers among all are `numbers`.
+    pub(super) fn renumbered(mut self, numbers: &[usize]) -> Self {
+        self.parts.iter_mut().for_each(|part| *part = numbers[*part]);
+        self
+    }
+}
+
+impl fmt::Display for StepError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl std::error::Error for StepError {}
+
+impl From<StepError> for EngineError {
+    fn from(failed: StepError) -> Self {
+        failed.error
+    }
+}
