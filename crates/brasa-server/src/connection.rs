@@ -2,11 +2,49 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep, sleep};
+
+/// Longest time for which the rest of a body that nobody reads is awaited before its connection closes.
+const LINGERING: Duration = Duration::from_secs(2);
+
+/// What requests say of their connection. An extension of each.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Hold(Arc<Said>);
+
+#[derive(Debug, Default)]
+struct Said {
+    unread: AtomicBool,
+    cut: Notify,
+}
+
+impl Hold {
+    /// Says that a part of a body stays unread. What still arrives is then read before the connection closes: one that closes on
+    /// unread bytes may take the answer with it.
+    pub fn leave_unread(&self) {
+        self.0.unread.store(true, Ordering::Relaxed);
+    }
+
+    fn is_unread(&self) -> bool {
+        self.0.unread.load(Ordering::Relaxed)
+    }
+
+    /// Ends the connection at once.
+    pub fn cut(&self) {
+        self.0.cut.notify_one();
+    }
+
+    /// Waits until the connection has to end.
+    pub async fn cut_off(&self) {
+        self.0.cut.notified().await;
+    }
+}
 
 /// A connection with a bound on silence at its beginning and on every write that does not proceed.
 ///
@@ -18,12 +56,16 @@ pub(crate) struct TimedStream<S> {
     timer: Pin<Box<Sleep>>,
     heard: bool,
     is_stuck: bool,
+    hold: Hold,
+    /// True once the server sends no more.
+    is_shut: bool,
 }
 
 impl<S> TimedStream<S> {
     /// A connection that has just been accepted.
-    pub fn new(stream: S, patience: Duration) -> Self {
-        Self { stream, patience, timer: Box::pin(sleep(patience)), heard: false, is_stuck: false }
+    pub fn new(stream: S, patience: Duration, hold: Hold) -> Self {
+        let timer = Box::pin(sleep(patience));
+        Self { stream, patience, timer, heard: false, is_stuck: false, hold, is_shut: false }
     }
 
     /// The outcome of a write; one that makes no progress for too long fails.
@@ -37,6 +79,22 @@ impl<S> TimedStream<S> {
             self.timer.as_mut().reset(Instant::now() + self.patience);
         }
         self.timer.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl<S: AsyncRead + Unpin> TimedStream<S> {
+    /// Reads what still arrives, until the client has closed its end, or for some time.
+    fn forget_rest(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let mut bytes = [0; 8192];
+        while self.timer.as_mut().poll(context).is_pending() {
+            let mut buffer = ReadBuf::new(&mut bytes);
+            match Pin::new(&mut self.stream).poll_read(context, &mut buffer) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {}
+                Poll::Ready(_) => return Poll::Ready(()),
+            }
+        }
+        Poll::Ready(())
     }
 }
 
@@ -58,7 +116,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for TimedStream<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -87,7 +145,16 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let outcome = Pin::new(&mut self.stream).poll_shutdown(context);
-        self.bounded(outcome, context)
+        if !self.is_shut {
+            let outcome = Pin::new(&mut self.stream).poll_shutdown(context);
+            let outcome = self.bounded(outcome, context);
+            if !matches!(outcome, Poll::Ready(Ok(()))) || !self.hold.is_unread() {
+                return outcome;
+            }
+            self.is_shut = true;
+            let patience = self.patience.min(LINGERING);
+            self.timer.as_mut().reset(Instant::now() + patience);
+        }
+        self.forget_rest(context).map(Ok)
     }
 }

@@ -54,5 +54,8 @@ fn preflight(wanted: Option<HeaderValue>) -> Response {
 fn is_own(origin: &HeaderValue, headers: &HeaderMap) -> bool {
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
     let origin = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
-    matches!((host, origin), (Some(host), Some((_, origin))) if host.eq_ignore_ascii_case(origin))
+    matches!(
+        (host, origin),
+        (Some(host), Some(("http" | "https", origin))) if host.eq_ignore_ascii_case(origin)
+    )
 }

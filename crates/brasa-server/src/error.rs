@@ -97,6 +97,12 @@ impl ApiError {
         Self::new(StatusCode::REQUEST_TIMEOUT, "invalid_request_error", "request_timeout", message)
     }
 
+    /// A request whose time is over.
+    pub fn timeout() -> Self {
+        let message = "the request has taken the time that it may take";
+        Self::new(StatusCode::GATEWAY_TIMEOUT, "server_error", "timeout", message)
+    }
+
     /// A method that a path does not have.
     pub fn wrong_method(method: &str, path: &str) -> Self {
         let message = format!("{method} is not possible on {path}");

@@ -196,9 +196,10 @@ impl Fields {
     }
 
     /// The names of the fields of a body that nobody has read and nobody knows, those inside its objects included. The names of
-    /// lists stand without the numbers of their items.
-    pub fn unknown(&self) -> Vec<String> {
-        let names = self.map.keys().filter(|name| !INERT.contains(&name.as_str())).cloned();
+    /// lists stand without the numbers of their items. The fields are forgotten: they would be kept while the request runs.
+    pub fn end(&mut self) -> Vec<String> {
+        let left = std::mem::take(&mut self.map);
+        let names = left.keys().filter(|name| !INERT.contains(&name.as_str())).take(MOST_UNKNOWN).cloned();
         let inside = self.unknown_inside.lock().unwrap_or_else(PoisonError::into_inner);
         names.chain(inside.iter().cloned()).collect()
     }

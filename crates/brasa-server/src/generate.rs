@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use brasa::engine::EngineError;
 use brasa::{FinishReason, Fragment, GenerateOptions, Metrics, TokenStream};
 
-use crate::error::{ApiError, Result};
+use crate::error::Result;
 use crate::loaded_text::{LoadedText, Task};
 use crate::log::Record;
+use crate::pool::{self, Lane};
 use crate::presence::Presence;
 use crate::slots::SlotText;
 use crate::state::App;
@@ -88,6 +89,8 @@ impl Choices {
         prompts: impl IntoIterator<Item = Prompt>,
     ) -> Result<Self> {
         record.set("model", loaded.id());
+        // The texts have become tokens, which are few bytes.
+        record.memory.release();
         let choices = prompts.into_iter().map(|prompt| Choice::start(app, loaded, record, prompt));
         Ok(Self { choices: choices.collect::<Result<_>>()?, turn: 0 })
     }
@@ -289,5 +292,5 @@ pub(crate) async fn in_time<T>(
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    tokio::task::spawn_blocking(work).await.map_err(ApiError::from)?
+    pool::blocking(Lane::Texts, work).await
 }

@@ -18,8 +18,8 @@
 //!
 //! # Layers
 //!
-//! A request passes `connection` (TLS, silence), `log` (its id and its line in the log), `cors`, `limits`, `auth`, and comes to a
-//! handler in `api`, one file for each family of endpoints. A handler reads its body through `fields`, which knows the policy
+//! A request passes `connection` (TLS, silence), `log` (its id and its line in the log), `leftover` (bodies that nobody reads),
+//! `hosts`, `cors`, `limits`, `auth`, and comes to a handler in `api`, one file for each family of endpoints. A handler reads its body through `fields`, which knows the policy
 //! for every field, and gets a model from the `registry`. `conversation`, `prompt` and `fill` make token ids of it, `sampling`
 //! the options. All forms generate through `generate` (choices and their steps); those of chats read their answers through
 //! `answer`. Sounds come as forms, and are transcribed by `api/audio` on threads of their own. `sse` streams, `usage` and `logprobs` show numbers, `metrics` counts.
@@ -33,6 +33,7 @@ mod answer;
 mod api;
 mod auth;
 mod body;
+mod budget;
 mod connection;
 mod constraint;
 mod conversation;
@@ -42,18 +43,24 @@ mod error;
 mod fields;
 mod fill;
 mod generate;
+mod hosts;
 mod ids;
+mod json;
+mod leftover;
 mod limits;
 mod loaded;
 mod loaded_speech;
 mod loaded_text;
 mod log;
+mod log_writer;
 mod logprobs;
 mod metrics;
 mod options;
 mod page;
+mod pool;
 mod presence;
 mod prompt;
+mod reaper;
 mod registry;
 mod reply;
 mod router;
@@ -66,5 +73,5 @@ mod state;
 mod usage;
 
 pub use error::ServerError;
-pub use options::{ModelData, ModelSource, ServerOptions, TlsFiles};
+pub use options::{Log, ModelData, ModelSource, ServerOptions, TlsFiles};
 pub use server::{Server, ServerHandle};

@@ -15,6 +15,7 @@ use axum::response::{IntoResponse, Response};
 use http_body::{Frame, SizeHint};
 use serde_json::{Map, Value, json};
 
+use crate::budget::Held;
 use crate::error::ApiError;
 use crate::ids;
 use crate::state::App;
@@ -30,7 +31,11 @@ const MOST_SEEN: usize = 256;
 
 /// What the log says about a request besides its path and status. A handle that handlers fill.
 #[derive(Clone, Default)]
-pub(crate) struct Record(Arc<Mutex<Map<String, Value>>>);
+pub(crate) struct Record {
+    entries: Arc<Mutex<Map<String, Value>>>,
+    /// The memory of the request's values.
+    pub memory: Held,
+}
 
 impl Record {
     /// Adds or replaces an entry.
@@ -39,7 +44,7 @@ impl Record {
     }
 
     fn lock(&self) -> MutexGuard<'_, Map<String, Value>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -88,8 +93,8 @@ pub(crate) async fn watch(State(app): State<App>, mut request: Request, next: Ne
         response.headers_mut().insert(REQUEST_ID, value);
     }
     entry.status = Some(response.status());
-    // Nobody asks for the body of an answer to HEAD.
-    entry.is_complete = entry.method == "HEAD";
+    // Nobody asks for the body of an answer to HEAD, and some answers have none.
+    entry.is_complete = entry.method == "HEAD" || response.body().is_end_stream();
     if let Some(error) = response.extensions().get::<ApiError>() {
         entry.record.set("error", error.code);
     }

@@ -10,16 +10,18 @@ use brasa::engine::EngineStats;
 use brasa::{Encoder, Model, Transcriber};
 use serde_json::{Value, json};
 
+use crate::log_writer::Dropped;
+
 /// Upper bounds of histograms of seconds, those of vLLM for the time to the first token.
 const SECONDS: [f64; 18] =
     [0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 30.0, 60.0];
 
 /// Counters of a server.
-#[derive(Default)]
 pub(crate) struct Metrics {
     requests: AtomicU64,
     failures: AtomicU64,
     unknown_fields: AtomicU64,
+    dropped_lines: Dropped,
     models: Mutex<BTreeMap<String, Totals>>,
 }
 
@@ -100,6 +102,17 @@ impl Memory {
 }
 
 impl Metrics {
+    /// Counters that have counted nothing yet. `dropped_lines` counts those of the log.
+    pub fn new(dropped_lines: Dropped) -> Self {
+        Self {
+            requests: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+            unknown_fields: AtomicU64::new(0),
+            dropped_lines,
+            models: Mutex::default(),
+        }
+    }
+
     /// Counts a request of any kind; without a status its client went away before the answer.
     pub fn saw_request(&self, status: Option<u16>) {
         self.requests.fetch_add(1, Ordering::Relaxed);
@@ -214,6 +227,12 @@ impl Metrics {
                 "counter",
                 "Fields of requests that are not known.",
                 self.unknown_fields.load(Ordering::Relaxed) as f64,
+            ),
+            (
+                "brasa:log_lines_dropped_total",
+                "counter",
+                "Lines of the log that nobody read in time.",
+                self.dropped_lines.total() as f64,
             ),
             (
                 "brasa:preemptions_total",

@@ -35,26 +35,34 @@ pub struct ServerOptions {
     pub load: LoadOptions,
     /// How embeddings are pooled; `None` as each model says.
     pub pooling: Option<Pooling>,
-    /// Longest time that a request may take.
+    /// Longest time that a request may take, from its head to the last byte of its answer.
     pub request_timeout: Duration,
     /// Tokens of an answer if the request sets no limit; `None` until the context is full.
     pub default_max_tokens: Option<usize>,
     /// Most bytes of a request's body.
     pub max_body_bytes: usize,
+    /// Most bytes that all requests take together: their bodies, and the values that are made of them. Requests of up to 64 KiB are
+    /// not counted.
+    pub max_request_memory_bytes: usize,
     /// Most bytes of a file of sound.
     pub max_audio_bytes: usize,
     /// Longest sound that is transcribed.
     pub max_audio_duration: Duration,
     /// Most connections at once.
     pub max_connections: usize,
-    /// Longest time for the head of a request, for the pause between two parts of a body, and for a client that reads nothing.
+    /// Longest time for the head of a request, for the pause between two parts of a body, and for a client that reads nothing. A body
+    /// has this time, and a second more for each 64 KiB of it.
     pub client_timeout: Duration,
+    /// Longest time that running requests have to finish when the server is asked to end; then they end with an error.
+    pub shutdown_timeout: Duration,
     /// Time between two signs of life in a stream of events.
     pub ping_every: Duration,
     /// Time without a token after which a busy engine is asked whether it still answers; it has a twelfth of that for its answer.
     pub engine_silence: Duration,
     /// Requests that one address may make in a minute; `None` for any number.
     pub rate_limit_per_minute: Option<u32>,
+    /// Names under which a server without a key and without TLS may be asked, beside addresses and `localhost`; `*` for all.
+    pub allowed_hosts: Vec<String>,
     /// Origins whose pages may call the server from a browser; `*` for all. The page of the server itself needs none.
     pub cors_origins: Vec<String>,
     /// Lets requests choose their `priority`, and so go before others; else the field is refused.
@@ -65,9 +73,12 @@ pub struct ServerOptions {
     pub slot_save_path: Option<PathBuf>,
     /// Serves the page at `/`.
     pub page: bool,
-    /// Takes a line of the access log, a JSON object without prompts.
-    pub log: Arc<dyn Fn(&str) + Send + Sync>,
+    /// Takes a line of the access log, a JSON object without prompts. It is called on a thread of its own, so it may wait.
+    pub log: Log,
 }
+
+/// Takes lines of a log.
+pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// The files of a server that speaks TLS, both PEM.
 #[derive(Clone, Debug)]
@@ -122,13 +133,16 @@ impl Default for ServerOptions {
             request_timeout: Duration::from_hours(1),
             default_max_tokens: None,
             max_body_bytes: 16 << 20,
+            max_request_memory_bytes: 512 << 20,
             max_audio_bytes: 25 << 20,
             max_audio_duration: Duration::from_hours(2),
             max_connections: 4096,
             client_timeout: Duration::from_secs(30),
+            shutdown_timeout: Duration::from_secs(6),
             ping_every: Duration::from_secs(30),
             engine_silence: Duration::from_mins(1),
             rate_limit_per_minute: None,
+            allowed_hosts: Vec::new(),
             cors_origins: Vec::new(),
             allow_priority: false,
             slots: true,

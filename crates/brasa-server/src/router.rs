@@ -4,7 +4,7 @@ use std::any::Any;
 
 use axum::Router;
 use axum::extract::Request;
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use tower_http::catch_panic::CatchPanicLayer;
@@ -15,7 +15,7 @@ use crate::api::{
 };
 use crate::error::ApiError;
 use crate::state::App;
-use crate::{auth, cors, limits, log, page};
+use crate::{auth, cors, hosts, leftover, limits, log, page, pool};
 
 /// The service for all connections.
 pub(crate) fn router(app: &App) -> Router {
@@ -23,9 +23,12 @@ pub(crate) fn router(app: &App) -> Router {
         // The last layer is the first that a request meets.
         router
             .layer(CatchPanicLayer::custom(panicked))
+            .layer(from_fn_with_state(app.clone(), pool::run))
             .layer(from_fn_with_state(app.clone(), auth::check))
             .layer(from_fn_with_state(app.clone(), limits::check))
             .layer(from_fn_with_state(app.clone(), cors::check))
+            .layer(from_fn_with_state(app.clone(), hosts::check))
+            .layer(from_fn(leftover::check))
             .layer(from_fn_with_state(app.clone(), log::watch))
     };
     let router = Router::new()

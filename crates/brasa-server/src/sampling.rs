@@ -19,6 +19,8 @@ const MOST_STOPS: usize = 64;
 const LONGEST_STOP: usize = 4096;
 /// Most biased tokens of a request.
 const MOST_BIASES: usize = 4096;
+/// Most bytes of texts whose tokens are biased.
+const MOST_BIASED_BYTES: usize = 64 << 10;
 /// Most alternatives of a token that are listed.
 pub(crate) const MOST_TOP_LOGPROBS: usize = 20;
 
@@ -203,11 +205,20 @@ fn logit_bias(fields: &mut Fields, model: &Model) -> Result<Vec<(u32, f32)>> {
             .collect::<Result<_>>()?,
         other => return Err(wrong(&other)),
     };
-    if pairs.len() > MOST_BIASES {
-        return Err(ApiError::field(
+    let too_many = || {
+        ApiError::field(
             &name,
-            format!("`{name}` has {} tokens, at most {MOST_BIASES} are possible", pairs.len()),
-        ));
+            format!("`{name}` has more than {MOST_BIASES} tokens, the most that are possible"),
+        )
+    };
+    if pairs.len() > MOST_BIASES {
+        return Err(too_many());
+    }
+    let texts = pairs.iter().filter_map(|(token, _)| token.as_str());
+    if texts.map(str::len).sum::<usize>() > MOST_BIASED_BYTES {
+        let message =
+            format!("`{name}` has texts of more than {MOST_BIASED_BYTES} bytes, the most that are possible");
+        return Err(ApiError::field(&name, message));
     }
     let mut biases = Vec::with_capacity(pairs.len());
     for (token, bias) in pairs {
@@ -230,6 +241,10 @@ fn logit_bias(fields: &mut Fields, model: &Model) -> Result<Vec<(u32, f32)>> {
                 biases.extend(ids.into_iter().map(|id| (id, bias)));
             }
             other => return Err(wrong(other)),
+        }
+        // A text is as many tokens as it has.
+        if biases.len() > MOST_BIASES {
+            return Err(too_many());
         }
     }
     Ok(biases)

@@ -2,7 +2,7 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -14,19 +14,23 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Semaphore, watch};
+use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use crate::adapters::Applied;
 use crate::auth::Keys;
-use crate::connection::TimedStream;
+use crate::budget::Budget;
+use crate::connection::{Hold, TimedStream};
 use crate::error::ServerError;
+use crate::hosts::Hosts;
 use crate::limits::RateLimiter;
 use crate::log::SeenOnce;
+use crate::log_writer::LogWriter;
 use crate::metrics::Metrics;
 use crate::options::ServerOptions;
 use crate::registry::Registry;
-use crate::router;
 use crate::state::{App, AppState, Lifecycle};
+use crate::{pool, reaper, router};
 
 /// Time that connections have to take their last bytes when the server ends.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -67,7 +71,7 @@ pub struct Server {
 pub struct ServerHandle(App);
 
 impl ServerHandle {
-    /// Asks the server to end: running requests finish, new ones get 503.
+    /// Asks the server to end: running requests have [`ServerOptions::shutdown_timeout`] to finish, new ones get 503.
     pub fn shut_down(&self) {
         self.0.lifecycle.drain();
     }
@@ -85,7 +89,7 @@ impl Server {
     ///
     /// [`ServerError::Options`] for an address other than loopback without a key, for a certificate or key of TLS that does not
     /// serve, or if there is no model; [`ServerError::Bind`].
-    pub fn bind(options: ServerOptions) -> Result<Self, ServerError> {
+    pub fn bind(mut options: ServerOptions) -> Result<Self, ServerError> {
         if !options.host.is_loopback() && options.api_keys.is_empty() && !options.allow_public_without_key {
             return Err(ServerError::Options(format!(
                 "{} can be reached by others, and there is no key\nhint: --api-key sets a key, --allow-public-without-key does without",
@@ -119,11 +123,17 @@ impl Server {
         let listener = TcpListener::bind(address).map_err(bind_error)?;
         listener.set_nonblocking(true).map_err(bind_error)?;
         let address = listener.local_addr().map_err(bind_error)?;
+        let log_writer = LogWriter::start(Arc::clone(&options.log))?;
+        options.log = log_writer.log();
         let app = Arc::new(AppState {
             registry: Arc::new(registry),
             keys: Keys::new(&options.api_keys),
+            hosts: Hosts::new(&options),
+            metrics: Metrics::new(log_writer.dropped()),
+            log_writer,
+            budget: Budget::new(options.max_request_memory_bytes, reaper::tidy),
+            handlers: OnceLock::new(),
             limiter: options.rate_limit_per_minute.map(RateLimiter::new),
-            metrics: Metrics::default(),
             unknown_fields: SeenOnce::default(),
             started: Instant::now(),
             lifecycle: Lifecycle::default(),
@@ -149,7 +159,7 @@ impl Server {
         ServerHandle(Arc::clone(&self.app))
     }
 
-    /// Serves until the handle asks for an end and no request runs any more.
+    /// Serves until the handle asks for an end, and no request runs any more or their time is over.
     ///
     /// # Errors
     ///
@@ -160,9 +170,14 @@ impl Server {
             .thread_name("brasa-http")
             .enable_all()
             .build()?;
+        let handlers = pool::handlers()?;
+        let app = Arc::clone(&self.app);
+        let _ = app.handlers.set(handlers.handle().clone());
         let result = runtime.block_on(serve(self.listener, self.tls, self.app));
         // A model that is just being loaded must not hold up the end.
         runtime.shutdown_timeout(FAREWELL);
+        handlers.shutdown_background();
+        app.log_writer.flush();
         result
     }
 }
@@ -190,7 +205,7 @@ async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, app: App) -> Res
                                     let handshake = tls.accept(stream);
                                     let patience = app.options.client_timeout;
                                     // A client that breaks off, takes too long or speaks no TLS is no fault of the server.
-                                    if let Ok(Ok(stream)) = tokio::time::timeout(patience, handshake).await {
+                                    if let Ok(Ok(stream)) = timeout(patience, handshake).await {
                                         connection(stream, peer, router, &app, closing).await;
                                     }
                                 }
@@ -217,14 +232,15 @@ async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, app: App) -> Res
         },
         () = app.lifecycle.draining() => Ok(()),
     };
-    if result.is_ok() {
-        app.lifecycle.idle().await;
+    if result.is_ok() && timeout(app.options.shutdown_timeout, app.lifecycle.idle()).await.is_err() {
+        app.lifecycle.cut();
+        let _ = timeout(FAREWELL, app.lifecycle.idle()).await;
     }
     accepting.abort();
     // Every connection sends what it has and ends; those that do not in time are cut off.
     drop(close);
     let all = app.options.max_connections.max(1) as u32;
-    let _ = tokio::time::timeout(FAREWELL, connections.acquire_many(all)).await;
+    let _ = timeout(FAREWELL, connections.acquire_many(all)).await;
     result
 }
 
@@ -266,18 +282,23 @@ async fn connection(
 ) {
     let patience = app.options.client_timeout;
     let service = TowerToHyperService::new(router);
+    let hold = Hold::default();
+    let stream = TokioIo::new(TimedStream::new(stream, patience, hold.clone()));
+    let cut = hold.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(Peer(peer));
+        request.extensions_mut().insert(hold.clone());
         service.call(request)
     });
     let mut builder = http1::Builder::new();
     // Without a timer the timeout would do nothing.
     builder.timer(TokioTimer::new()).header_read_timeout(patience);
-    let stream = TokioIo::new(TimedStream::new(stream, patience));
     let mut connection = pin!(builder.serve_connection(stream, service));
     tokio::select! {
         // A client that breaks off is no fault of the server.
         _ = connection.as_mut() => {}
+        // Dropping the connection closes it.
+        () = cut.cut_off() => {}
         _ = closing.changed() => {
             connection.as_mut().graceful_shutdown();
             let _ = connection.await;

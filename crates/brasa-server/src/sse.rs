@@ -4,7 +4,7 @@
 //! drops the body, and then [`Events::send`] fails, so the task ends and its generation is cancelled.
 
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ use axum::response::Response;
 use http_body::Frame;
 use serde_json::Value;
 use tokio::sync::mpsc;
-use tokio::time::Interval;
+use tokio::time::{Interval, timeout};
 
-use crate::error::ApiError;
+use crate::pool::Scope;
 use crate::reply;
 
 /// Events that may wait for a client. More would only hide that it is slow: the engine buffers too.
@@ -32,7 +32,11 @@ pub(crate) enum Pings {
 }
 
 /// The writing end of a stream.
-pub(crate) struct Events(mpsc::Sender<Bytes>);
+pub(crate) struct Events {
+    sender: mpsc::Sender<Bytes>,
+    /// Is gone when the stream has been sent, or its client has gone.
+    body: Weak<()>,
+}
 
 /// The client has gone.
 #[derive(Debug)]
@@ -56,32 +60,38 @@ impl Events {
 
     /// Waits until the client has gone.
     pub async fn gone(&self) {
-        self.0.closed().await;
+        self.sender.closed().await;
     }
 
     async fn write(&self, text: String) -> Result<(), Gone> {
-        self.0.send(Bytes::from(text)).await.map_err(|_| Gone)
+        self.sender.send(Bytes::from(text)).await.map_err(|_| Gone)
     }
 }
 
 /// A stream as an answer, and the end where its events are written.
 pub(crate) fn stream(pings: Pings, every: Duration) -> (Events, Response) {
     let (sender, receiver) = mpsc::channel(WAITING);
+    // Handlers may be busy when the timer rings; the threads that answer are not.
+    let scope = Scope::current();
+    let _answering = scope.as_ref().map(|scope| scope.answering.enter());
     let mut timer = tokio::time::interval(every);
     timer.reset();
-    let body = Body::new(EventBody { receiver, pings, timer });
+    let token = Arc::new(());
+    let events = Events { sender, body: Arc::downgrade(&token) };
+    let body = Body::new(EventBody { receiver, pings, timer, _token: token });
     let mut response = reply::with_type(StatusCode::OK, "text/event-stream", body);
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     // Proxies such as nginx would keep events until a buffer is full.
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
-    (Events(sender), response)
+    (events, response)
 }
 
 struct EventBody {
     receiver: mpsc::Receiver<Bytes>,
     pings: Pings,
     timer: Interval,
+    _token: Arc<()>,
 }
 
 impl HttpBody for EventBody {
@@ -106,17 +116,38 @@ impl HttpBody for EventBody {
     }
 }
 
-/// Writes a stream by a task of its own. If the task panics, the client gets an error at the stream's end.
+/// Time that a client has to read the last events of a stream that had to end.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// Writes a stream by a task of its own. If the task panics, or has to end, the client gets an error at the stream's end.
 pub(crate) fn spawn<F>(events: Events, work: impl FnOnce(Arc<Events>) -> F)
 where
     F: Future<Output = Result<(), Gone>> + Send + 'static,
 {
     let events = Arc::new(events);
-    let task = tokio::spawn(work(Arc::clone(&events)));
-    tokio::spawn(async move {
-        if let Err(error) = task.await {
-            // The client may have gone too.
-            let _ = events.send(&ApiError::from(error).body()).await;
+    let work = work(Arc::clone(&events));
+    let Some(scope) = Scope::current() else {
+        tokio::spawn(work);
+        return;
+    };
+    let mut task = scope.spawn(work);
+    let end = scope.clone();
+    scope.spawn(async move {
+        let error = tokio::select! {
+            outcome = &mut task => match outcome {
+                Ok(_) => return,
+                Err(error) => error.into(),
+            },
+            error = end.ended() => error,
+        };
+        task.abort();
+        // The client may have gone too, or read slowly.
+        let _ = timeout(FAREWELL, events.send(&error.body())).await;
+        let body = events.body.clone();
+        drop(events);
+        tokio::time::sleep(FAREWELL).await;
+        if body.strong_count() > 0 {
+            end.connection.cut();
         }
     });
 }

@@ -1,15 +1,19 @@
 //! Everything that requests share.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use crate::adapters::Applied;
 use crate::auth::Keys;
+use crate::budget::Budget;
+use crate::hosts::Hosts;
 use crate::limits::RateLimiter;
 use crate::log::SeenOnce;
+use crate::log_writer::LogWriter;
 use crate::metrics::Metrics;
 use crate::options::ServerOptions;
 use crate::registry::Registry;
@@ -22,6 +26,12 @@ pub(crate) struct AppState {
     pub options: ServerOptions,
     pub registry: Arc<Registry>,
     pub keys: Keys,
+    pub hosts: Hosts,
+    pub log_writer: LogWriter,
+    /// Memory that requests may take together.
+    pub budget: Arc<Budget>,
+    /// The threads of handlers, once the server runs.
+    pub handlers: OnceLock<Handle>,
     pub limiter: Option<RateLimiter>,
     pub metrics: Metrics,
     pub unknown_fields: SeenOnce,
@@ -35,6 +45,7 @@ pub(crate) struct AppState {
 pub(crate) struct Lifecycle {
     ready: AtomicBool,
     draining: AtomicBool,
+    cut_off: AtomicBool,
     requests: AtomicUsize,
     changed: Notify,
 }
@@ -59,6 +70,17 @@ impl Lifecycle {
     pub fn drain(&self) {
         self.draining.store(true, Ordering::SeqCst);
         self.changed.notify_waiters();
+    }
+
+    /// Ends the requests that still run.
+    pub fn cut(&self) {
+        self.cut_off.store(true, Ordering::SeqCst);
+        self.changed.notify_waiters();
+    }
+
+    /// Waits until running requests have to end.
+    pub async fn cut_off(&self) {
+        self.until(|| self.cut_off.load(Ordering::SeqCst)).await;
     }
 
     /// Counts a request that has begun.

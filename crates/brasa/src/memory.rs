@@ -1,6 +1,6 @@
 //! How much memory this process uses.
 
-pub use brasa_cpu::heap::keep_no_large_blocks;
+pub use brasa_cpu::heap::{give_back_free_memory, keep_no_large_blocks};
 
 /// The largest resident set of this process so far; `None` if the system does not tell.
 pub fn peak_memory_bytes() -> Option<u64> {

@@ -79,6 +79,9 @@ pub struct ServeArguments {
     /// Longest silence of a client in a request in seconds
     #[arg(long, value_name = "S", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..), hide_short_help = true)]
     pub client_timeout: u64,
+    /// Seconds that running requests have to finish when the server is asked to end
+    #[arg(long, value_name = "S", default_value_t = 6, hide_short_help = true)]
+    pub shutdown_timeout: u64,
     /// Let requests choose their priority
     #[arg(long, hide_short_help = true)]
     pub allow_priority: bool,
@@ -88,6 +91,9 @@ pub struct ServeArguments {
     /// Most MiB of a request
     #[arg(long, value_name = "MIB", default_value_t = 16, value_parser = measured_mib, hide_short_help = true)]
     pub max_body: usize,
+    /// Most MiB of all requests together, those of up to 64 KiB not counted
+    #[arg(long, value_name = "MIB", default_value_t = 512, value_parser = positive, hide_short_help = true)]
+    pub request_ram: usize,
     /// Most MiB of a file of sound that is transcribed
     #[arg(long, value_name = "MIB", default_value_t = 25, value_parser = measured_mib, hide_short_help = true)]
     pub max_audio: usize,
@@ -97,6 +103,9 @@ pub struct ServeArguments {
     /// Most connections at once
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = positive, hide_short_help = true)]
     pub max_connections: usize,
+    /// Name under which a server without a key may be asked, beside addresses and localhost; * for any (may be repeated)
+    #[arg(long, value_name = "NAME", value_delimiter = ',', hide_short_help = true)]
+    pub allowed_hosts: Vec<String>,
     /// Origin whose pages may use the server, or * for all (may be repeated)
     #[arg(long, value_name = "ORIGIN", hide_short_help = true)]
     pub cors_origin: Vec<String>,

@@ -36,7 +36,9 @@ pub(crate) async fn set(State(app): State<App>, request: Request) -> Result<Resp
     if !has_adapters(&app) {
         return Err(ApiError::not_implemented("this server has no adapters"));
     }
-    let bytes = read_bounded(request, app.options.max_body_bytes, app.options.client_timeout).await?;
+    let mut account = app.budget.account();
+    let (most, patience) = (app.options.max_body_bytes, app.options.client_timeout);
+    let bytes = read_bounded(request, most, patience, &mut account).await?;
     let scales: Vec<Scaled> = serde_json::from_slice(&bytes).map_err(|error| {
         ApiError::invalid(format!("the body: {error}, expected a list of `id` and `scale`"))
     })?;
@@ -55,7 +57,7 @@ pub(crate) async fn load(State(app): State<App>, mut fields: Fields) -> Result<R
     let in_place = fields.switch("load_inplace")?;
     let model: Option<String> = fields.optional("model")?;
     let path = adapter_files::path(app.options.lora_dir.as_deref(), &path)?;
-    finish_fields(&app, &fields);
+    finish_fields(&app, &mut fields);
     let loaded = app.registry.acquire_text(model.as_deref()).await?;
     let registry = app.registry.clone();
     blocking(move || {
@@ -89,7 +91,7 @@ pub(crate) async fn unload(State(app): State<App>, mut fields: Fields) -> Result
     check_allowed(&app)?;
     let name: String = fields.required("lora_name")?;
     let model: Option<String> = fields.optional("model")?;
-    finish_fields(&app, &fields);
+    finish_fields(&app, &mut fields);
     let loaded = app.registry.acquire_text(model.as_deref()).await?;
     let registry = app.registry.clone();
     blocking(move || {

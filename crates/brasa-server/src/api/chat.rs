@@ -30,7 +30,7 @@ pub(crate) async fn complete(
 ) -> Result<Response> {
     let loaded = app.registry.acquire_text(fields.optional::<String>("model")?.as_deref()).await?;
     let request = Request::read(&mut fields, &app, &loaded.model)?;
-    finish_fields(&app, &fields);
+    finish_fields(&app, &mut fields);
     let Request { conversation, options, choices, logprobs, stream, telling } = request;
     let job = Job { app: &app, loaded: &loaded, record: &record, choices, logprobs };
     let (answers, _) = job.start(conversation, &options).await?;

@@ -36,7 +36,7 @@ pub(crate) async fn complete(
     let options = sampling::options(&mut fields, &app, &loaded.model)?;
     let options = request.limits(options);
     let constraint = Constraint::read(&mut fields, None)?;
-    finish_fields(&app, &fields);
+    finish_fields(&app, &mut fields);
     let Request { prompt, suffix, choices, echo, top, stream, telling, .. } = request;
     let model = loaded.model.clone();
     let echoed = match (echo, top) {

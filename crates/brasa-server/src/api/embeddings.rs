@@ -50,7 +50,7 @@ pub(crate) async fn create(
     };
     let dimensions = fields.count("dimensions", 1, usize::MAX)?;
     let how = tokens_options(&mut fields)?;
-    finish_fields(&app, &fields);
+    finish_fields(&app, &mut fields);
     let options = EmbedOptions { dimensions, ..options_of(&app, EmbeddingNorm::Euclidean) };
     let (vectors, tokens) =
         embed(&app, &loaded, &record, Texts { field: "input", input, how }, options).await?;
@@ -84,7 +84,7 @@ pub(crate) async fn native(
         }
     };
     let how = tokens_options(&mut fields)?;
-    finish_fields(&app, &fields);
+    finish_fields(&app, &mut fields);
     let texts = Texts { field, input, how };
     let (vectors, _) = embed(&app, &loaded, &record, texts, options_of(&app, norm)).await?;
     let answer: Vec<Value> = vectors

@@ -38,7 +38,7 @@ pub(crate) async fn create(
     conversation.constraint = Constraint::read(&mut fields, format)?;
     let options = options(&mut fields, &app, &loaded.model)?;
     let streams = fields.switch("stream")?.unwrap_or(false);
-    finish_fields(&app, &fields);
+    finish_fields(&app, &mut fields);
     let job = chat::Job { app: &app, loaded: &loaded, record: &record, choices: 1, logprobs: false };
     let (answers, prompt_tokens) = job.start(conversation, &options).await?;
     let head = Head { id: ids::name("msg_"), model: loaded.id().to_owned(), request, prompt_tokens };

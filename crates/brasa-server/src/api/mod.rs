@@ -20,9 +20,9 @@ use serde_json::json;
 use crate::fields::Fields;
 use crate::state::App;
 
-/// Counts the fields of a request that nobody has read and nobody knows, and logs each name once.
-pub(crate) fn finish_fields(app: &App, fields: &Fields) {
-    for name in fields.unknown() {
+/// Counts the fields of a request that nobody has read and nobody knows, logs each name once, and forgets what they hold.
+pub(crate) fn finish_fields(app: &App, fields: &mut Fields) {
+    for name in fields.end() {
         app.metrics.saw_unknown_field();
         if app.unknown_fields.is_first(&name) {
             (app.options.log)(&json!({"unknown_field": name}).to_string());

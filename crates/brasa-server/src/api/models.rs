@@ -40,7 +40,7 @@ pub(crate) fn check_right(app: &App) -> Result<()> {
 pub(crate) async fn load(State(app): State<App>, mut fields: Fields) -> Result<Response> {
     check_right(&app)?;
     let name: String = fields.required("model")?;
-    finish_fields(&app, &fields);
+    finish_fields(&app, &mut fields);
     app.registry.acquire(Some(&name)).await?;
     Ok(reply::ok(&json!({"success": true})))
 }
@@ -59,7 +59,7 @@ pub(crate) async fn load_path(State(app): State<App>, mut fields: Fields) -> Res
         let name: Option<String> = fields.optional("model")?;
         app.registry.find(Some(&name.ok_or_else(|| fields.missing("path"))?))?
     };
-    finish_fields(&app, &fields);
+    finish_fields(&app, &mut fields);
     app.registry.load(&entry).await?;
     Ok(reply::ok(&json!({"id": entry.source.id, "object": "model", "status": "loaded", "success": true})))
 }
@@ -68,7 +68,7 @@ pub(crate) async fn load_path(State(app): State<App>, mut fields: Fields) -> Res
 pub(crate) async fn unload(State(app): State<App>, mut fields: Fields) -> Result<Response> {
     check_right(&app)?;
     let name: String = fields.required("model")?;
-    finish_fields(&app, &fields);
+    finish_fields(&app, &mut fields);
     let entry = app.registry.find(Some(&name))?;
     entry.unload();
     Ok(reply::ok(&json!({"success": true, "id": entry.source.id, "object": "model", "status": "unloaded"})))

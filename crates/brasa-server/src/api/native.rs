@@ -35,7 +35,7 @@ pub(crate) async fn complete(
     let prompt = fields.value("prompt").ok_or_else(|| fields.missing("prompt"))?;
     let is_list = matches!(&prompt, Value::Array(items) if !items.iter().any(Value::is_number));
     let mut wishes = Wishes::read(&mut fields, &app, &loaded.model)?;
-    finish_fields(&app, &fields);
+    finish_fields(&app, &mut fields);
     let model = loaded.model.clone();
     let (wishes, prompts) = blocking(move || {
         wishes.compile(&model)?;
@@ -67,7 +67,7 @@ pub(crate) async fn infill(
     });
     let extra = extra.collect::<Result<Vec<_>>>()?;
     let mut wishes = Wishes::read(&mut fields, &app, &loaded.model)?;
-    finish_fields(&app, &fields);
+    finish_fields(&app, &mut fields);
     let model = loaded.model.clone();
     let (wishes, prompt) = blocking(move || {
         wishes.compile(&model)?;

@@ -9,9 +9,10 @@ use serde_json::{Map, Value};
 use crate::body;
 use crate::error::{ApiError, Result};
 use crate::fields::Fields;
+use crate::log::Record;
 use crate::state::App;
 
-/// Bytes of a form beside its file.
+/// Most bytes of a form beside its file: names and texts of its parts.
 const MOST_OTHER_BYTES: usize = 1 << 20;
 /// Most parts of a form.
 const MOST_PARTS: usize = 64;
@@ -50,7 +51,13 @@ impl FromRequest<App> for Form {
                 "the body is no multipart/form-data: a file of sound comes as the part `file` of a form";
             return Err(ApiError { code: "invalid_form", ..ApiError::invalid(message) });
         }
-        let bytes = body::read_bounded(request, most + MOST_OTHER_BYTES, app.options.client_timeout).await?;
+        let record = request.extensions().get::<Record>().cloned();
+        let mut account = app.budget.account();
+        let patience = app.options.client_timeout;
+        let bytes = body::read_bounded(request, most + MOST_OTHER_BYTES, patience, &mut account).await?;
+        if let Some(record) = record {
+            record.memory.hold(account);
+        }
         let mut request = Request::new(Body::from(bytes));
         request.headers_mut().extend(content_type.map(|value| (header::CONTENT_TYPE, value)));
         // The bytes are bounded already.
@@ -63,7 +70,7 @@ impl FromRequest<App> for Form {
 async fn read(mut form: Multipart, most: usize) -> Result<Form> {
     let broken_part = |error: MultipartError| broken(&error.body_text());
     let (mut sound, mut map) = (None, Map::new());
-    let mut parts = 0;
+    let (mut parts, mut other_bytes) = (0, 0);
     while let Some(part) = form.next_field().await.map_err(broken_part)? {
         parts += 1;
         if parts > MOST_PARTS {
@@ -85,6 +92,14 @@ async fn read(mut form: Multipart, most: usize) -> Result<Form> {
             continue;
         }
         let text = part.text().await.map_err(broken_part)?;
+        other_bytes += name.len() + text.len();
+        if other_bytes > MOST_OTHER_BYTES {
+            let shown: String = name.chars().take(LONGEST_NAME).collect();
+            let message = format!(
+                "the texts of the form have more than {MOST_OTHER_BYTES} bytes, the last of them `{shown}`"
+            );
+            return Err(ApiError { message, ..ApiError::too_large(MOST_OTHER_BYTES) }.with_param(&shown));
+        }
         add(&mut map, &name, text)?;
     }
     Ok(Form { sound, fields: Fields::new(map) })

@@ -18,6 +18,7 @@ use crate::api::finish_fields;
 use crate::error::Result;
 use crate::log::Record;
 use crate::logprobs::finite;
+use crate::pool::{self, Lane};
 use crate::state::App;
 use crate::{reply, sse};
 use form::Form;
@@ -45,9 +46,12 @@ pub(crate) async fn translate(
 async fn answer(app: App, record: Record, form: Form, task: Task) -> Result<Response> {
     let Form { sound, mut fields } = form;
     let loaded = app.registry.acquire_speech(fields.optional::<String>("model")?.as_deref()).await?;
-    let request = Request::read(&mut fields, task, &loaded.transcriber)?;
+    let speech = Arc::clone(&loaded);
+    // Hotwords are cut into tokens, and a grammar is compiled.
+    let read = move || Ok((Request::read(&mut fields, task, &speech.transcriber)?, fields));
+    let (request, mut fields) = pool::blocking(Lane::Grammars, read).await?;
     let sound = sound.ok_or_else(|| fields.missing("file"))?;
-    finish_fields(&app, &fields);
+    finish_fields(&app, &mut fields);
     record.set("model", loaded.id());
     let place = loaded.place().await?;
     let mut work = Work::start(&app, &record, &loaded, place, sound, &request);

@@ -41,7 +41,7 @@ pub(crate) async fn create(
         // A response's events end with its usage anyway.
         fields.see_inside("stream_options", &options, &["include_usage"]);
     }
-    finish_fields(&app, &fields);
+    finish_fields(&app, &mut fields);
     let job = chat::Job { app: &app, loaded: &loaded, record: &record, choices: 1, logprobs: false };
     let (answers, _) = job.start(conversation, &options).await?;
     let head = Head {
