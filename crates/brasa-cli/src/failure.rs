@@ -14,6 +14,8 @@ pub enum Failure {
     Failed(String),
     /// The arguments make no sense.
     Usage(String),
+    /// A device was lost and does not come back in this process.
+    DeviceLost(String),
     /// The user stopped it.
     Interrupted,
     /// The reader of the output has gone.
@@ -26,6 +28,8 @@ impl Failure {
         match self {
             Self::Failed(_) => 1,
             Self::Usage(_) => 2,
+            // Asks a supervisor to try again: EX_TEMPFAIL of sysexits.h.
+            Self::DeviceLost(_) => 75,
             Self::Interrupted => 130,
             Self::OutputClosed => 0,
         }
@@ -40,7 +44,7 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Failed(message) | Self::Usage(message) => f.write_str(message),
+            Self::Failed(message) | Self::Usage(message) | Self::DeviceLost(message) => f.write_str(message),
             Self::Interrupted => f.write_str("interrupted"),
             Self::OutputClosed => f.write_str("the output was closed"),
         }

@@ -76,6 +76,10 @@ impl Drop for EndsAtOnce {
 /// Makes Ctrl-C cancel this stream until the guard is dropped.
 pub fn cancels(stream: &brasa::TokenStream) -> Guard {
     *STREAM.lock().unwrap_or_else(PoisonError::into_inner) = Some(stream.canceller());
+    // A signal that came before, behind loading, means this answer too.
+    if INTERRUPTED.load(Ordering::Relaxed) {
+        stream.canceller().cancel();
+    }
     Guard(())
 }
 

@@ -1,7 +1,7 @@
 //! The `brasa` command: flags, terminals and exit codes around the `brasa` library.
 //!
 //! Results go to standard output, everything else to standard error. Exit codes: 0 done, 1 failed, 2 wrong usage,
-//! 130 interrupted.
+//! 75 a device is lost for this process, 130 interrupted.
 
 mod args;
 mod bundled;

@@ -5,13 +5,14 @@ use brasa::{ContextPolicy, GenerateOptions, Grammar, Model};
 
 use crate::args::{OrderName, PolicyName, SamplingArguments};
 use crate::failure::Failure;
-use crate::input;
+use crate::{input, interrupt};
 
 /// Generation options for `model`.
 ///
 /// # Errors
 ///
-/// [`Failure::Usage`], naming the flag; [`Failure::Failed`] for a grammar that cannot be read or used.
+/// [`Failure::Usage`], naming the flag; [`Failure::Failed`] for a grammar that cannot be read or used;
+/// [`Failure::Interrupted`] if Ctrl-C was pressed before.
 pub fn options(arguments: &SamplingArguments, model: &Model) -> Result<GenerateOptions, Failure> {
     let mut defaults =
         SamplingParams { temperature: 0.8, top_k: 40, top_p: 0.95, min_p: 0.05, ..SamplingParams::default() };
@@ -40,13 +41,18 @@ pub fn options(arguments: &SamplingArguments, model: &Model) -> Result<GenerateO
         PolicyName::Stop => ContextPolicy::Stop,
         PolicyName::Slide => ContextPolicy::Slide { keep: arguments.keep },
     };
+    interrupt::check()?;
+    // A grammar may take long, and cannot be stopped.
+    let ends = interrupt::ends_at_once();
+    let mask = grammar(arguments)?.map(|grammar| model.grammar(&grammar)).transpose()?;
+    drop(ends);
     let options = GenerateOptions {
         sampling,
         max_tokens: arguments.n,
         stop_strings: arguments.stop.clone(),
         ignore_eos: arguments.ignore_eos,
         context_policy,
-        mask: grammar(arguments)?.map(|grammar| model.grammar(&grammar)).transpose()?,
+        mask,
         ..GenerateOptions::default()
     };
     options.validate().map_err(|error| Failure::Usage(error.to_string()))?;

@@ -44,6 +44,14 @@ pub enum Error {
         /// The message of the operating system.
         reason: String,
     },
+    /// More threads than a team may have.
+    #[error("{threads} threads, at most {most} are possible")]
+    TooManyThreads {
+        /// Threads that were asked for.
+        threads: usize,
+        /// The most that are possible.
+        most: usize,
+    },
     /// There was no memory for repacked weights.
     #[error("{bytes} bytes for repacked weights could not be allocated: {reason}")]
     OutOfMemory {

@@ -32,6 +32,9 @@ thread_local! {
     static INSIDE_TEAM: Cell<bool> = const { Cell::new(false) };
 }
 
+/// Most threads of a team. A system that runs out of memory maps ends the process instead of refusing a thread.
+pub const MOST_THREADS: usize = 4096;
+
 /// A fixed number of threads that run closures together.
 #[derive(Debug)]
 pub struct Team {
@@ -81,9 +84,13 @@ impl Team {
     ///
     /// # Errors
     ///
-    /// [`Error::ThreadStart`]: the operating system refused; those already started are ended again.
+    /// [`Error::ThreadStart`]: the operating system refused; those already started are ended again. [`Error::TooManyThreads`]: more
+    /// than [`MOST_THREADS`].
     pub fn new(threads: usize) -> Result<Self, Error> {
         let threads = threads.max(1);
+        if threads > MOST_THREADS {
+            return Err(Error::TooManyThreads { threads, most: MOST_THREADS });
+        }
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let crowded = threads > processors;
         let waiting = || Waiting::new(if crowded { CROWDED_PATIENCE } else { PATIENCE }, !crowded);
@@ -392,6 +399,12 @@ mod tests {
             }
             assert_eq!(next, items);
         }
+    }
+
+    #[test]
+    fn more_threads_than_a_system_starts_are_refused() {
+        let most = MOST_THREADS;
+        assert_eq!(Team::new(100_000).err(), Some(Error::TooManyThreads { threads: 100_000, most }));
     }
 
     #[test]

@@ -294,6 +294,9 @@ pub enum ServerError {
         /// The reason.
         error: String,
     },
+    /// A device was lost and does not come back in this process, and no model is left. Another process may have it again.
+    #[error("the device is lost, and with it the last model: {0}")]
+    DeviceLost(String),
     /// The system refuses threads or sockets.
     #[error("{0}")]
     System(#[from] std::io::Error),

@@ -13,6 +13,7 @@ use crate::loaded_speech::LoadedSpeech;
 use crate::loaded_text::LoadedText;
 use crate::metrics::{Memory, Now};
 use crate::presence::Presence;
+use crate::reaper::Reaped;
 
 /// A model in memory, by what it can be asked for. A handle: clones are cheap.
 #[derive(Clone)]
@@ -27,8 +28,8 @@ pub(crate) enum Loaded {
 
 /// A text encoder in memory.
 pub(crate) struct LoadedEncoder {
-    pub encoder: Encoder,
-    // Dropped last: whoever waits for the end of a model waits for its presence.
+    pub encoder: Reaped<Encoder>,
+    // The model keeps it until it is gone: whoever waits for the end of a model waits for its presence.
     pub presence: Arc<Presence>,
 }
 
@@ -41,7 +42,8 @@ impl Loaded {
     pub fn new(id: String, model: AnyModel) -> Result<Self, brasa::Error> {
         Ok(match model {
             AnyModel::Encoder(encoder) => {
-                Self::Encoder(Arc::new(LoadedEncoder { encoder, presence: Presence::new(id) }))
+                let presence = Presence::new(id);
+                Self::Encoder(Arc::new(LoadedEncoder { encoder: Reaped::new(encoder, &presence), presence }))
             }
             AnyModel::Text(model) => Self::Text(Arc::new(LoadedText::new(id, model))),
             AnyModel::Speech(transcriber) => Self::Speech(Arc::new(LoadedSpeech::new(id, transcriber))),

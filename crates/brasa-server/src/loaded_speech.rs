@@ -8,6 +8,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::{ApiError, Result};
 use crate::presence::{Busy, Presence};
+use crate::reaper::Reaped;
 
 /// Sounds that are transcribed at once. They take turns on the device, window by window, and one is decoded while another computes.
 const RUNNING: usize = 2;
@@ -16,10 +17,10 @@ const MOST_WAITING: usize = 32;
 
 /// A model of speech in memory.
 pub(crate) struct LoadedSpeech {
-    pub transcriber: Transcriber,
+    pub transcriber: Reaped<Transcriber>,
     places: Arc<Semaphore>,
     waiting: AtomicUsize,
-    // Dropped last: whoever waits for the end of a model waits for its presence.
+    // The model keeps it until it is gone: whoever waits for the end of a model waits for its presence.
     pub presence: Arc<Presence>,
 }
 
@@ -33,7 +34,8 @@ impl LoadedSpeech {
     /// A model on which nothing runs yet.
     pub fn new(id: String, transcriber: Transcriber) -> Self {
         let (places, waiting) = (Arc::new(Semaphore::new(RUNNING)), AtomicUsize::new(0));
-        Self { transcriber, places, waiting, presence: Presence::new(id) }
+        let presence = Presence::new(id);
+        Self { transcriber: Reaped::new(transcriber, &presence), places, waiting, presence }
     }
 
     /// The id of the model.

@@ -7,11 +7,12 @@ use std::time::Duration;
 use brasa::Model;
 
 use crate::presence::{Busy, Presence};
+use crate::reaper::Reaped;
 use crate::slots::{SlotText, Slots};
 
 /// A language model in memory, with its running requests.
 pub(crate) struct LoadedText {
-    pub model: Model,
+    pub model: Reaped<Model>,
     /// Requests served at once.
     pub slots: usize,
     /// The slots, and the last text of each.
@@ -21,7 +22,7 @@ pub(crate) struct LoadedText {
     /// Milliseconds of the presence at which a token appeared.
     token_ms: AtomicU64,
     asked: Arc<AtomicBool>,
-    // Dropped last: whoever waits for the end of a model waits for its presence.
+    // The model keeps it until it is gone: whoever waits for the end of a model waits for its presence.
     pub presence: Arc<Presence>,
 }
 
@@ -44,15 +45,16 @@ impl LoadedText {
     /// A model on which nothing runs yet.
     pub fn new(id: String, model: Model) -> Self {
         let slots = model.engine().config().max_sequences;
+        let presence = Presence::new(id);
         Self {
-            model,
+            model: Reaped::new(model, &presence),
             slots,
             places: Slots::new(slots),
             running: Mutex::default(),
             tasks: AtomicUsize::new(0),
             token_ms: AtomicU64::new(0),
             asked: Arc::default(),
-            presence: Presence::new(id),
+            presence,
         }
     }
 

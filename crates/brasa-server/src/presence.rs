@@ -1,7 +1,7 @@
 //! Whether a loaded model is used, and whether it still can be.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use brasa::engine::EngineError;
@@ -15,7 +15,8 @@ pub(crate) struct Presence {
     started: Instant,
     /// Milliseconds since `started` at which the model was used.
     used_ms: AtomicU64,
-    closed: AtomicBool,
+    /// Why the model can no longer be used.
+    failure: OnceLock<String>,
 }
 
 impl Presence {
@@ -26,7 +27,7 @@ impl Presence {
             busy: AtomicUsize::new(0),
             started: Instant::now(),
             used_ms: AtomicU64::new(0),
-            closed: AtomicBool::new(false),
+            failure: OnceLock::new(),
         })
     }
 
@@ -62,13 +63,19 @@ impl Presence {
 
     /// True if the engine or its device has failed for good, so that the model must be loaded again.
     pub fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Relaxed)
+        self.failure.get().is_some()
+    }
+
+    /// Why the model must be loaded again; `None` while it can be used.
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.get().map(String::as_str)
     }
 
     /// Records an error of the engine.
     pub fn saw_error(&self, error: &EngineError) {
         if error.is_final() {
-            self.closed.store(true, Ordering::Relaxed);
+            // The first failure is the cause of the others.
+            let _ = self.failure.set(error.to_string());
         }
     }
 

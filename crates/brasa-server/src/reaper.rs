@@ -6,9 +6,11 @@
 use std::any::Any;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::LazyLock;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
+
+use crate::presence::Presence;
 
 /// Pause after which freed memory goes back, so that many requests cause one search.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -58,13 +60,13 @@ fn reap(jobs: &Receiver<Job>) {
     }
 }
 
-/// A thing that is dropped on the reaper's thread. `T` is never dropped by its owner.
-pub(crate) struct Reaped<T: Any + Send>(Option<T>);
+/// A model that ends on the reaper's thread. Its presence ends behind it.
+pub(crate) struct Reaped<T: Any + Send>(Option<(T, Arc<Presence>)>);
 
 impl<T: Any + Send> Reaped<T> {
-    /// Owns `thing`.
-    pub fn new(thing: T) -> Self {
-        Self(Some(thing))
+    /// Owns `model`.
+    pub fn new(model: T, presence: &Arc<Presence>) -> Self {
+        Self(Some((model, Arc::clone(presence))))
     }
 }
 
@@ -72,14 +74,14 @@ impl<T: Any + Send> Deref for Reaped<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        self.0.as_ref().expect("it is taken by drop alone")
+        &self.0.as_ref().expect("it is taken by drop alone").0
     }
 }
 
 impl<T: Any + Send> Drop for Reaped<T> {
     fn drop(&mut self) {
-        if let Some(thing) = self.0.take() {
-            bury(thing);
+        if let Some(model) = self.0.take() {
+            bury(model);
         }
     }
 }

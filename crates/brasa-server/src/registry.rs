@@ -1,11 +1,15 @@
 //! The models that are served: which there are, which are loaded, and who uses them.
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use brasa::engine::EngineError;
+use brasa::speech::SpeechError;
 use brasa::{AdapterSource, AnyModel, LoadOptions, ModelKind};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::error::{ApiError, Result};
 use crate::ids;
@@ -18,6 +22,13 @@ use crate::presence::Presence;
 /// Longest wait for the end of a model whose engine has failed.
 const LONGEST_END: Duration = Duration::from_secs(2);
 
+/// Pauses between attempts to load a model anew whose device was lost.
+const ATTEMPTS: [Duration; 4] =
+    [Duration::ZERO, Duration::from_millis(100), Duration::from_millis(400), Duration::from_secs(1)];
+
+/// Longest name that a client may give to a model, in bytes.
+const LONGEST_NAME: usize = 128;
+
 /// All models, in the order in which they are listed.
 pub(crate) struct Registry {
     entries: Mutex<Vec<Arc<Entry>>>,
@@ -25,6 +36,37 @@ pub(crate) struct Registry {
     max_loaded: usize,
     /// The canonical path of the folder whose models may be loaded by path.
     directory: Option<PathBuf>,
+    /// One model is loaded at a time, so that each sees the room that the one before it has left.
+    turn: Mutex<()>,
+    /// Models that were unloaded and are not gone yet.
+    ending: Mutex<Vec<Weak<Presence>>>,
+    /// Longest wait for a model to be gone, so that another has room.
+    patience: Duration,
+    lost: Lost,
+}
+
+/// A device that was lost for good, with the only models that could be used.
+#[derive(Default)]
+pub(crate) struct Lost {
+    reason: Mutex<Option<String>>,
+    told: Notify,
+}
+
+impl Lost {
+    fn tell(&self, reason: String) {
+        *self.reason.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
+        self.told.notify_one();
+    }
+
+    /// Waits until no model can be used any more, and says why.
+    pub async fn reason(&self) -> String {
+        loop {
+            if let Some(reason) = self.reason.lock().unwrap_or_else(PoisonError::into_inner).clone() {
+                return reason;
+            }
+            self.told.notified().await;
+        }
+    }
 }
 
 /// One model.
@@ -53,10 +95,19 @@ enum State {
     Unloaded {
         by_idleness: bool,
     },
-    /// Somebody loads the model; the channel tells when that is over.
-    Loading(watch::Receiver<Option<Result<Loaded>>>),
+    /// Somebody loads the model.
+    Loading(Loading),
     Loaded(Loaded),
     Failed(String),
+}
+
+/// A model that is being loaded.
+#[derive(Clone)]
+struct Loading {
+    /// Tells when it is over.
+    outcome: watch::Receiver<Option<Result<Loaded>>>,
+    /// Set if the model is no longer wanted.
+    cancelled: Arc<AtomicBool>,
 }
 
 impl Registry {
@@ -70,12 +121,17 @@ impl Registry {
         directory: Option<&Path>,
         load: LoadOptions,
         max_loaded: usize,
+        patience: Duration,
     ) -> Result<Self, brasa::Error> {
         let registry = Self {
             entries: Mutex::default(),
             load,
             max_loaded: max_loaded.max(1),
             directory: directory.map(|path| path.canonicalize().unwrap_or_else(|_| path.to_owned())),
+            turn: Mutex::default(),
+            ending: Mutex::default(),
+            patience,
+            lost: Lost::default(),
         };
         for source in sources {
             registry.add(source, None, None);
@@ -177,19 +233,20 @@ impl Registry {
                     loaded.presence().touch();
                     return Ok(loaded.clone());
                 }
-                State::Loading(outcome) => outcome.clone(),
+                State::Loading(loading) => loading.outcome.clone(),
                 before => {
                     let dead = match before {
                         State::Loaded(dead) => Arc::downgrade(dead.presence()),
                         _ => Weak::new(),
                     };
                     let (sender, receiver) = watch::channel(None);
-                    *state = State::Loading(receiver.clone());
+                    let cancelled = Arc::new(AtomicBool::new(false));
+                    let outcome = receiver.clone();
+                    *state = State::Loading(Loading { outcome, cancelled: Arc::clone(&cancelled) });
                     let (registry, entry) = (Arc::clone(self), Arc::clone(entry));
                     // Loading goes on if the one who asked for it goes away: others may wait for it.
                     tokio::task::spawn_blocking(move || {
-                        wait_for_end(&dead);
-                        let outcome = registry.load_now(&entry);
+                        let outcome = registry.load_now(&entry, &dead, &cancelled);
                         sender.send_replace(Some(outcome));
                     });
                     receiver
@@ -210,15 +267,72 @@ impl Registry {
             entry.filter(|entry| entry.loaded().is_some_and(|loaded| loaded.presence().is_closed()))
         {
             let registry = Arc::clone(self);
-            // Whoever asks for the model next hears of a failure.
-            tokio::spawn(async move { registry.load(&entry).await.map(drop) });
+            tokio::spawn(async move { registry.load_again(&entry).await });
         }
+    }
+
+    /// Loads a model whose engine has failed, several times if its device does not come back at once. If it stays away and no
+    /// other model can be used, the server is told.
+    async fn load_again(self: &Arc<Self>, entry: &Arc<Entry>) {
+        let mut reason = String::new();
+        for pause in ATTEMPTS {
+            tokio::time::sleep(pause).await;
+            match self.load(entry).await {
+                Err(error) if ["device_lost", "device_unavailable"].contains(&error.code) => {
+                    reason = error.message
+                }
+                // Whoever asks for the model next hears of another failure.
+                _ => return,
+            }
+        }
+        let is_well =
+            |entry: &Arc<Entry>| entry.loaded().is_some_and(|loaded| !loaded.presence().is_closed());
+        if !self.entries().iter().any(is_well) {
+            self.lost.tell(reason);
+        }
+    }
+
+    /// The end of all devices.
+    pub fn lost(&self) -> &Lost {
+        &self.lost
     }
 
     /// Unloads the models that nobody has used for `idle`.
     pub fn unload_idle(&self, idle: Duration) {
         for entry in self.entries() {
-            entry.unload_if(|loaded| loaded.presence().idle_time() >= idle);
+            self.unload_if(&entry, |loaded| loaded.presence().idle_time() >= idle);
+        }
+    }
+
+    /// Unloads a model; requests that run on it go on to their end. One that is being loaded is given up.
+    pub fn unload(&self, entry: &Entry) {
+        let mut state = entry.lock();
+        match &*state {
+            State::Loaded(loaded) => self.ending().push(Arc::downgrade(loaded.presence())),
+            State::Loading(loading) => loading.cancelled.store(true, Ordering::SeqCst),
+            State::Failed(_) => {}
+            State::Unloaded { .. } => return,
+        }
+        *state = State::Unloaded { by_idleness: false };
+    }
+
+    /// Unloads a model for idleness if it is not busy and `condition` holds; true if it does.
+    fn unload_if(&self, entry: &Entry, condition: impl FnOnce(&Loaded) -> bool) -> bool {
+        let mut state = entry.lock();
+        let State::Loaded(loaded) = &*state else { return false };
+        if loaded.presence().is_busy() || !condition(loaded) {
+            return false;
+        }
+        self.ending().push(Arc::downgrade(loaded.presence()));
+        *state = State::Unloaded { by_idleness: true };
+        true
+    }
+
+    /// Removes a model that has never been loaded.
+    pub fn remove(&self, entry: &Arc<Entry>) {
+        let mut entries = self.lock();
+        if matches!(&*entry.lock(), State::Failed(_)) {
+            entries.retain(|known| !Arc::ptr_eq(known, entry));
         }
     }
 
@@ -231,9 +345,16 @@ impl Registry {
         }
     }
 
-    /// Registers a model of the models' folder by its path, and returns it. A path that is registered already is not
-    /// registered a second time.
-    pub fn add_path(&self, path: &str, id: Option<String>) -> Result<Arc<Entry>> {
+    /// Registers a model of the models' folder by its path, and returns it; true if it was not known before. A path that is
+    /// registered already is not registered a second time.
+    pub fn add_path(&self, path: &str, id: Option<String>) -> Result<(Arc<Entry>, bool)> {
+        let is_name = |id: &String| {
+            !id.trim().is_empty() && id.len() <= LONGEST_NAME && !id.chars().any(char::is_control)
+        };
+        if id.as_ref().is_some_and(|id| !is_name(id)) {
+            let message = format!("`id` is no name: 1 to {LONGEST_NAME} bytes, without control characters");
+            return Err(ApiError::field("id", message));
+        }
         let refused = || {
             let message = "models are loaded by path only from the folder that --models-dir names";
             ApiError::forbidden("path_not_allowed", message).with_param("path")
@@ -249,10 +370,14 @@ impl Registry {
             ModelData::Bytes(_) => false,
         };
         if let Some(entry) = self.entries().iter().find(is_it) {
-            return Ok(Arc::clone(entry));
+            return Ok((Arc::clone(entry), false));
+        }
+        if brasa::kind_of(&path).is_none() {
+            let message = "`path` leads to no model that can be served";
+            return Err(ApiError { code: "not_a_model", ..ApiError::field("path", message) });
         }
         let id = id.unwrap_or_else(|| ModelSource::name_of(&path));
-        Ok(self.add(ModelSource { id, data: ModelData::Path(path) }, None, None))
+        Ok((self.add(ModelSource { id, data: ModelData::Path(path) }, None, None), true))
     }
 
     fn add(&self, mut source: ModelSource, size_bytes: Option<u64>, kind: Option<ModelKind>) -> Arc<Entry> {
@@ -277,49 +402,103 @@ impl Registry {
         entry
     }
 
-    fn load_now(&self, entry: &Arc<Entry>) -> Result<Loaded> {
-        self.make_room(entry);
-        let progress = |_| std::ops::ControlFlow::Continue(());
+    /// Loads a model once it is its turn, `dead` is gone and there is room. Blocks.
+    fn load_now(
+        &self,
+        entry: &Arc<Entry>,
+        dead: &Weak<Presence>,
+        cancelled: &Arc<AtomicBool>,
+    ) -> Result<Loaded> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_cancelled = || cancelled.load(Ordering::SeqCst);
+        wait_for_end(dead);
+        let id = &entry.source.id;
+        let room = self.make_room(entry, &is_cancelled);
+        let unwanted =
+            || ApiError::unavailable("model_unloaded", format!("{id} was unloaded while it was loaded"));
+        if let Err(error) = room.and_then(|()| if is_cancelled() { Err(unwanted()) } else { Ok(()) }) {
+            entry.settle(cancelled, State::Unloaded { by_idleness: false });
+            return Err(error);
+        }
+        let progress = |_| if is_cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
         let loaded = match &entry.source.data {
             ModelData::Path(path) => AnyModel::load_with_progress(path, &self.load, progress),
             ModelData::Bytes(bytes) => AnyModel::from_gguf_bytes(*bytes, &self.load, progress),
         };
-        match loaded.and_then(|model| Loaded::new(entry.source.id.clone(), model)) {
+        match loaded.and_then(|model| Loaded::new(id.clone(), model)) {
             Ok(loaded) => {
                 entry.set_kind(loaded.kind());
                 entry.bring_adapters(&loaded);
-                entry.set(State::Loaded(loaded.clone()));
+                if !entry.settle(cancelled, State::Loaded(loaded.clone())) {
+                    return Err(unwanted());
+                }
                 Ok(loaded)
             }
+            Err(_) if is_cancelled() => Err(unwanted()),
             Err(error) => {
-                let message = format!("{} cannot be loaded: {error}", entry.source.id);
-                entry.set(State::Failed(message.clone()));
-                Err(ApiError { code: "model_not_loaded", ..ApiError::internal(message) })
+                let message = format!("{id} cannot be loaded: {error}");
+                entry.settle(cancelled, State::Failed(message.clone()));
+                Err(match error {
+                    error if is_loss(&error) => ApiError::unavailable("device_lost", message),
+                    brasa::Error::Backend(_) => ApiError::unavailable("device_unavailable", message),
+                    _ => ApiError { code: "model_not_loaded", ..ApiError::internal(message) },
+                })
             }
         }
     }
 
-    /// Unloads the models that have been idle for the longest time, so that one more may be loaded.
-    fn make_room(&self, wanted: &Arc<Entry>) {
-        let others = self.entries().into_iter().filter(|entry| !Arc::ptr_eq(entry, wanted));
-        let mut idle: Vec<(Duration, Arc<Entry>)> = Vec::new();
-        let mut count = 0;
-        for entry in others {
-            if let Some(loaded) = entry.loaded() {
-                count += 1;
-                if !loaded.presence().is_busy() {
-                    idle.push((loaded.presence().idle_time(), entry));
+    /// Unloads the models that have been idle for the longest time, so that one more may be loaded, and waits until they are gone.
+    ///
+    /// # Errors
+    ///
+    /// 503 if all models stay busy.
+    fn make_room(&self, wanted: &Arc<Entry>, is_cancelled: &impl Fn() -> bool) -> Result<()> {
+        let deadline = Instant::now().checked_add(self.patience);
+        loop {
+            let others = self.entries().into_iter().filter(|entry| !Arc::ptr_eq(entry, wanted));
+            let others: Vec<(Arc<Entry>, Loaded)> =
+                others.filter_map(|entry| entry.loaded().map(|loaded| (entry, loaded))).collect();
+            let ending = {
+                let mut ending = self.ending();
+                ending.retain(|presence| presence.strong_count() > 0);
+                ending.len()
+            };
+            if others.len() + ending < self.max_loaded || is_cancelled() {
+                return Ok(());
+            }
+            if others.len() >= self.max_loaded {
+                let idle = others.iter().filter(|(_, loaded)| !loaded.presence().is_busy());
+                let longest = idle.max_by_key(|(_, loaded)| loaded.presence().idle_time());
+                if longest.is_some_and(|(entry, _)| self.unload_if(entry, |_| true)) {
+                    continue;
                 }
             }
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                let message = format!("the {} models that may be loaded at once are busy", self.max_loaded);
+                return Err(ApiError::unavailable("models_busy", message));
+            }
+            drop(others);
+            std::thread::sleep(Duration::from_millis(5));
         }
-        idle.sort_by_key(|(time, _)| std::cmp::Reverse(*time));
-        for (_, entry) in idle.into_iter().take((count + 1_usize).saturating_sub(self.max_loaded)) {
-            entry.unload_if(|_| true);
-        }
+    }
+
+    fn ending(&self) -> MutexGuard<'_, Vec<Weak<Presence>>> {
+        self.ending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Arc<Entry>>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// True if a model could not be loaded because its device is lost.
+fn is_loss(error: &brasa::Error) -> bool {
+    match error {
+        brasa::Error::Device(error) | brasa::Error::Speech(SpeechError::Device(error)) => {
+            EngineError::Device(error.clone()).is_final()
+        }
+        brasa::Error::Engine(error) => error.is_final(),
+        _ => false,
     }
 }
 
@@ -390,23 +569,14 @@ impl Entry {
         }
     }
 
-    /// Unloads the model; requests that run on it go on to their end.
-    pub fn unload(&self) {
+    /// Sets the state of a model that was being loaded, unless that was given up; true if it did.
+    fn settle(&self, cancelled: &Arc<AtomicBool>, outcome: State) -> bool {
         let mut state = self.lock();
-        if matches!(&*state, State::Loaded(_) | State::Failed(_)) {
-            *state = State::Unloaded { by_idleness: false };
+        let is_it = matches!(&*state, State::Loading(loading) if Arc::ptr_eq(&loading.cancelled, cancelled));
+        if is_it {
+            *state = outcome;
         }
-    }
-
-    /// Unloads the model for idleness if it is not busy and `condition` holds.
-    fn unload_if(&self, condition: impl FnOnce(&Loaded) -> bool) {
-        let mut state = self.lock();
-        if let State::Loaded(loaded) = &*state
-            && !loaded.presence().is_busy()
-            && condition(loaded)
-        {
-            *state = State::Unloaded { by_idleness: true };
-        }
+        is_it
     }
 
     fn set(&self, state: State) {

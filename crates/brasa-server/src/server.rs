@@ -113,6 +113,7 @@ impl Server {
             options.models_dir.as_deref(),
             options.load.clone(),
             options.max_loaded.max(options.models.len()),
+            options.request_timeout,
         );
         let registry = registry.map_err(|error| ServerError::Options(error.to_string()))?;
         if registry.entries().is_empty() {
@@ -163,7 +164,8 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// [`ServerError::Model`] if a model of the start cannot be loaded, [`ServerError::System`].
+    /// [`ServerError::Model`] if a model of the start cannot be loaded; [`ServerError::DeviceLost`] if a device was lost, stays away
+    /// and leaves no model that could be used; [`ServerError::System`].
     pub fn run(self) -> Result<(), ServerError> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(THREADS)
@@ -223,10 +225,10 @@ async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, app: App) -> Res
             Ok(()) => {
                 app.lifecycle.set_ready();
                 tokio::select! {
-                    () = app.lifecycle.draining() => {}
-                    () = unload_idle_models(&app) => {}
+                    () = app.lifecycle.draining() => Ok(()),
+                    () = unload_idle_models(&app) => Ok(()),
+                    reason = app.registry.lost().reason() => Err(ServerError::DeviceLost(reason)),
                 }
-                Ok(())
             }
             Err(error) => Err(error),
         },

@@ -116,9 +116,7 @@ pub use fit::{Fit, TextFit};
 pub use inside::LayerInside;
 pub use inspect::{describe_graph, describe_graph_bytes, open_tokenizer, open_tokenizer_bytes};
 pub use load_times::LoadTimes;
-pub use memory::{
-    give_back_free_memory, keep_no_large_blocks, peak_memory_bytes, resident_memory_bytes,
-};
+pub use memory::{give_back_free_memory, keep_no_large_blocks, peak_memory_bytes, resident_memory_bytes};
 pub use model::Model;
 pub use options::{LoadOptions, LoadProgress, OwnDevice};
 pub use probe::{ProbeEvent, ProbeKind, Probes, Watch};

@@ -184,6 +184,7 @@ impl From<ServerError> for Failure {
     fn from(error: ServerError) -> Self {
         match error {
             ServerError::Options(message) => Self::Usage(message),
+            ServerError::DeviceLost(_) => Self::DeviceLost(error.to_string()),
             other => Self::Failed(other.to_string()),
         }
     }

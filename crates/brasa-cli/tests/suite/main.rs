@@ -14,6 +14,7 @@ mod inspect;
 mod memory;
 mod outputs;
 mod serve;
+mod signals;
 #[cfg(unix)]
 mod terminal;
 mod train;

@@ -53,14 +53,19 @@ pub(crate) async fn load_path(State(app): State<App>, mut fields: Fields) -> Res
     for name in ["max_context", "backend"] {
         fields.refuse(name, "models are loaded with the server's own options")?;
     }
-    let entry = if let Some(path) = path {
+    let (entry, is_new) = if let Some(path) = path {
         app.registry.add_path(&path, id)?
     } else {
         let name: Option<String> = fields.optional("model")?;
-        app.registry.find(Some(&name.ok_or_else(|| fields.missing("path"))?))?
+        (app.registry.find(Some(&name.ok_or_else(|| fields.missing("path"))?))?, false)
     };
     finish_fields(&app, &mut fields);
-    app.registry.load(&entry).await?;
+    let outcome = app.registry.load(&entry).await;
+    if outcome.is_err() && is_new {
+        // A name that was never served would change what others mean.
+        app.registry.remove(&entry);
+    }
+    outcome?;
     Ok(reply::ok(&json!({"id": entry.source.id, "object": "model", "status": "loaded", "success": true})))
 }
 
@@ -70,7 +75,7 @@ pub(crate) async fn unload(State(app): State<App>, mut fields: Fields) -> Result
     let name: String = fields.required("model")?;
     finish_fields(&app, &mut fields);
     let entry = app.registry.find(Some(&name))?;
-    entry.unload();
+    app.registry.unload(&entry);
     Ok(reply::ok(&json!({"success": true, "id": entry.source.id, "object": "model", "status": "unloaded"})))
 }
 

@@ -30,6 +30,10 @@ pub(crate) async fn health(State(app): State<App>) -> Result<Response> {
         }
         if let Some(loaded) = entry.loaded() {
             models += 1;
+            if let Some(reason) = loaded.presence().failure() {
+                let message = format!("{} is being loaded anew: {reason}", loaded.presence().id);
+                return Err(ApiError::unavailable("device_lost", message));
+            }
             if !loaded.is_alive(app.options.engine_silence).await {
                 let message = format!("the engine of {} does not answer", loaded.presence().id);
                 return Err(ApiError::unavailable("engine_stalled", message));

@@ -39,6 +39,7 @@ struct Orders {
     /// Steps of at least so many texts stand still.
     holds_steps: Option<usize>,
     holds_loading: bool,
+    refuses_loading: bool,
     /// Steps and loadings that stand still.
     held: usize,
     fault: Option<Fault>,
@@ -70,6 +71,11 @@ impl Device {
     /// Lets loading stand still from now on.
     pub fn hold_loading(&self) {
         self.change(|orders| orders.holds_loading = true);
+    }
+
+    /// Lets no model be loaded from now on: the device is lost for the process.
+    pub fn refuse_loading(&self) {
+        self.change(|orders| orders.refuses_loading = true);
     }
 
     /// Waits until a step or a loading stands still.
@@ -148,10 +154,18 @@ impl Backend for Device {
         limits: ProgramLimits,
     ) -> Result<Box<dyn Program>, DeviceError> {
         self.pass(|orders| orders.holds_loading);
+        if self.lock().refuses_loading {
+            return Err(lost());
+        }
         self.change(|orders| orders.programs += 1);
         let program = self.cpu.compile(graph, weights, limits)?;
         Ok(Box::new(Faulty { device: self.clone(), program, is_lost: false }))
     }
+}
+
+/// The error of a device that is gone.
+fn lost() -> DeviceError {
+    DeviceError::Lost { device: "faulty".into(), reason: "it was told to fail".into() }
 }
 
 struct Faulty {
@@ -175,7 +189,7 @@ impl Program for Faulty {
         assert_ne!(fault, Some(Fault::Panic), "a fault that a test asked for");
         self.is_lost |= fault == Some(Fault::ForGood);
         if self.is_lost {
-            return Err(DeviceError::Lost { device: "faulty".into(), reason: "it was told to fail".into() });
+            return Err(lost());
         }
         if fault == Some(Fault::Once) {
             return Err(DeviceError::OutOfMemory { bytes: 7, what: "a step that was told to fail".into() });

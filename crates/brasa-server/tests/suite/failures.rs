@@ -4,7 +4,7 @@ use std::io::Read;
 use std::net::TcpStream;
 
 use brasa::LoadOptions;
-use brasa_server::{ModelData, ModelSource, ServerOptions};
+use brasa_server::{ModelData, ModelSource, ServerError, ServerOptions};
 use serde_json::{Value, json};
 
 use super::client::{Answer, MODEL, Running, models, until};
@@ -149,5 +149,52 @@ fn a_text_that_is_scored_while_the_device_fails_has_an_error_and_a_successor() {
     device.fail(Fault::ForGood);
     assert_eq!(server.post("/v1/completions", &body).error(503).2, "device_lost");
     assert_eq!(server.post("/v1/completions", &body).json(200)["choices"], expected);
+    server.stop();
+}
+
+#[test]
+fn a_server_whose_last_device_is_lost_for_the_process_ends_and_says_so() {
+    let device = Device::new();
+    let mut server = Running::start(device.options());
+    let body = json!({"prompt": "An ember is", "max_tokens": 4, "ignore_eos": true});
+    server.post("/v1/completions", &body).json(200);
+    device.refuse_loading();
+    device.fail(Fault::ForGood);
+    assert_eq!(server.post("/v1/completions", &body).error(503).2, "device_lost");
+    // A supervisor starts another process, for which the driver may have the device again.
+    match server.thread.take().unwrap().join().unwrap() {
+        Err(ServerError::DeviceLost(reason)) => assert!(reason.contains("it was told to fail"), "{reason}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn models_of_other_devices_go_on() {
+    let device = Device::new();
+    let source = |id: &str| {
+        let path = models().join("lexicon-qwen3/lexicon-qwen3-Q6_K.gguf");
+        ModelSource { id: id.into(), data: ModelData::Path(path) }
+    };
+    let server =
+        Running::start(ServerOptions { models: vec![source("lost"), source("well")], ..device.options() });
+    let ask = |model: &str| {
+        server.post(
+            "/v1/completions",
+            &json!({"model": model, "prompt": "x", "max_tokens": 2, "ignore_eos": true}),
+        )
+    };
+    ask("well").json(200);
+    device.refuse_loading();
+    device.fail(Fault::ForGood);
+    assert_eq!(ask("lost").error(503).2, "device_lost");
+    // The one that is lost is told with its reason for as long as it stays away; the other one answers.
+    for _ in 0..3 {
+        until("the loss is told", || {
+            let health = server.get("/health");
+            health.status == 503 && health.body.contains("it was told to fail")
+        });
+        ask("well").json(200);
+        assert_eq!(ask("lost").status, 503);
+    }
     server.stop();
 }

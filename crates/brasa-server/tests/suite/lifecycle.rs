@@ -196,3 +196,48 @@ fn a_server_without_a_free_slot_says_so() {
     until("the slot is free", || server.get("/slots?fail_on_no_slot=1").status == 200);
     server.stop();
 }
+
+#[test]
+fn a_server_that_is_asked_to_end_does_not_wait_for_long_answers() {
+    let device = Device::new();
+    let shutdown_timeout = Duration::from_millis(50);
+    let server = Running::start(ServerOptions { shutdown_timeout, ..device.options() });
+    device.hold(2);
+    let body = json!({"prompt": "An ember is", "n_predict": 400, "ignore_eos": true});
+    let mut streamed = body.clone();
+    streamed["stream"] = true.into();
+    let mut stream = server.begin("POST", "/completion", &[], streamed.to_string().as_bytes());
+    stream.read_exact(&mut [0; 8]).unwrap();
+    let whole = server.begin("POST", "/completion", &[], body.to_string().as_bytes());
+    device.until_held();
+    // The device stands still, so that neither can finish.
+    server.stop();
+    device.release();
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).unwrap();
+    let streamed = Answer::parse(&[b"HTTP/1.1", &bytes[..]].concat());
+    assert!(streamed.body.contains("shutting_down"), "{}", streamed.body);
+    let mut bytes = Vec::new();
+    let mut whole = whole;
+    whole.read_to_end(&mut bytes).unwrap();
+    assert_eq!(Answer::parse(&bytes).error(503).2, "shutting_down");
+}
+
+#[test]
+fn a_stream_whose_reader_is_slow_ends_in_time() {
+    let device = Device::new();
+    let timeout = Duration::from_millis(1500);
+    let load = LoadOptions { context: Some(4096), max_sequences: 4, ..device.options().load };
+    let server = Running::start(ServerOptions { request_timeout: timeout, load, ..device.options() });
+    // Texts that are far ahead of a reader who takes nothing wait for him.
+    let body = json!({"prompt": ["a", "b", "c", "d"], "n_predict": 4000, "ignore_eos": true, "stream": true, "n_probs": 20});
+    let stream = server.begin("POST", "/completion", &[], body.to_string().as_bytes());
+    let busy = || {
+        let slots = server.get("/slots").json(200);
+        slots.as_array().unwrap().iter().filter(|slot| slot["is_processing"] == true).count()
+    };
+    until("it runs", || busy() > 0);
+    until("it has ended", || busy() == 0);
+    drop(stream);
+    server.stop();
+}

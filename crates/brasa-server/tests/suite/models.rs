@@ -1,11 +1,17 @@
 //! Several models: names, loading, unloading.
 
+use std::io::Read;
+use std::net::TcpStream;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use brasa_server::ServerOptions;
 use serde_json::{Value, json};
 
-use super::client::{MODEL, Running, models, options, server, until};
+use brasa::LoadOptions;
+
+use super::client::{Answer, MODEL, Running, models, options, server, until};
+use super::device::Device;
 
 /// The state of a model.
 fn status(server: &Running, id: &str) -> Value {
@@ -79,4 +85,147 @@ fn a_model_that_is_unloaded_under_a_request_lets_it_finish() {
     assert_eq!(status(&server, MODEL), "unloaded");
     server.post("/v1/completions", &json!({"prompt": "x", "max_tokens": 1})).json(200);
     server.stop();
+}
+
+/// A folder with copies of the smallest model under these names.
+fn folder(name: &str, names: &[&str]) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("brasa-models-{name}-{}", std::process::id()));
+    for model in names {
+        let copy = folder.join(model);
+        std::fs::create_dir_all(&copy).unwrap();
+        for file in std::fs::read_dir(models().join("tiny-llama")).unwrap() {
+            let file = file.unwrap();
+            if file.file_type().unwrap().is_file() {
+                std::fs::copy(file.path(), copy.join(file.file_name())).unwrap();
+            }
+        }
+    }
+    folder
+}
+
+/// A server of the models in a folder, of which so many may be loaded at once.
+fn few(device: &Device, folder: &std::path::Path, max_loaded: usize) -> Running {
+    let load = LoadOptions { context: Some(128), ..device.options().load };
+    let models_dir = Some(folder.to_owned());
+    Running::start(ServerOptions { models: Vec::new(), models_dir, max_loaded, load, ..device.options() })
+}
+
+/// The names of models that are in this state.
+fn in_state(server: &Running, state: &str) -> Vec<String> {
+    let list = server.get("/v1/models").json(200);
+    let models = list["data"].as_array().unwrap().iter().filter(|model| model["status"]["value"] == state);
+    models.map(|model| model["id"].as_str().unwrap().to_owned()).collect()
+}
+
+fn ask(server: &Running, model: &str, tokens: usize) -> TcpStream {
+    let body = json!({"model": model, "prompt": "a", "n_predict": tokens, "ignore_eos": true}).to_string();
+    server.begin("POST", "/completion", &[], body.as_bytes())
+}
+
+fn answer(mut stream: TcpStream) -> Answer {
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).unwrap();
+    Answer::parse(&bytes)
+}
+
+#[test]
+fn what_is_no_model_leaves_no_name_behind() {
+    let folder = folder("junk", &["only"]);
+    std::fs::write(folder.join("README.md"), "words\n").unwrap();
+    let server = few(&Device::new(), &folder, 1);
+    let names = || {
+        let list = server.get("/v1/models").json(200);
+        list["data"].as_array().unwrap().iter().map(|model| model["id"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(), ["only"]);
+    let load = |body: Value| server.post("/v1/models/load", &body);
+    for path in ["README.md", "only/config.json", "only/../README.md"] {
+        for id in [json!(null), json!("gpt-4")] {
+            let (_, param, code) = load(json!({"path": path, "id": id})).error(400);
+            assert_eq!((param.as_deref(), code.as_str()), (Some("path"), "not_a_model"), "{path}");
+        }
+    }
+    for id in ["", " ", "a\nb", "x\u{7f}", &"y".repeat(129)] {
+        assert_eq!(load(json!({"path": "only", "id": id})).error(400).1.as_deref(), Some("id"), "{id:?}");
+    }
+    assert_eq!(names(), ["only"]);
+    // There is one model still, and any name is its name.
+    assert_eq!(answer(ask(&server, "gpt-4o-mini", 1)).status, 200);
+    server.stop();
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn no_more_models_are_loaded_than_may_be() {
+    let folder = folder("most", &["a", "b", "c"]);
+    let device = Device::new();
+    let server = few(&device, &folder, 1);
+    // All are asked for at once, while the first of them is being loaded.
+    device.hold_loading();
+    let asked: Vec<TcpStream> = ["a", "b", "c"].map(|model| ask(&server, model, 2)).into();
+    device.until_held();
+    until("all are wanted", || in_state(&server, "loading").len() == 3);
+    device.release();
+    for stream in asked {
+        assert_eq!(answer(stream).json(200)["tokens_predicted"], 2);
+        assert!(in_state(&server, "loaded").len() <= 1);
+    }
+    // A model that is busy stays, and another waits for it.
+    device.hold(1);
+    let busy = ask(&server, "a", 2);
+    device.until_held();
+    let waits = ask(&server, "b", 2);
+    until("the other is wanted", || in_state(&server, "loading") == ["b"]);
+    assert_eq!(in_state(&server, "loaded"), ["a"]);
+    device.release();
+    assert_eq!(answer(busy).status, 200);
+    assert_eq!(answer(waits).status, 200);
+    assert_eq!(in_state(&server, "loaded"), ["b"]);
+    server.stop();
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn models_that_stay_busy_let_no_other_be_loaded() {
+    let folder = folder("busy", &["a", "b"]);
+    let device = Device::new();
+    let load = LoadOptions { context: Some(128), ..device.options().load };
+    let server = Running::start(ServerOptions {
+        models: Vec::new(),
+        models_dir: Some(folder.clone()),
+        max_loaded: 1,
+        request_timeout: Duration::from_millis(500),
+        load,
+        ..device.options()
+    });
+    server.post("/models/load", &json!({"model": "a"})).json(200);
+    device.hold(1);
+    let busy = ask(&server, "a", 2);
+    device.until_held();
+    let refused = answer(ask(&server, "b", 2));
+    assert!([503, 504].contains(&refused.status), "{}", refused.body);
+    device.release();
+    drop(busy);
+    server.stop();
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn a_model_that_is_unloaded_while_it_is_loaded_is_not_loaded() {
+    let folder = folder("given-up", &["a"]);
+    let device = Device::new();
+    let server = few(&device, &folder, 1);
+    device.hold_loading();
+    let asked = ask(&server, "a", 2);
+    device.until_held();
+    assert_eq!(in_state(&server, "loading"), ["a"]);
+    server.post("/models/unload", &json!({"model": "a"})).json(200);
+    assert_eq!(in_state(&server, "unloaded"), ["a"]);
+    device.release();
+    assert_eq!(answer(asked).error(503).2, "model_unloaded");
+    assert_eq!(in_state(&server, "unloaded"), ["a"]);
+    // It can be loaded again.
+    assert_eq!(answer(ask(&server, "a", 2)).status, 200);
+    server.stop();
+    std::fs::remove_dir_all(folder).unwrap();
 }
