@@ -173,6 +173,7 @@ impl From<brasa::Error> for ApiError {
             brasa::Error::Tokenizer(error) => error.into(),
             brasa::Error::Grammar(error) => error.into(),
             brasa::Error::Options(message) => Self::invalid(message),
+            error @ brasa::Error::TextTooShort { .. } => Self::invalid(error.to_string()),
             brasa::Error::Audio(error) | brasa::Error::Speech(SpeechError::Audio(error)) => error.into(),
             brasa::Error::Speech(error) => error.into(),
             other => Self::internal(other.to_string()),
@@ -194,6 +195,9 @@ impl From<SpeechError> for ApiError {
         match error {
             SpeechError::Language { .. } => Self::field("language", message),
             SpeechError::Options { .. } => Self::invalid(message),
+            SpeechError::Grammar { .. } => {
+                Self { code: "invalid_grammar", ..Self::field("grammar", message) }
+            }
             SpeechError::Audio(error) => error.into(),
             SpeechError::Tokenizer(error) => error.into(),
             SpeechError::Device(error) => EngineError::Device(error).into(),
@@ -209,6 +213,8 @@ impl From<TokenizerError> for ApiError {
             TokenizerError::Template { .. } | TokenizerError::TemplateLimit { .. } => {
                 Self { code: "chat_template", ..Self::field("messages", message) }
             }
+            TokenizerError::Message { field, .. } => Self::field(&field, message),
+            TokenizerError::Turns { .. } => Self::field("messages", message),
             TokenizerError::NoTemplate => Self { code: "no_chat_template", ..Self::invalid(message) },
             TokenizerError::UnknownId { .. } => Self::field("tokens", message),
             TokenizerError::Encode { .. } => Self::invalid(message),
@@ -248,7 +254,12 @@ impl From<EngineError> for ApiError {
             EngineError::Sampling(
                 SamplingError::Parameter { name, .. } | SamplingError::Token { name, .. },
             ) => Self::field(&name.replace([' ', '-'], "_"), message),
-            EngineError::Sampling(_) => Self { code: "no_token", ..Self::internal(message) },
+            // Logits that are no numbers are the model's fault; what biases and grammars forbid is the request's.
+            EngineError::Sampling(SamplingError::NoToken { not_finite: 1.., .. }) => {
+                Self { code: "no_token", ..Self::internal(message) }
+            }
+            EngineError::Sampling(_) => Self { code: "no_token", ..Self::invalid(message) },
+            EngineError::SessionBusy => Self::unavailable("slot_busy", message),
             EngineError::Closed => Self::unavailable("engine_closed", message),
             // The model is loaded anew.
             error if error.is_final() => Self::unavailable("device_lost", message),

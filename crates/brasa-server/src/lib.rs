@@ -54,6 +54,7 @@ mod loaded_text;
 mod log;
 mod log_writer;
 mod logprobs;
+mod lost;
 mod metrics;
 mod options;
 mod page;

@@ -7,7 +7,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use serde_json::json;
@@ -46,7 +46,7 @@ impl Dropped {
 
 enum Message {
     Line(String),
-    /// Everything before this has been written once the sender is dropped.
+    /// Asks for a word once everything before it has been written.
     Flush(SyncSender<()>),
 }
 
@@ -89,15 +89,22 @@ impl LogWriter {
     pub fn flush(&self) {
         let (sender, written) = sync_channel(0);
         if self.queue.try_send(Message::Flush(sender)).is_ok() {
-            // Nothing is ever sent: the sender is dropped.
-            let _: Result<(), RecvTimeoutError> = written.recv_timeout(FAREWELL);
+            // A writer that stands still is left behind.
+            let _ = written.recv_timeout(FAREWELL);
         }
     }
 }
 
 fn write(lines: &Receiver<Message>, log: &(dyn Fn(&str) + Send + Sync), dropped: &Dropped) {
     for message in lines {
-        let Message::Line(line) = message else { continue };
+        let line = match message {
+            Message::Line(line) => line,
+            Message::Flush(written) => {
+                // Whoever asked may wait no longer.
+                let _ = written.send(());
+                continue;
+            }
+        };
         let untold = dropped.0.untold.swap(0, Ordering::Relaxed);
         // A line that cannot be written costs that line alone; the panic hook has reported where.
         let _ = catch_unwind(AssertUnwindSafe(|| {

@@ -55,6 +55,8 @@ pub(crate) enum Lane {
     LongTexts,
     /// Grammars, which may take seconds.
     Grammars,
+    /// Work that waits for a disk or an engine, and needs no processor.
+    Waits,
 }
 
 impl Lane {
@@ -65,7 +67,9 @@ impl Lane {
             LazyLock::new(|| Semaphore::new((processors() / 2).clamp(1, MOST_THREADS)));
         static GRAMMARS: LazyLock<Semaphore> =
             LazyLock::new(|| Semaphore::new((processors() / 2).clamp(2, MOST_THREADS)));
+        static WAITS: Semaphore = Semaphore::const_new(64);
         match self {
+            Self::Waits => &WAITS,
             Self::Texts => &TEXTS,
             Self::LongTexts => &LONG_TEXTS,
             Self::Grammars => &GRAMMARS,

@@ -6,16 +6,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use brasa::engine::EngineError;
-use brasa::speech::SpeechError;
 use brasa::{AdapterSource, AnyModel, LoadOptions, ModelKind};
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 
 use crate::error::{ApiError, Result};
 use crate::ids;
 use crate::loaded::Loaded;
 use crate::loaded_speech::LoadedSpeech;
 use crate::loaded_text::LoadedText;
+use crate::lost::{Lost, is_loss};
 use crate::options::{ModelData, ModelSource};
 use crate::presence::Presence;
 
@@ -43,30 +42,6 @@ pub(crate) struct Registry {
     /// Longest wait for a model to be gone, so that another has room.
     patience: Duration,
     lost: Lost,
-}
-
-/// A device that was lost for good, with the only models that could be used.
-#[derive(Default)]
-pub(crate) struct Lost {
-    reason: Mutex<Option<String>>,
-    told: Notify,
-}
-
-impl Lost {
-    fn tell(&self, reason: String) {
-        *self.reason.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
-        self.told.notify_one();
-    }
-
-    /// Waits until no model can be used any more, and says why.
-    pub async fn reason(&self) -> String {
-        loop {
-            if let Some(reason) = self.reason.lock().unwrap_or_else(PoisonError::into_inner).clone() {
-                return reason;
-            }
-            self.told.notified().await;
-        }
-    }
 }
 
 /// One model.
@@ -488,17 +463,6 @@ impl Registry {
 
     fn lock(&self) -> MutexGuard<'_, Vec<Arc<Entry>>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// True if a model could not be loaded because its device is lost.
-fn is_loss(error: &brasa::Error) -> bool {
-    match error {
-        brasa::Error::Device(error) | brasa::Error::Speech(SpeechError::Device(error)) => {
-            EngineError::Device(error.clone()).is_final()
-        }
-        brasa::Error::Engine(error) => error.is_final(),
-        _ => false,
     }
 }
 

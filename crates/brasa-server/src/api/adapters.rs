@@ -11,7 +11,7 @@ use crate::api::models::check_right;
 use crate::body::read_bounded;
 use crate::error::{ApiError, Result};
 use crate::fields::Fields;
-use crate::generate::blocking;
+use crate::pool::{self, Lane};
 use crate::registry::AdapterChange;
 use crate::state::App;
 use crate::{adapter_files, reply};
@@ -60,7 +60,7 @@ pub(crate) async fn load(State(app): State<App>, mut fields: Fields) -> Result<R
     finish_fields(&app, &mut fields);
     let loaded = app.registry.acquire_text(model.as_deref()).await?;
     let registry = app.registry.clone();
-    blocking(move || {
+    pool::blocking(Lane::Waits, move || {
         let _task = loaded.presence.keep_busy();
         if in_place == Some(false) && loaded.model.adapters().iter().any(|info| info.name == name) {
             let message = format!("the adapter `{name}` is loaded already, and `load_inplace` is false");
@@ -94,7 +94,7 @@ pub(crate) async fn unload(State(app): State<App>, mut fields: Fields) -> Result
     finish_fields(&app, &mut fields);
     let loaded = app.registry.acquire_text(model.as_deref()).await?;
     let registry = app.registry.clone();
-    blocking(move || {
+    pool::blocking(Lane::Waits, move || {
         let id = loaded.model.adapters().into_iter().find(|info| info.name == name).map(|info| info.id);
         let id = id.ok_or_else(|| {
             let message = format!("`{}` has no adapter `{name}`; GET /lora-adapters lists them", loaded.id());

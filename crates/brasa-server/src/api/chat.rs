@@ -18,6 +18,7 @@ use crate::fields::Fields;
 use crate::generate::{Choices, MOST_CHOICES, Prompt, blocking, finish_name};
 use crate::loaded_text::LoadedText;
 use crate::log::Record;
+use crate::pool::{self, Lane};
 use crate::state::App;
 use crate::usage::{Telling, Usage, progress, timings};
 use crate::{ids, logprobs, reply, sampling, sse};
@@ -83,7 +84,10 @@ impl Job<'_> {
     ) -> Result<(Answers, usize)> {
         let Self { app, loaded, record, choices, logprobs } = *self;
         let model = loaded.model.clone();
-        let (conversation, prompt, mask) = blocking(move || {
+        // The calls of tools have a grammar too.
+        let has_grammar = conversation.constraint.is_some() || !conversation.tools.is_empty();
+        let lane = if has_grammar { Lane::Grammars } else { Lane::Texts };
+        let (conversation, prompt, mask) = pool::blocking(lane, move || {
             let prompt = conversation.encode(&model)?;
             let mask = conversation.mask(&model, &prompt)?;
             Ok((conversation, prompt, mask))

@@ -18,6 +18,7 @@ use crate::generate::{Choices, End, MOST_CHOICES, Prompt, Step, blocking, finish
 use crate::loaded_text::LoadedText;
 use crate::log::Record;
 use crate::logprobs::Legacy;
+use crate::pool::{self, Lane};
 use crate::state::App;
 use crate::usage::{Telling, Usage, progress, timings};
 use crate::{ids, prompt, reply, sampling, sse};
@@ -44,7 +45,8 @@ pub(crate) async fn complete(
         (true, None) => Echo::Text,
         (true, Some(top)) => Echo::Scored(top),
     };
-    let (prompts, mask) = blocking(move || {
+    let lane = if constraint.is_some() { Lane::Grammars } else { Lane::Texts };
+    let (prompts, mask) = pool::blocking(lane, move || {
         let prompts = match suffix {
             None => prompt::read("prompt", prompt, &model, MOST_CHOICES)?,
             Some(suffix) => {

@@ -14,10 +14,11 @@ use crate::constraint::Constraint;
 use crate::error::{ApiError, Result};
 use crate::fields::Fields;
 use crate::fill::Fill;
-use crate::generate::{Choices, End, MOST_CHOICES, Prompt, Step, blocking};
+use crate::generate::{Choices, End, MOST_CHOICES, Prompt, Step};
 use crate::loaded_text::LoadedText;
 use crate::log::Record;
 use crate::logprobs::native_form;
+use crate::pool::{self, Lane};
 use crate::state::App;
 use crate::usage::{Telling, progress, timings};
 use crate::{prompt, reply, sampling, sse};
@@ -37,7 +38,7 @@ pub(crate) async fn complete(
     let mut wishes = Wishes::read(&mut fields, &app, &loaded.model)?;
     finish_fields(&app, &mut fields);
     let model = loaded.model.clone();
-    let (wishes, prompts) = blocking(move || {
+    let (wishes, prompts) = pool::blocking(wishes.lane(), move || {
         wishes.compile(&model)?;
         Ok((wishes, prompt::read("prompt", prompt, &model, MOST_CHOICES)?))
     })
@@ -69,7 +70,7 @@ pub(crate) async fn infill(
     let mut wishes = Wishes::read(&mut fields, &app, &loaded.model)?;
     finish_fields(&app, &mut fields);
     let model = loaded.model.clone();
-    let (wishes, prompt) = blocking(move || {
+    let (wishes, prompt) = pool::blocking(wishes.lane(), move || {
         wishes.compile(&model)?;
         let fill = Fill { before: &before, after: &after, extra: &extra, begun: &begun };
         Ok((wishes, fill.encode(&model)?))
@@ -92,6 +93,11 @@ struct Wishes {
 }
 
 impl Wishes {
+    /// The kind of work that they make beside the prompt.
+    fn lane(&self) -> Lane {
+        if self.constraint.is_some() { Lane::Grammars } else { Lane::Texts }
+    }
+
     fn read(fields: &mut Fields, app: &App, model: &Model) -> Result<Self> {
         // Before they are taken for options without effect, which one of them is in other forms.
         let early_end = EarlyEnd::read(fields)?;

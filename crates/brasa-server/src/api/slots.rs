@@ -16,8 +16,8 @@ use serde_json::json;
 use crate::api::finish_fields;
 use crate::error::{ApiError, Result};
 use crate::fields::Fields;
-use crate::generate::blocking;
 use crate::loaded_text::LoadedText;
+use crate::pool::{self, Lane};
 use crate::slots::SlotText;
 use crate::state::App;
 use crate::{reply, sampling, slot_files};
@@ -44,7 +44,7 @@ pub(crate) async fn change(
         ApiError::field("id_slot", message)
     })?;
     if action == Some("erase") {
-        return blocking(move || erase(&loaded, place)).await;
+        return pool::blocking(Lane::Waits, move || erase(&loaded, place)).await;
     }
     let mut fields = fields?;
     let name: String = fields.required("filename")?;
@@ -58,7 +58,7 @@ pub(crate) async fn change(
             restore(&loaded, place, &folder, &name)
         }
     };
-    blocking(work).await
+    pool::blocking(Lane::Waits, work).await
 }
 
 fn save(
