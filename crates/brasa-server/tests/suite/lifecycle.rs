@@ -227,7 +227,7 @@ fn a_server_that_is_asked_to_end_does_not_wait_for_long_answers() {
 fn a_stream_whose_reader_is_slow_ends_in_time() {
     let device = Device::new();
     let timeout = Duration::from_millis(1500);
-    let load = LoadOptions { context: Some(4096), max_sequences: 4, ..device.options().load };
+    let load = LoadOptions { context: Some(4096), max_sequences: Some(4), ..device.options().load };
     let server = Running::start(ServerOptions { request_timeout: timeout, load, ..device.options() });
     // Texts that are far ahead of a reader who takes nothing wait for him.
     let body = json!({"prompt": ["a", "b", "c", "d"], "n_predict": 4000, "ignore_eos": true, "stream": true, "n_probs": 20});

@@ -62,7 +62,7 @@ fn a_body_that_would_grow_too_much_is_refused() {
 #[test]
 fn what_a_request_no_longer_needs_is_not_kept_while_it_runs() {
     let device = Device::new();
-    let load = LoadOptions { max_sequences: 1, ..device.options().load };
+    let load = LoadOptions { max_sequences: Some(1), ..device.options().load };
     let server =
         Running::start(ServerOptions { load, max_request_memory_bytes: 4 << 20, ..device.options() });
     device.hold(1);
