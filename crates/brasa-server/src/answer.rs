@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 
 use brasa::tokenizer::{AnswerEvent, AnswerParser, InputReader};
-use brasa::{Fragment, Metrics};
+use brasa::{FinishReason, Fragment, Metrics};
 use serde_json::Value;
 
 use crate::custom::CallKind;
@@ -140,7 +140,7 @@ impl Answers {
                     }
                 }
                 Ok(Step::End(end)) => {
-                    let rest = answer.finish();
+                    let rest = answer.finish(end.reason);
                     let ended = Ended {
                         end,
                         logprobs: std::mem::take(&mut answer.logprobs),
@@ -252,11 +252,14 @@ impl Answer {
         steps
     }
 
-    fn finish(&mut self) -> Vec<ChatStep> {
+    fn finish(&mut self, reason: FinishReason) -> Vec<ChatStep> {
         if self.is_cut {
             return Vec::new();
         }
-        let rest = self.reading.parser.finish();
+        let rest = match reason {
+            FinishReason::Length | FinishReason::ContextFull => self.reading.parser.cut_off(),
+            _ => self.reading.parser.finish(),
+        };
         self.steps(rest)
     }
 

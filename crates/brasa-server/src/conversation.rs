@@ -1,15 +1,13 @@
 //! Conversations: messages of a request, checked, and made into token ids.
 
-use std::sync::Arc;
-
-use brasa::tokenizer::{AddSpecial, AnswerParser, ChatOptions, Content, ParseSpecial, ToolChoice};
-use brasa::{Grammar, MaskSource, Message, Model};
-use serde_json::{Map, Value, json};
+use brasa::tokenizer::{AddSpecial, ChatOptions, Content, ParseSpecial, ToolChoice};
+use brasa::{AnswerForm, Message, Model, Turn, TurnOptions};
+use serde_json::{Map, Value};
 
 use crate::constraint::Constraint;
-use crate::custom::{self, CustomTool};
+use crate::custom::CustomTool;
 use crate::error::{ApiError, Result};
-use crate::fields::{Fields, kind};
+use crate::fields::Fields;
 
 /// Most messages of a conversation.
 const MOST_MESSAGES: usize = 10_000;
@@ -188,58 +186,55 @@ impl Conversation {
         Ok(())
     }
 
-    /// True if an answer is either calls of tools or follows the request's grammar.
-    fn is_either(&self) -> bool {
-        self.constraint.is_some() && !self.tools.is_empty() && !self.choice.is_required()
-    }
-
-    /// The mask of the answer to the conversation's `prompt`: its grammar, the grammar of the calls that are asked for, or one of
-    /// both. Blocks.
+    /// The answer that is asked for. Blocks.
     ///
     /// # Errors
     ///
-    /// 400 that says what of a grammar, a schema or a tool is wrong or not supported.
-    pub fn mask(&self, model: &Model, prompt: &[u32]) -> Result<Option<Arc<dyn MaskSource>>> {
+    /// The template's refusal; 400 that says what of a grammar, a schema or a tool is wrong or not supported.
+    pub fn turn(&self, model: &Model) -> Result<Turn> {
+        let prompt = self.encode(model)?;
         // Compiled first by itself, so that an error names the field that is at fault.
         let own = self.constraint.as_ref().map(|constraint| constraint.compile(model)).transpose()?;
         for tool in self.custom.iter().filter(|tool| self.choice.allows(&tool.name)) {
             tool.constraint.as_ref().map(|constraint| constraint.compile(model)).transpose()?;
         }
-        let mask = match &self.constraint {
-            _ if self.tools.is_empty() => own,
-            Some(constraint) if self.is_either() => {
-                let content = constraint.grammar().clone();
-                let either = model.calls_or(&self.tools, &self.choice, !self.one_call, content);
-                let either = either.map_err(|error| match error {
-                    brasa::Error::Tokenizer(error) => {
-                        ApiError::unsupported(constraint.param(), &error.to_string())
-                    }
-                    other => other.into(),
-                })?;
-                Some(Constraint::new("tools", either).compile(model)?)
-            }
-            // Calls that are required are the whole answer.
-            _ => {
-                let calls = model.tool_constraint(&self.tools, &self.choice, !self.one_call);
-                let calls = calls.map_err(|error| match error {
-                    brasa::Error::Tokenizer(error) => {
-                        // The choice is at fault, but for a text's grammar that the model's form of calls cannot hold.
-                        let has_grammar = self.custom.iter().any(|tool| tool.constraint.is_some());
-                        let param = if has_grammar { "tools" } else { "tool_choice" };
-                        ApiError { code: "unsupported_field", ..ApiError::field(param, error.to_string()) }
-                    }
-                    other => other.into(),
-                })?;
-                calls.map(|lark| Constraint::new("tools", Grammar::Lark(lark)).compile(model)).transpose()?
-            }
+        let form = match (own, &self.constraint) {
+            (Some(mask), _) if self.tools.is_empty() => AnswerForm::Mask(mask),
+            (Some(_), Some(constraint)) => AnswerForm::Grammar(constraint.grammar().clone()),
+            _ => AnswerForm::Free,
         };
-        Ok(mask.map(|mask| model.after_thoughts(prompt, mask)))
+        let asked = TurnOptions {
+            template: ChatOptions {
+                tools: (!self.tools.is_empty()).then_some(self.tools.as_slice()),
+                ..ChatOptions::default()
+            },
+            choice: self.choice.clone(),
+            one_call: self.one_call,
+            form,
+        };
+        model.turn_behind(prompt, &asked).map_err(|error| match error {
+            brasa::Error::Tokenizer(error) => {
+                // The choice is at fault, but for a grammar that the model's form of calls cannot stand beside or hold.
+                let has_grammar = self.custom.iter().any(|tool| tool.constraint.is_some());
+                let param = match &self.constraint {
+                    Some(constraint) if !self.choice.is_required() => constraint.param(),
+                    _ if has_grammar => "tools",
+                    _ => "tool_choice",
+                };
+                ApiError { code: "unsupported_field", ..ApiError::field(param, error.to_string()) }
+            }
+            other => ApiError::from(other).with_param("tools"),
+        })
     }
 
-    /// Takes the answer to the conversation's `prompt` apart.
-    pub fn parser(&self, model: &Model, prompt: &[u32]) -> AnswerParser {
-        let parser = model.answer_parser(prompt, &self.tools, &self.choice);
-        if self.is_either() { parser.either() } else { parser }
+    /// Earlier calls whose arguments are no JSON object, by id and name. The template is given the arguments as text.
+    pub fn calls_without_object(&self) -> impl Iterator<Item = (&Value, &Value)> {
+        self.messages.iter().flat_map(|message| {
+            message.calls_without_object().map(|at| {
+                let call = &message.tool_calls[at];
+                (&call["id"], &call["function"]["name"])
+            })
+        })
     }
 
     /// Sets how much the model shall think.
@@ -301,139 +296,64 @@ impl Conversation {
     }
 }
 
-/// A message of a chat request.
+/// A message of a chat request, with the fields that a model is told of.
 fn message_of(body: &Fields, at: usize, value: Value) -> Result<Message> {
     let place = format!("messages[{at}]");
     let mut fields = body.inside(&place, value)?;
-    let role: String = fields.required("role")?;
-    let role = match role.as_str() {
-        "developer" => "system".to_owned(),
-        "system" | "user" | "assistant" | "tool" => role,
-        other => {
-            let message =
-                format!("`{place}.role` is `{other}`, expected system, developer, user, assistant or tool");
-            return Err(ApiError::field(&format!("{place}.role"), message));
-        }
-    };
     fields.refuse("audio", "the model takes text alone")?;
     fields.refuse("function_call", "it was replaced by `tool_calls`")?;
     // Sources of an earlier answer, of which a template makes nothing.
     fields.value("annotations");
-    let name = format!("{place}.content");
-    let content = match fields.value("content") {
-        Some(content) => Content::Text(text_of(&fields, &name, content)?),
-        None => match fields.optional::<String>("refusal")? {
-            Some(refusal) => Content::Text(refusal),
-            None => Content::Missing,
-        },
-    };
-    let calls: Vec<Value> = fields.optional("tool_calls")?.unwrap_or_default();
-    if content == Content::Missing && role != "assistant" {
-        return Err(fields.missing("content"));
+    if let Some(content) = fields.peek("content") {
+        see_parts(body, &format!("{place}.content"), content);
     }
-    // Templates join a message's text with other text even if the message has calls alone.
-    let content = if content == Content::Missing { Content::Text(String::new()) } else { content };
-    // Beside a content, a refusal says nothing more.
-    fields.value("refusal");
-    let reasoning = match fields.optional::<String>("reasoning_content")? {
-        Some(text) => Some(text),
-        None => fields.optional::<String>("reasoning")?,
-    };
-    let calls = calls.into_iter().enumerate();
-    Ok(Message {
-        role,
-        content,
-        reasoning_content: reasoning.filter(|text| !text.is_empty()),
-        tool_calls: calls
-            .map(|(call, value)| call_of(body, &format!("{place}.tool_calls[{call}]"), value))
-            .collect::<Result<_>>()?,
-        tool_call_id: fields.optional("tool_call_id")?,
-        name: fields.optional("name")?,
-        ..Message::default()
-    })
+    for (at, call) in fields.peek("tool_calls").and_then(Value::as_array).into_iter().flatten().enumerate() {
+        let place = format!("{place}.tool_calls[{at}]");
+        body.see_inside(&place, call, &["id", "type", "function", "custom", "index"]);
+        let kind = if call["type"] == "custom" { "custom" } else { "function" };
+        body.see_inside(&format!("{place}.{kind}"), &call[kind], &["name", "arguments", "input"]);
+    }
+    let known = [
+        "role",
+        "content",
+        "refusal",
+        "reasoning_content",
+        "reasoning",
+        "thinking",
+        "tool_calls",
+        "tool_call_id",
+        "name",
+    ];
+    let read = known.into_iter().filter_map(|name| Some((name.to_owned(), fields.value(name)?)));
+    let mut message = Message::read(Value::Object(read.collect()), &place)?;
+    if !["system", "developer", "user", "assistant", "tool"].contains(&message.role.as_str()) {
+        let text = format!(
+            "`{place}.role` is `{}`, expected system, developer, user, assistant or tool",
+            message.role
+        );
+        return Err(ApiError::field(&format!("{place}.role"), text));
+    }
+    for call in message.tool_calls.iter_mut().filter_map(Value::as_object_mut) {
+        call.retain(|name, _| ["id", "type", "function"].contains(&name.as_str()));
+        if let Some(Value::Object(function)) = call.get_mut("function") {
+            function.retain(|name, _| ["name", "arguments"].contains(&name.as_str()));
+        }
+    }
+    Ok(message)
 }
 
 /// A text, or the text of all text parts; other parts are refused by name.
 pub(crate) fn text_of(body: &Fields, name: &str, content: Value) -> Result<String> {
-    match content {
-        Value::String(text) => Ok(text),
-        Value::Array(parts) => {
-            let texts = parts.into_iter().enumerate().map(|(at, part)| match &part {
-                Value::String(text) => Ok(text.clone()),
-                part => match part["type"].as_str() {
-                    Some("text" | "input_text" | "output_text") => {
-                        // Sources and probabilities belong to answers that were given earlier.
-                        let known = ["type", "text", "annotations", "logprobs", "citations"];
-                        body.see_inside(&format!("{name}[{at}]"), part, &known);
-                        let text = part["text"].as_str().map(str::to_owned);
-                        text.ok_or_else(|| {
-                            let name = format!("{name}[{at}].text");
-                            ApiError::field(&name, format!("`{name}` is missing"))
-                        })
-                    }
-                    Some("refusal") => Ok(part["refusal"].as_str().unwrap_or_default().to_owned()),
-                    Some(other) => Err(ApiError::unsupported(
-                        &format!("{name}[{at}].type"),
-                        &format!("the model takes text alone, and this part is `{other}`"),
-                    )),
-                    None => {
-                        let name = format!("{name}[{at}].type");
-                        Err(ApiError::field(&name, format!("`{name}` is missing")))
-                    }
-                },
-            });
-            Ok(texts.collect::<Result<Vec<_>>>()?.join("\n"))
-        }
-        other => Err(ApiError::field(
-            name,
-            format!("`{name}` is {}, expected a text or a list of parts", kind(&other)),
-        )),
-    }
+    see_parts(body, name, &content);
+    Ok(Content::read(content, name)?.text())
 }
 
-/// A call in the history: templates want its arguments as an object, and a custom tool's call as one of the function that stands for
-/// the tool.
-fn call_of(body: &Fields, place: &str, value: Value) -> Result<Value> {
-    body.see_inside(place, &value, &["id", "type", "function", "custom", "index"]);
-    let kind = if value["type"] == "custom" { "custom" } else { "function" };
-    body.see_inside(&format!("{place}.{kind}"), &value[kind], &["name", "arguments", "input"]);
-    let name = value[kind]["name"].as_str().filter(|name| !name.is_empty());
-    let Some(name) = name else {
-        let field = format!("{place}.{kind}.name");
-        return Err(ApiError::field(&field, format!("`{field}` is missing")));
-    };
-    let arguments = if kind == "custom" {
-        let field = format!("{place}.custom.input");
-        let wrong = || {
-            ApiError::field(
-                &field,
-                format!("`{field}` is {}, expected a text", crate::fields::kind(&value[kind]["input"])),
-            )
-        };
-        custom::arguments(value[kind]["input"].as_str().ok_or_else(wrong)?)
-    } else {
-        arguments_of(&format!("{place}.function.arguments"), &value["function"]["arguments"])?
-    };
-    Ok(json!({
-        "id": value["id"],
-        "type": "function",
-        "function": {"name": name, "arguments": arguments},
-    }))
-}
-
-/// Arguments of a call, which come as a text of JSON or as an object.
-pub(crate) fn arguments_of(place: &str, arguments: &Value) -> Result<Value> {
-    let wrong =
-        |why: &str| ApiError::field(place, format!("`{place}` {why}, expected the text of a JSON object"));
-    match arguments {
-        Value::Null => Ok(json!({})),
-        Value::Object(_) => Ok(arguments.clone()),
-        Value::String(text) if text.trim().is_empty() => Ok(json!({})),
-        Value::String(text) => match serde_json::from_str(text) {
-            Ok(Value::Object(map)) => Ok(Value::Object(map)),
-            Ok(other) => Err(wrong(&format!("is {}", kind(&other)))),
-            Err(error) => Err(wrong(&format!("is no JSON: {error}"))),
-        },
-        other => Err(wrong(&format!("is {}", kind(other)))),
+/// Counts the unknown fields of the parts of a content.
+fn see_parts(body: &Fields, name: &str, content: &Value) {
+    for (at, part) in content.as_array().into_iter().flatten().enumerate() {
+        // Sources and probabilities belong to answers that were given earlier.
+        let known =
+            ["type", "text", "refusal", "thinking", "signature", "annotations", "logprobs", "citations"];
+        body.see_inside(&format!("{name}[{at}]"), part, &known);
     }
 }

@@ -213,7 +213,15 @@ impl From<TokenizerError> for ApiError {
             TokenizerError::Template { .. } | TokenizerError::TemplateLimit { .. } => {
                 Self { code: "chat_template", ..Self::field("messages", message) }
             }
-            TokenizerError::Message { field, .. } => Self::field(&field, message),
+            TokenizerError::Message { field, reason } => {
+                let message = format!("`{field}`: {reason}");
+                Self::field(&field, message)
+            }
+            TokenizerError::MissingField { field } => {
+                let message = format!("`{field}` is missing");
+                Self { code: "missing_field", ..Self::field(&field, message) }
+            }
+            TokenizerError::NotText { field, reason } => Self::unsupported(&field, &reason),
             TokenizerError::Turns { .. } => Self::field("messages", message),
             TokenizerError::NoTemplate => Self { code: "no_chat_template", ..Self::invalid(message) },
             TokenizerError::UnknownId { .. } => Self::field("tokens", message),

@@ -74,6 +74,20 @@ pub enum TokenizerError {
         /// What was found there.
         reason: String,
     },
+    /// A message lacks a field.
+    #[error("{field} is missing")]
+    MissingField {
+        /// The field, such as `messages[2].role`.
+        field: String,
+    },
+    /// A message has a part that is no text, such as an image.
+    #[error("{field}: {reason}")]
+    NotText {
+        /// The type of the part, such as `messages[2].content[0].type`.
+        field: String,
+        /// What was found there.
+        reason: String,
+    },
     /// The chat template does not tell which part of a conversation is the model's.
     #[error("messages[{turn}]: {reason}\nhint: {hint}")]
     Turns {

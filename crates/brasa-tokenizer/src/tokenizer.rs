@@ -1,8 +1,8 @@
 use std::borrow::Cow;
-use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
 use crate::added::Controls;
+use crate::chat::Edges;
 use crate::decode::{DecodeStream, Decoder};
 use crate::engine::Engine;
 use crate::pair::PairTemplate;
@@ -44,7 +44,7 @@ pub struct Tokenizer {
     chat_template: Option<String>,
     template_tokens: Vec<(String, String)>,
     /// Characters with which control tokens begin and end, once they were asked for.
-    edges: OnceLock<BTreeSet<char>>,
+    edges: OnceLock<Edges>,
 }
 
 /// The parts of a tokenizer, from the reader of either container.
@@ -192,7 +192,7 @@ impl Tokenizer {
     }
 
     /// Characters with which control tokens begin and end.
-    pub(crate) fn edges_of_control_tokens(&self) -> &BTreeSet<char> {
+    pub(crate) fn edges_of_control_tokens(&self) -> &Edges {
         self.edges.get_or_init(|| self.find_edges_of_control_tokens())
     }
 

@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use brasa::tokenizer::{AnswerEvent, ChatOptions, ToolChoice};
-use brasa::{Error, GenerateOptions, Grammar, LoadOptions, Message, Model, Speculation};
+use brasa::{Error, GenerateOptions, Grammar, LoadOptions, Message, Model, Speculation, Turn, TurnOptions};
 use serde_json::{Value, json};
 
 fn main() -> Result<(), Error> {
@@ -67,18 +67,12 @@ fn calls(model: &Model) -> Result<Vec<(String, String)>, Error> {
             },
         },
     })];
-    let choice = ToolChoice::Required;
     let messages = [Message::new("user", "What does \"ember\" mean?")];
-    let prompt =
-        model.chat_prompt_with(&messages, &ChatOptions { tools: Some(&tools), ..ChatOptions::default() })?;
-    let form = model.tool_constraint(&tools, &choice, false)?.map(Grammar::Lark);
-    let mask = form.map(|form| model.grammar(&form)).transpose()?;
-    let options = GenerateOptions {
-        mask: mask.map(|mask| model.after_thoughts(&prompt, mask)),
-        max_tokens: Some(200),
-        ..GenerateOptions::default()
-    };
-    let mut parser = model.answer_parser(&prompt, &tools, &choice);
+    let template = ChatOptions { tools: Some(&tools), ..ChatOptions::default() };
+    let asked =
+        TurnOptions { template, choice: ToolChoice::Required, one_call: true, ..TurnOptions::default() };
+    let Turn { prompt, mask, mut parser, .. } = model.turn(&messages, &asked)?;
+    let options = GenerateOptions { mask, max_tokens: Some(200), ..GenerateOptions::default() };
     let mut events = Vec::new();
     for fragment in model.generate_ids(prompt, &options)? {
         events.extend(parser.push(&fragment?.text));

@@ -73,8 +73,7 @@ impl Session {
     /// The errors of [`Model::chat`]. [`EngineError::SessionBusy`](brasa_engine::EngineError::SessionBusy) comes through
     /// the stream if an earlier stream of this session still runs.
     pub fn chat(&self, messages: &[Message], options: &GenerateOptions) -> Result<TokenStream, Error> {
-        let prompt = self.model.chat_prompt(messages)?;
-        let stream = self.model.start_chat(prompt, options, Some(self.id))?;
+        let stream = self.model.start_chat(messages, options, Some(self.id))?;
         self.remember(options);
         Ok(stream)
     }

@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::path::Path;
 
 use brasa::tokenizer::{ChatOptions, ChatTemplate};
-use brasa::{GenerateOptions, Message, Model};
+use brasa::{AnswerForm, GenerateOptions, Message, Model, Turn, TurnOptions};
 use serde_json::json;
 
 use super::generate::{Shown, answer};
@@ -46,8 +46,10 @@ pub fn run(arguments: &RunArguments) -> Result<(), Failure> {
         output::line(&format!("> {question}"))?;
     }
     messages.push(Message::new("user", question));
-    let ids = model.chat_prompt_with(&messages, &template)?;
-    options.mask = options.mask.map(|mask| model.after_thoughts(&ids, mask));
+    let form = options.mask.take().map_or(AnswerForm::Free, AnswerForm::Mask);
+    let asked = TurnOptions { template, form, ..TurnOptions::default() };
+    let Turn { prompt: ids, mask, thoughts, .. } = model.turn(&messages, &asked)?;
+    options.mask = mask;
     let cache = PromptCache::open(&model, &arguments.prompt_cache)?;
     let mut stream = match &cache {
         Some(cache) => cache.session().generate_ids(ids.clone(), &options)?,
@@ -56,7 +58,7 @@ pub fn run(arguments: &RunArguments) -> Result<(), Failure> {
     let shown = if arguments.json {
         Shown::Object
     } else {
-        Shown::Text(PaintedAnswer::new(Paint::of_output(), model.thoughts(&ids)))
+        Shown::Text(PaintedAnswer::new(Paint::of_output(), thoughts))
     };
     let answered = answer(&model, &mut stream, &ids, shown, arguments.load.verbose, &options);
     // An answer that was broken off leaves its prompt.

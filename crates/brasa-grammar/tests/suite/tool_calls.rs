@@ -324,9 +324,12 @@ fn an_answer_is_calls_or_follows_another_grammar() {
         let format = ToolFormat::by_name(name).unwrap();
         let judge = Judge::new(control);
         let calls = |choice: &ToolChoice, parallel: bool| {
-            format.marked_calls(&tools(false), choice, parallel, &judge.tokenizer)
+            format.calls_alone(&tools(false), choice, parallel, &judge.tokenizer)
         };
-        if ["llama-3", "llama-4", "generic"].contains(name) {
+        // Calls without a mark are JSON or lists, and so may the content be: what is a call of a tool is one.
+        let is_marked = !["llama-3", "generic"].contains(name);
+        // Nothing tells a list of calls as Python writes them from a list of JSON.
+        if *name == "llama-4" {
             let error = calls(&ToolChoice::Auto, true).unwrap_err().to_string();
             assert!(error.contains(name), "{error}");
             continue;
@@ -342,7 +345,8 @@ fn an_answer_is_calls_or_follows_another_grammar() {
             assert_eq!(judge.judge(&either, &one), Ok(()), "{name} {other:?}");
             assert_eq!(judge.judge(&either, &two), Ok(()), "{name} {other:?}");
             let misspelt = one.replace("weather", "wether");
-            assert!(judge.judge(&either, &misspelt).is_err(), "{name} {other:?}");
+            let is_other = !is_marked && matches!(other, Grammar::JsonSchema(_));
+            assert!(is_other || judge.judge(&either, &misspelt).is_err(), "{name} {other:?}");
             assert!(judge.judge(&either, "").is_err(), "{name} {other:?}");
             // A text that holds a control token cannot be spelt here.
             let is_plain = |text: &&&str| !control.iter().any(|token| text.contains(token));
@@ -350,7 +354,9 @@ fn an_answer_is_calls_or_follows_another_grammar() {
                 assert_eq!(judge.judge(&either, text), Ok(()), "{name} {other:?}");
                 assert!(judge.judge(&either, &format!("{text}{one}")).is_err(), "{name} {other:?}");
                 assert!(judge.judge(&either, &format!("{one}{text}")).is_err(), "{name} {other:?}");
-                assert_eq!(read_either(format, text), ((*text).to_owned(), 0), "{name}");
+                let is_call = !is_marked && text.starts_with("{\"name\": \"now\"");
+                let expected = if is_call { (String::new(), 1) } else { ((*text).to_owned(), 0) };
+                assert_eq!(read_either(format, text), expected, "{name}");
             }
             for text in wrong {
                 assert!(judge.judge(&either, text).is_err(), "{name} {other:?} {text}");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
-use brasa::{GenerateOptions, Model};
+use brasa::{GenerateOptions, Model, Turn};
 use serde_json::{Map, Value, json};
 
 use crate::answer::{Answers, Call, ChatStep, Delta, Ended, Reading, Whole};
@@ -83,16 +83,20 @@ impl Job<'_> {
         options: &GenerateOptions,
     ) -> Result<(Answers, usize)> {
         let Self { app, loaded, record, choices, logprobs } = *self;
+        for (id, name) in conversation.calls_without_object() {
+            let note = "its arguments are no JSON object; the template is given them as text";
+            (app.options.log)(&json!({"history_call": {"id": id, "name": name}, "note": note}).to_string());
+        }
         let model = loaded.model.clone();
         // The calls of tools have a grammar too.
         let has_grammar = conversation.constraint.is_some() || !conversation.tools.is_empty();
         let lane = if has_grammar { Lane::Grammars } else { Lane::Texts };
-        let (conversation, prompt, mask) = pool::blocking(lane, move || {
-            let prompt = conversation.encode(&model)?;
-            let mask = conversation.mask(&model, &prompt)?;
-            Ok((conversation, prompt, mask))
+        let (conversation, turn) = pool::blocking(lane, move || {
+            let turn = conversation.turn(&model)?;
+            Ok((conversation, turn))
         })
         .await?;
+        let Turn { prompt, mask, parser, .. } = turn;
         let prompts = (0..choices).map(|choice| {
             let mut options = options.clone();
             options.sampling.seed = options.sampling.seed.wrapping_add(choice as u64);
@@ -103,7 +107,7 @@ impl Job<'_> {
         let custom: Vec<String> = conversation.custom.iter().map(|tool| tool.name.clone()).collect();
         let readings = (0..choices).map(|_| Reading {
             custom: custom.clone(),
-            parser: conversation.parser(&loaded.model, &prompt),
+            parser: parser.clone(),
             one_call: conversation.one_call,
             short_ids: loaded.model.tool_format().name().starts_with("mistral"),
             show_token: logprobs.then(|| logprobs::shower(&loaded.model)),

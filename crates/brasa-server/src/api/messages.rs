@@ -185,10 +185,6 @@ fn read_message(body: &Fields, at: usize, value: Value, messages: &mut Vec<Messa
             Some("redacted_thinking") => {}
             Some("tool_use") if role == "assistant" => {
                 let arguments = &block["input"];
-                if !arguments.is_object() {
-                    let name = format!("{name}.input");
-                    return Err(ApiError::field(&name, format!("`{name}` has to be an object")));
-                }
                 calls.push(json!({
                     "id": text("id")?,
                     "type": "function",
@@ -211,7 +207,7 @@ fn read_message(body: &Fields, at: usize, value: Value, messages: &mut Vec<Messa
     if texts.is_empty() && calls.is_empty() && thoughts.is_empty() {
         return Ok(());
     }
-    let content = Content::Text(texts.join("\n"));
+    let content = if texts.is_empty() { Content::Missing } else { Content::Text(texts.join("\n")) };
     let reasoning_content = (!thoughts.is_empty()).then_some(thoughts);
     messages.push(Message { role, content, reasoning_content, tool_calls: calls, ..Message::default() });
     Ok(())
@@ -319,8 +315,8 @@ async fn whole(head: &Head, answers: Answers) -> Result<Response> {
         blocks.push(json!({"type": "text", "text": content}));
     }
     for call in calls {
-        // Arguments that are no JSON, as of an answer that was cut off, are shown as they are.
-        let input = serde_json::from_str(&call.arguments).unwrap_or_else(|_| json!({"text": call.arguments}));
+        // Arguments that were cut off are no object, and nothing is made up in their place.
+        let input: Value = serde_json::from_str(&call.arguments).unwrap_or_else(|_| json!({}));
         blocks.push(json!({"type": "tool_use", "id": call.id, "name": call.name, "input": input}));
     }
     let mut usage = Usage::default();

@@ -45,9 +45,11 @@ fn wrong_values_are_named() {
         (json!({"messages": ["x"]}), "messages[0]"),
         (
             json!({"messages": [{"role": "assistant", "content": null, "tool_calls":
-                [{"id": "a", "type": "function", "function": {"name": "f", "arguments": "{\"a\": "}}]}]}),
-            "messages[0].tool_calls[0].function.arguments",
+                [{"id": "a", "type": "function", "function": {"arguments": "{}"}}]}]}),
+            "messages[0].tool_calls[0].function.name",
         ),
+        (json!({"messages": [{"role": "user", "content": "x", "name": 7}]}), "messages[0].name"),
+        (json!({"messages": [{"role": "assistant", "tool_calls": {"a": 1}}]}), "messages[0].tool_calls"),
         (json!({"tools": [{"type": "magic"}]}), "tools[0].type"),
     ] {
         let (kind, found, _) = ask(&body).error(400);
@@ -55,11 +57,13 @@ fn wrong_values_are_named() {
     }
 }
 
-/// A path, its body with a call that has these arguments, and the place of the arguments.
-type Form<'a> = (&'a str, &'a dyn Fn(&Value) -> Value, &'a str);
+/// A path, and its body with a call that has these arguments.
+type Form<'a> = (&'a str, &'a dyn Fn(&Value) -> Value);
 
+/// Nobody can correct a call in the past: a conversation goes on whatever its arguments are.
 #[test]
-fn histories_with_malformed_arguments_are_refused_in_every_form() {
+fn histories_with_arguments_that_are_no_object_go_on_in_every_form() {
+    let server = Running::start(options());
     let function = |arguments: &Value| json!({"name": "f", "arguments": arguments});
     let chat = |arguments: &Value| {
         let call = json!({"id": "c", "type": "function", "function": function(arguments)});
@@ -81,41 +85,54 @@ fn histories_with_malformed_arguments_are_refused_in_every_form() {
             {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "coal"}]}]})
     };
     let forms: [Form; 7] = [
-        ("/v1/chat/completions", &chat, "messages[1].tool_calls[0].function.arguments"),
-        ("/v1/chat/completions/input_tokens", &chat, "messages[1].tool_calls[0].function.arguments"),
-        ("/apply-template", &chat, "messages[1].tool_calls[0].function.arguments"),
-        ("/v1/responses", &responses, "input[1].arguments"),
-        ("/v1/responses/input_tokens", &responses, "input[1].arguments"),
-        ("/v1/messages", &messages, "messages[1].content[0].input"),
-        ("/v1/messages/count_tokens", &messages, "messages[1].content[0].input"),
+        ("/v1/chat/completions", &chat),
+        ("/v1/chat/completions/input_tokens", &chat),
+        ("/apply-template", &chat),
+        ("/v1/responses", &responses),
+        ("/v1/responses/input_tokens", &responses),
+        ("/v1/messages", &messages),
+        ("/v1/messages/count_tokens", &messages),
     ];
-    let text = r#"{"word": "ember", "list": [1, {"a": null}]}"#;
-    // A text that breaks off anywhere, texts of JSON that is no object, and values that are neither.
-    let cut = (1..text.len()).map(|end| json!(text[..end]));
+    let logged = || {
+        let lines = server.log.lock().unwrap();
+        lines.iter().filter(|line| line.contains("\"history_call\"")).count()
+    };
+    let whole = json!({"word": "ember", "list": [1, {"a": null}]});
+    for arguments in [whole.clone(), whole.to_string().into(), Value::Null, json!("")] {
+        for (path, body) in forms {
+            server.post(path, &body(&arguments)).json(200);
+        }
+    }
+    assert_eq!(logged(), 0);
+    // A text that breaks off, texts of JSON that is no object, and values that are neither.
     let others = [
+        json!("{\"word\": \"em"),
         json!("[1]"),
-        json!("7"),
-        json!("{\"a\": 1} x"),
-        json!("{'a': 1}"),
+        json!("\\d"),
+        json!("NaN"),
         json!(7),
         json!([1]),
         json!(true),
     ];
-    for arguments in cut.chain(others) {
-        for (path, body, param) in forms {
-            let mut body = body(&arguments);
-            body["stream"] = true.into();
-            let answer = server().post(path, &body);
-            assert_eq!(answer.error(400).1.as_deref(), Some(param), "{path} {arguments}");
+    for arguments in &others {
+        for (path, body) in forms {
+            server.post(path, &body(arguments)).json(200);
         }
+        let prompt = server.post("/apply-template", &chat(arguments)).json(200)["prompt"].clone();
+        let shown = arguments.as_str().map_or_else(|| arguments.to_string(), str::to_owned);
+        let quoted = json!(shown).to_string();
+        let prompt = prompt.as_str().unwrap();
+        assert!(
+            prompt.contains(&shown) || prompt.contains(quoted.trim_matches('"')),
+            "{arguments}: {prompt}"
+        );
     }
-    let whole: Value = serde_json::from_str(text).unwrap();
-    for (path, body, _) in forms {
-        server().post(path, &body(&whole)).json(200);
-        if !path.starts_with("/v1/messages") {
-            server().post(path, &body(&text.into())).json(200);
-        }
-    }
+    // Each answer tells it in the log.
+    assert_eq!(logged(), 3 * others.len());
+    // Whole numbers keep all digits.
+    let body = chat(&json!("{\"id\": 12345678901234567890123}"));
+    let prompt = server.post("/apply-template", &body).json(200)["prompt"].clone();
+    assert!(prompt.as_str().unwrap().contains("12345678901234567890123"), "{prompt}");
 }
 
 #[test]

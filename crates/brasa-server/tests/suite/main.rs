@@ -16,6 +16,7 @@ mod encoders;
 mod failures;
 mod fields;
 mod filling;
+mod histories;
 mod lifecycle;
 mod memory;
 mod models;

@@ -332,25 +332,72 @@ fn the_other_forms_have_calls_beside_a_grammar_too() {
 }
 
 #[test]
-fn calls_that_begin_like_other_answers_have_no_grammar_beside_them() {
+fn calls_that_begin_like_other_answers_have_a_grammar_beside_them_too() {
     let format = json!({"type": "json_schema", "json_schema": {"schema": schema()}});
     let ask = |more: &Value| {
-        server().post(
-            "/v1/chat/completions",
-            &with(chat(&json!({"tools": tools(), "response_format": format})), more),
-        )
+        let body = with(chat(&json!({"tools": tools(), "response_format": format})), more);
+        server().post("/v1/chat/completions", &body).json(200)["choices"][0].clone()
     };
-    let refused = ask(&json!({}));
-    let (_, param, code) = refused.error(400);
-    assert_eq!(
-        (param.as_deref(), code.as_str()),
-        (Some("response_format.json_schema.schema"), "unsupported_field")
-    );
-    assert!(refused.body.contains("generic") && refused.body.contains("tool_choice"), "{}", refused.body);
-    let answer = ask(&json!({"tool_choice": "none"})).json(200);
-    check(answer["choices"][0]["message"]["content"].as_str().unwrap());
-    let answer = ask(&json!({"tool_choice": "required", "parallel_tool_calls": false})).json(200);
-    assert_eq!(answer["choices"][0]["finish_reason"], "tool_calls", "{answer}");
+    // The model decides: its answer is a call, or follows the schema.
+    for seed in 0..4 {
+        let answer = ask(&json!({"seed": seed, "parallel_tool_calls": false}));
+        let message = &answer["message"];
+        match message["tool_calls"].as_array() {
+            Some(calls) => {
+                assert_eq!(
+                    (&answer["finish_reason"], &message["content"]),
+                    (&json!("tool_calls"), &Value::Null)
+                );
+                check(calls[0]["function"]["arguments"].as_str().unwrap());
+            }
+            None => check(message["content"].as_str().unwrap()),
+        }
+    }
+    check(ask(&json!({"tool_choice": "none"}))["message"]["content"].as_str().unwrap());
+    let answer = ask(&json!({"tool_choice": "required", "parallel_tool_calls": false}));
+    assert_eq!(answer["finish_reason"], "tool_calls", "{answer}");
+}
+
+/// A call that is cut off is a call as far as it came, required or not, and no input is made up for it.
+#[test]
+fn calls_that_are_cut_off_are_told_in_one_way() {
+    let choice = json!({"type": "function", "function": {"name": "measure"}});
+    let ask = |most: usize| {
+        let more = json!({"tools": tools(), "tool_choice": choice, "parallel_tool_calls": false, "max_tokens": most});
+        let answer = server().post("/v1/chat/completions", &chat(&more)).json(200);
+        answer["choices"][0].clone()
+    };
+    let whole = ask(80);
+    let arguments = whole["message"]["tool_calls"][0]["function"]["arguments"].as_str().unwrap();
+    let (mut cut, mut in_arguments) = (0, 0);
+    for most in 1..40 {
+        let answer = ask(most);
+        if answer["finish_reason"] != "length" {
+            break;
+        }
+        // Before its name is known, a call is text.
+        let Some(call) = answer["message"]["tool_calls"].get(0) else {
+            assert_eq!(cut, 0, "{answer}");
+            continue;
+        };
+        cut += 1;
+        let part = call["function"]["arguments"].as_str().unwrap();
+        assert!(arguments.starts_with(part), "{answer}");
+        if part == arguments {
+            // Only the end of the call is missing.
+            break;
+        }
+        assert_eq!(answer["message"]["content"], Value::Null, "{answer}");
+        in_arguments += usize::from(!part.is_empty());
+        let inputs = json!([{"name": "measure", "input_schema": schema()}]);
+        let body = chat(&json!({"tools": inputs, "max_tokens": most, "tool_choice":
+            {"type": "tool", "name": "measure", "disable_parallel_tool_use": true}}));
+        let answer = server().post("/v1/messages", &body).json(200);
+        assert_eq!(answer["stop_reason"], "max_tokens", "{answer}");
+        let block = &answer["content"][0];
+        assert_eq!((&block["type"], &block["input"]), (&json!("tool_use"), &json!({})), "{answer}");
+    }
+    assert!(cut > 3 && in_arguments > 3, "{cut} {in_arguments}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::builtin::BuiltinTemplate;
 use super::generation::{END, START};
-use super::marks::{Marks, Place, change_message, change_value};
+use super::marks::{Edges, Marks, Place, change_message, change_value};
 use super::message::Message;
 use super::template::{ChatOptions, ChatTemplate};
 use crate::{AddSpecial, ParseSpecial, Result, Tokenizer, TokenizerError};
@@ -93,18 +93,16 @@ impl Tokenizer {
             documents.iter_mut().flatten().for_each(|document| change_value(document, &mut change));
         };
         let edges = self.edges_of_control_tokens();
-        let (mut found, mut taken) = (BTreeSet::new(), BTreeSet::new());
+        let (mut has_edges, mut taken) = (false, BTreeSet::new());
         change_all(&mut |text, _| {
             for char in text.chars() {
-                if edges.contains(&char) {
-                    found.insert(char);
-                }
+                has_edges |= edges.contains(char);
                 if char >= '\u{F0000}' {
                     taken.insert(char);
                 }
             }
         });
-        if found.is_empty() {
+        if !has_edges {
             return Ok(Marked { messages, tools, documents, marks: Marks::default() });
         }
         let full = || TokenizerError::message("messages", "they have nearly every private-use character");
@@ -113,7 +111,7 @@ impl Tokenizer {
         change_all(&mut |text, place| {
             // A template has to find `role`, even if a control token begins with an `r`.
             let is_name = place == Place::Name && text.chars().all(word) && !self.has_control_token(text);
-            if !is_name && text.contains(|char| found.contains(&char)) {
+            if !is_name && text.contains(|char| edges.contains(char)) {
                 *text = marks.mark(text);
             }
         });
@@ -127,7 +125,7 @@ impl Tokenizer {
     }
 
     /// Characters with which a control token begins or ends, in either case, and the marks of training.
-    pub(crate) fn find_edges_of_control_tokens(&self) -> BTreeSet<char> {
+    pub(crate) fn find_edges_of_control_tokens(&self) -> Edges {
         let control = self.vocabulary().iter().filter(|(_, _, kind)| kind.is_special());
         let edges =
             control.flat_map(|(_, text, _)| text.chars().next().into_iter().chain(text.chars().last()));
@@ -138,7 +136,7 @@ impl Tokenizer {
     /// True if a text holds the text of a control token.
     fn has_control_token(&self, text: &str) -> bool {
         let edges = self.edges_of_control_tokens();
-        text.contains(|char| edges.contains(&char))
+        text.contains(|char| edges.contains(char))
             && self
                 .encode(text, AddSpecial::No, ParseSpecial::Yes)
                 .is_ok_and(|ids| ids.iter().any(|id| self.vocabulary().kind(*id).is_special()))

@@ -7,9 +7,11 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
+use super::exact;
 use super::message::{Content, Message};
+use super::reader::Arguments;
 use super::template::{ChatOptions, ChatTemplate};
 use crate::{Result, TokenizerError};
 
@@ -50,17 +52,31 @@ pub enum CallForm {
 struct Call {
     id: Option<String>,
     name: String,
-    arguments: Map<String, Value>,
+    arguments: Arguments,
+}
+
+impl Call {
+    /// The arguments as an object: a text that is none becomes the object's only member.
+    fn object(&self) -> Value {
+        match &self.arguments {
+            Arguments::Object(arguments) => Value::Object(arguments.clone()),
+            Arguments::Other(text) => json!({"arguments": text}),
+        }
+    }
 }
 
 impl ChatTemplate {
-    /// The messages in the form that the template reads: arguments of calls parsed or written, text parts put together, `developer`
-    /// as `system`, tools and calls as text where the template knows nothing of them.
+    /// The messages in the form that the template reads: arguments of calls parsed or written, text parts joined by line breaks,
+    /// `developer` as `system`, tools and calls as text where the template knows nothing of them.
+    ///
+    /// Arguments of an earlier call that are no JSON object, such as an object that was cut off, are given as they are to a
+    /// template that takes text, and as `{"arguments": "the text"}` to any other. Whole numbers in the JSON text of arguments keep
+    /// all digits.
     ///
     /// # Errors
     ///
-    /// [`TokenizerError::Message`] for a message that no template could read: malformed arguments of a call, a part that is no
-    /// text. [`TokenizerError::TemplateLimit`] when the template does too much.
+    /// [`TokenizerError::Message`], [`TokenizerError::MissingField`] or [`TokenizerError::NotText`] for a message that no template
+    /// could read, such as one with a part that is no text. [`TokenizerError::TemplateLimit`] when the template does too much.
     pub fn fit(&self, messages: &[Message], options: &ChatOptions<'_>) -> Result<Vec<Message>> {
         let mut fitted: Vec<Message> = Vec::with_capacity(messages.len() + 1);
         let mut names: HashMap<String, String> = HashMap::new();
@@ -69,7 +85,7 @@ impl ChatTemplate {
             if message.role == "developer" && !self.words().developer {
                 "system".clone_into(&mut message.role);
             }
-            message.content = flat(message.content, index)?;
+            message.content = message.content.flat(&format!("messages[{index}].content"))?;
             let calls = calls(&message.tool_calls, index)?;
             for call in &calls {
                 names.extend(call.id.clone().map(|id| (id, call.name.clone())));
@@ -79,6 +95,9 @@ impl ChatTemplate {
             }
             if !calls.is_empty() || message.role == "tool" {
                 self.fit_calls(&mut message, &calls)?;
+            } else if message.content == Content::Missing {
+                // Templates join the text of an answer with other text.
+                message.content = Content::Text(String::new());
             }
             // A template that knows no calls knows no results of tools: they are told by the user.
             if message.role == "tool" && self.call_form()? == CallForm::Content {
@@ -123,9 +142,10 @@ impl ChatTemplate {
         }
         if form == CallForm::Content {
             let mut text = message.content.text();
-            for Call { name, arguments, .. } in calls {
+            for call in calls {
                 let line = if text.is_empty() { "" } else { "\n" };
-                let _ = write!(text, "{line}{}", json!({"name": name, "parameters": arguments}));
+                let call = exact::to_json(&json!({"name": call.name, "parameters": call.object()}));
+                let _ = write!(text, "{line}{call}");
             }
             message.content = Content::Text(text);
             message.tool_calls.clear();
@@ -133,10 +153,15 @@ impl ChatTemplate {
         }
         for (written, call) in message.tool_calls.iter_mut().zip(calls) {
             let arguments = &mut written["function"]["arguments"];
-            if form == CallForm::Object {
-                *arguments = Value::Object(call.arguments.clone());
-            } else if arguments.as_str().is_none_or(|text| text.trim().is_empty()) {
-                *arguments = Value::Object(call.arguments.clone()).to_string().into();
+            match &call.arguments {
+                Arguments::Other(text) if form == CallForm::Text || self.takes_text()? => {
+                    *arguments = text.as_str().into();
+                }
+                _ if form == CallForm::Object => *arguments = call.object(),
+                _ if arguments.as_str().is_none_or(|text| text.trim().is_empty()) => {
+                    *arguments = exact::to_json(&call.object()).into();
+                }
+                _ => {}
             }
             if self.words().short_ids {
                 written["id"] = short_id(call.id.as_deref().unwrap_or(&call.name)).into();
@@ -167,6 +192,14 @@ impl ChatTemplate {
                 }
             }
             Ok(CallForm::Content)
+        })
+    }
+
+    /// True if a template that wants arguments as objects shows a text as it is.
+    fn takes_text(&self) -> Result<bool> {
+        self.found().takes_text(|| {
+            let text = self.try_call(&json!("{needle_text"), Content::Text(String::new()))?;
+            Ok(text.is_some_and(|text| text.contains("{needle_text") && !text.contains("\"{needle_text")))
         })
     }
 
@@ -221,55 +254,15 @@ impl ChatTemplate {
     }
 }
 
-/// The content with its text parts put together. Parts of thoughts stay parts, for templates that know them.
-fn flat(content: Content, index: usize) -> Result<Content> {
-    let Content::Parts(parts) = content else { return Ok(content) };
-    let mut text = String::new();
-    let mut has_thoughts = false;
-    for (at, part) in parts.iter().enumerate() {
-        let kind = part["type"].as_str().unwrap_or(if part.is_string() { "string" } else { "text" });
-        let more = match kind {
-            "text" | "input_text" | "output_text" => part["text"].as_str(),
-            "refusal" => part["refusal"].as_str(),
-            "string" => part.as_str(),
-            "thinking" => {
-                has_thoughts = true;
-                Some("")
-            }
-            kind => {
-                let reason = format!("a part of type `{kind}`, and the model reads text only");
-                return Err(TokenizerError::message(format!("messages[{index}].content[{at}]"), reason));
-            }
-        };
-        let Some(more) = more else {
-            let reason = format!("a part of type `{kind}` without text");
-            return Err(TokenizerError::message(format!("messages[{index}].content[{at}]"), reason));
-        };
-        text.push_str(more);
-    }
-    Ok(if has_thoughts { Content::Parts(parts) } else { Content::Text(text) })
-}
-
 /// The calls of a message, with their arguments read.
 fn calls(calls: &[Value], index: usize) -> Result<Vec<Call>> {
     let read = |(at, call): (usize, &Value)| {
         let field = format!("messages[{index}].tool_calls[{at}].function");
         let function = &call["function"];
         let Some(name) = function["name"].as_str() else {
-            return Err(TokenizerError::message(format!("{field}.name"), "no name of a function"));
+            return Err(TokenizerError::MissingField { field: format!("{field}.name") });
         };
-        let wrong = |reason: String| TokenizerError::message(format!("{field}.arguments"), reason);
-        let arguments = match &function["arguments"] {
-            Value::Object(arguments) => arguments.clone(),
-            Value::Null => Map::new(),
-            Value::String(text) if text.trim().is_empty() => Map::new(),
-            Value::String(text) => match serde_json::from_str(text) {
-                Ok(Value::Object(arguments)) => arguments,
-                Ok(_) => return Err(wrong("JSON, but no object".into())),
-                Err(error) => return Err(wrong(format!("malformed JSON: {error}"))),
-            },
-            _ => return Err(wrong("neither an object nor the JSON text of one".into())),
-        };
+        let arguments = Arguments::of(&function["arguments"]);
         let id = call["id"].as_str().map(str::to_owned);
         Ok(Call { id, name: name.to_owned(), arguments })
     };

@@ -17,6 +17,34 @@ use serde_json::{Map, Value};
 use super::generation::{END, START};
 use super::message::{Content, Message};
 
+/// A set of characters, most of them ASCII, that is asked about each character of a conversation.
+#[derive(Clone, Debug, Default)]
+pub struct Edges {
+    ascii: u128,
+    all: BTreeSet<char>,
+}
+
+impl Edges {
+    /// True if a character is in the set.
+    pub fn contains(&self, char: char) -> bool {
+        if char.is_ascii() { self.ascii >> u32::from(char) & 1 == 1 } else { self.all.contains(&char) }
+    }
+
+    /// The characters, ascending.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = char> {
+        self.all.iter().copied()
+    }
+}
+
+impl FromIterator<char> for Edges {
+    fn from_iter<I: IntoIterator<Item = char>>(chars: I) -> Self {
+        let all: BTreeSet<char> = chars.into_iter().collect();
+        let ascii =
+            all.iter().filter(|char| char.is_ascii()).fold(0, |set, &char| set | 1 << u32::from(char));
+        Self { ascii, all }
+    }
+}
+
 /// Characters of data and the marks that stand for them.
 #[derive(Clone, Debug, Default)]
 pub struct Marks {
@@ -28,13 +56,13 @@ impl Marks {
     /// Marks for characters of data. `taken` are the private-use characters of the data, none of which is a mark.
     ///
     /// `None` if the data leaves too few private-use characters.
-    pub fn new(characters: &BTreeSet<char>, taken: &BTreeSet<char>) -> Option<Self> {
+    pub fn new(characters: &Edges, taken: &BTreeSet<char>) -> Option<Self> {
         let free = ('\u{100000}'..='\u{10FFFD}').chain('\u{F0000}'..='\u{FFFFD}');
         let free = free.filter(|char| !taken.contains(char) && *char != START && *char != END);
-        let mut marks: Vec<char> = free.take(characters.len()).collect();
+        let mut marks: Vec<char> = free.take(characters.iter().len()).collect();
         marks.sort_unstable();
-        (marks.len() == characters.len())
-            .then(|| Self { pairs: characters.iter().copied().zip(marks).collect() })
+        (marks.len() == characters.iter().len())
+            .then(|| Self { pairs: characters.iter().zip(marks).collect() })
     }
 
     /// True if there are no marks.

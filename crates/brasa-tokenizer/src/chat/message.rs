@@ -2,24 +2,27 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// One turn of a conversation, with the field names of OpenAI's chat format, which the templates expect.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+///
+/// serde reads messages as [`Message::read`] does: a null is an absent field, and thoughts may stand under `reasoning` or `thinking`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Message {
     /// `system`, `user`, `assistant` or `tool`.
     pub role: String,
     /// The text or the parts of the message.
-    #[serde(default, skip_serializing_if = "Content::is_missing")]
+    #[serde(skip_serializing_if = "Content::is_missing")]
     pub content: Content,
     /// The reasoning that an assistant wrote before its answer. Templates see it as `thinking` too.
-    #[serde(default, skip_serializing_if = "Option::is_none", alias = "thinking", alias = "reasoning")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub reasoning_content: Option<String>,
-    /// Calls that an assistant asks for: `{"type": "function", "function": {"name": …, "arguments": {…}}}`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    /// Calls that an assistant asks for: `{"type": "function", "function": {"name": …, "arguments": {…}}}`. Arguments may be an
+    /// object or its JSON text.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<Value>,
     /// The id of the call that a `tool` message answers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_call_id: Option<String>,
     /// The name of the speaker, or of the tool that answers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Anything else that a template may ask for.
     #[serde(flatten)]
@@ -43,15 +46,6 @@ pub enum Content {
 impl Content {
     fn is_missing(&self) -> bool {
         *self == Self::Missing
-    }
-
-    /// The text: that of all text parts together if there are parts.
-    pub fn text(&self) -> String {
-        match self {
-            Self::Text(text) => text.clone(),
-            Self::Parts(parts) => parts.iter().filter_map(|part| part["text"].as_str()).collect(),
-            Self::Missing => String::new(),
-        }
     }
 }
 

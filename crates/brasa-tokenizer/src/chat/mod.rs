@@ -3,11 +3,13 @@
 mod builtin;
 mod calls;
 mod encode;
+mod exact;
 mod generation;
 mod history;
 mod marks;
 mod message;
 mod python;
+mod reader;
 mod sandbox;
 mod template;
 mod thoughts;
@@ -16,6 +18,7 @@ mod turns;
 
 pub use builtin::BuiltinTemplate;
 pub use calls::{AnswerEvent, AnswerParser, InputReader, ToolChoice, ToolFormat};
+pub(crate) use marks::Edges;
 pub use message::{Content, Message};
 pub use template::{ChatOptions, ChatTemplate, TemplateGuess};
 pub use thoughts::{AnswerPart, ThoughtMarks, Thoughts};

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{Error, ErrorKind, Value};
 
-use super::sandbox::{marks, memory, pay_for_printing};
+use super::sandbox::{Digits, marks, memory, pay_for_printing};
 
 /// A text that grows within the budget of the rendering.
 struct Paid {
@@ -219,6 +219,7 @@ impl Json {
                     Ok(true)
                 })?;
             }
+            _ if Digits::of(value).is_some() => out.push_str(Digits::of(value).unwrap_or_default()),
             other => {
                 return Err(Error::new(
                     ErrorKind::InvalidOperation,

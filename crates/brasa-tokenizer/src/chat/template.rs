@@ -34,6 +34,7 @@ pub struct ChatTemplate {
 #[derive(Debug, Default)]
 pub(super) struct Found {
     call_form: OnceLock<CallForm>,
+    takes_text: OnceLock<bool>,
     needs_content: OnceLock<bool>,
     shows_system: OnceLock<bool>,
     shows_later_system: OnceLock<bool>,
@@ -42,6 +43,10 @@ pub(super) struct Found {
 impl Found {
     pub fn call_form(&self, ask: impl FnOnce() -> Result<CallForm>) -> Result<CallForm> {
         answer(&self.call_form, ask)
+    }
+
+    pub fn takes_text(&self, ask: impl FnOnce() -> Result<bool>) -> Result<bool> {
+        answer(&self.takes_text, ask)
     }
 
     pub fn needs_content(&self, ask: impl FnOnce() -> Result<bool>) -> Result<bool> {

@@ -150,7 +150,7 @@ fn conversations_are_fitted_to_templates_that_know_less() {
     ];
     let options = ChatOptions { tools: Some(&tools), ..ChatOptions::default() };
     let messages = conversation(json!([
-        {"role": "developer", "content": [{"type": "text", "text": "Be "}, {"type": "text", "text": "kind."}]},
+        {"role": "developer", "content": [{"type": "text", "text": "Be"}, {"type": "text", "text": "kind."}]},
         {"role": "user", "content": "Hi"},
         calling("call_1", &json!("{\"a\": 1}")),
         {"role": "tool", "tool_call_id": "call_1", "content": "3"},
@@ -164,7 +164,7 @@ fn conversations_are_fitted_to_templates_that_know_less() {
     let gemma = written("google-gemma-2-2b-it", &messages, &options);
     assert_eq!(
         gemma,
-        "<s><start_of_turn>user\nBe kind.\n\nYou can call these functions:\n\n\
+        "<s><start_of_turn>user\nBe\nkind.\n\nYou can call these functions:\n\n\
          {\"name\":\"f\",\"description\":\"F\",\"parameters\":{\"type\":\"object\"}}\n\n\
          To call functions, answer with one JSON object on a line of its own for each call, and nothing else:\n\
          {\"name\": function name, \"parameters\": object of arguments}\n\nHi<end_of_turn>\n\
@@ -177,9 +177,12 @@ fn conversations_are_fitted_to_templates_that_know_less() {
     assert_eq!(after("\"id\": \""), after("\"call_id\": \""), "{mistral}");
     assert!(after("\"id\": \"").ends_with('"'), "{mistral}");
     // `developer` is kept where the template knows it, and the role of a result is told where templates ask for it.
-    assert!(written("openai-gpt-oss-120b", &messages, &options).contains("# Instructions\n\nBe kind."));
+    assert!(written("openai-gpt-oss-120b", &messages, &options).contains("# Instructions\n\nBe\nkind."));
     let qwen = written("Qwen3.5-4B", &messages, &options);
-    assert!(qwen.contains("Be kind.<|im_end|>") && qwen.contains("<parameter=a>\n1\n</parameter>"), "{qwen}");
+    assert!(
+        qwen.contains("Be\nkind.<|im_end|>") && qwen.contains("<parameter=a>\n1\n</parameter>"),
+        "{qwen}"
+    );
 
     // Qwen3.5's template refuses a system message that is not the first one: the user tells it, always in the same place.
     let turns = [
@@ -216,6 +219,10 @@ fn conversations_are_fitted_to_templates_that_know_less() {
         (json!({"a": 1}), "<{\"a\":1}>"),
         (json!(""), "<{}>"),
         (json!(null), "<{}>"),
+        // What is no object stays as it is, and whole numbers keep all digits.
+        (json!("{\"a\": "), "<{\"a\": >"),
+        (json!([1]), "<[1]>"),
+        (json!("{\"a\": 12345678901234567890123}"), "<{\"a\": 12345678901234567890123}>"),
     ] {
         let fitted = template.fit(&conversation(json!([calling("x", &arguments)])), &ChatOptions::default());
         assert_eq!(
@@ -224,35 +231,78 @@ fn conversations_are_fitted_to_templates_that_know_less() {
         );
     }
 
+    // Arguments of calls that are no objects are shown by every template that shows calls.
+    for entry in std::fs::read_dir(folder().join("templates")).expect("folder") {
+        let path = entry.expect("entry").path();
+        let name = path.file_stem().and_then(|name| name.to_str()).expect("name");
+        let template = golden.template(name).expect("template");
+        let shown = |arguments: Value| {
+            let turns = [
+                json!({"role": "user", "content": "Hi"}),
+                calling("call00001", &arguments),
+                json!({"role": "tool", "tool_call_id": "call00001", "content": "3"}),
+            ];
+            let options = ChatOptions::default();
+            let fitted = template.fit(&conversation(json!(turns)), &options).expect("fitted");
+            template.render(&fitted, &options).unwrap_or_else(|error| panic!("{name} {arguments}: {error}"))
+        };
+        let object = shown(json!(
+            "{\"needle\": \"hay\", \"id\": 12345678901234567890123, \"big\": -123456789012345678901234567890123456789012}"
+        ));
+        if !object.contains("hay") {
+            continue;
+        }
+        assert!(
+            object.contains("12345678901234567890123")
+                && object.contains("-123456789012345678901234567890123456789012"),
+            "{object}"
+        );
+        for other in [json!("{\"needle\": [1, "), json!("needle"), json!(["needle"]), json!("[\"needle\"]")] {
+            let text = shown(other.clone());
+            assert!(text.contains("needle"), "{name} {other}: {text}");
+        }
+    }
+
     // Messages that no template could read.
     for (message, error) in [
         (
-            calling("x", &json!("{\"a\": ")),
-            "messages[1].tool_calls[0].function.arguments: malformed JSON: EOF while parsing a value at line 1 column 6",
-        ),
-        (calling("x", &json!("[1]")), "messages[1].tool_calls[0].function.arguments: JSON, but no object"),
-        (
-            calling("x", &json!(1)),
-            "messages[1].tool_calls[0].function.arguments: neither an object nor the JSON text of one",
-        ),
-        (
             json!({"role": "assistant", "tool_calls": ["f"]}),
-            "messages[1].tool_calls[0].function.name: no name of a function",
+            "messages[1].tool_calls[0]: a string, expected a call",
         ),
+        (
+            json!({"role": "assistant", "tool_calls": [{"function": {"arguments": {}}}]}),
+            "messages[1].tool_calls[0].function.name is missing",
+        ),
+        (
+            json!({"role": "assistant", "tool_calls": "f"}),
+            "messages[1].tool_calls: a string, expected a list of calls",
+        ),
+        (json!({"role": "user"}), "messages[1].content is missing"),
+        (json!({"role": 7}), "messages[1].role: a number, expected a text"),
+        (json!([]), "messages[1]: a list, expected an object with `role` and `content`"),
         (
             json!({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}),
-            "messages[1].content[0]: a part of type `image_url`, and the model reads text only",
+            "messages[1].content[0].type: a part of type `image_url`, and the model reads text only",
         ),
-        (
-            json!({"role": "user", "content": [{"type": "text"}]}),
-            "messages[1].content[0]: a part of type `text` without text",
-        ),
+        (json!({"role": "user", "content": [{"type": "text"}]}), "messages[1].content[0].text is missing"),
     ] {
-        let messages = conversation(json!([{"role": "user", "content": "Hi"}, message]));
-        let found = template.fit(&messages, &ChatOptions::default()).expect_err("error");
-        assert!(matches!(found, TokenizerError::Message { .. }));
+        let messages = json!([{"role": "user", "content": "Hi"}, message]);
+        let found = Message::read_all(messages, "messages").expect_err("error");
         assert_eq!(found.to_string(), error);
+        let by_serde = serde_json::from_value::<Message>(message).expect_err("error").to_string();
+        assert_eq!(by_serde, error.replacen("messages[1]", "message", 1));
     }
+    // A null is an absent field, and thoughts have several names.
+    let message = json!({"role": "assistant", "content": null, "reasoning_content": null, "reasoning": "", "thinking": "Hm.",
+        "tool_calls": null, "tool_call_id": null, "name": null, "refusal": null, "weight": null});
+    let read: Message = serde_json::from_value(message).expect("message");
+    let expected =
+        Message { role: "assistant".into(), reasoning_content: Some("Hm.".into()), ..Message::default() };
+    assert_eq!(read, expected);
+    // A custom tool's call is one of a function with a text.
+    let call = json!({"type": "custom", "id": "c", "custom": {"name": "f", "input": "x"}});
+    let read = Message::read(json!({"role": "assistant", "tool_calls": [call]}), "message").expect("message");
+    assert_eq!(read.tool_calls[0]["function"], json!({"name": "f", "arguments": {"input": "x"}}));
 }
 
 #[test]

@@ -211,6 +211,77 @@ fn calls_of_every_form() {
             "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"x\n\ty\"}}",
             "<f {\"a\": \"x\\n\\ty\"}>",
         ),
+        // Slips whose meaning is beyond doubt.
+        (
+            "hermes",
+            r#"<tool_call>{"name": "f", "arguments": "{\"text\": \"a\\n\\\"b\", \"count\": 1}"}</tool_call>"#,
+            r#"<f {"text": "a\n\"b", "count": 1}>"#,
+        ),
+        ("hermes", r#"<tool_call>{"arguments": "{}", "name": "g"}</tool_call>"#, "<g {}>"),
+        ("hermes", r#"<tool_call>{"name": "g", "arguments": ""}</tool_call>"#, "<g {}>"),
+        (
+            "hermes",
+            r#"<tool_call>{"name": "f", "arguments": {"text": "\d+\.",},}</tool_call>"#,
+            r#"<f {"text": "\\d+\\."}>"#,
+        ),
+        (
+            "hermes",
+            "<tool_call>{'name': 'f', 'arguments': {'text': 'x', 'any': [True, None, False,]}}</tool_call>",
+            r#"<f {"text": "x", "any": [true, null, false]}>"#,
+        ),
+        ("hermes", "<tool_call>\n{\"name\": \"g\", \"arguments\": {}}}\n</tool_call>", "<g {}>"),
+        ("hermes", "<tool_call>\n{\"name\": \"functions.g\", \"arguments\": {}}\n</tool_call>", "<g {}>"),
+        ("mistral", "[TOOL_CALLS]f[ARGS]{\"any\": {'a': 1,},}}", "<f {\"any\": {\"a\": 1}}>"),
+        ("llama-3", "{\"name\": \"f\", \"parameters\": {\"a\": 1}}}", "<f {\"a\": 1}>"),
+        ("generic", "{\"name\": \"f\", \"parameters\": {\"a\": 1}}}", "<f {\"a\": 1}>"),
+        // What is meant is not sure.
+        (
+            "hermes",
+            r#"<tool_call>{"name": "f", "arguments": "[1]"}</tool_call>"#,
+            r#"<tool_call>{"name": "f", "arguments": "[1]"}</tool_call>"#,
+        ),
+        // Values that hold tags, and tags that are left out.
+        (
+            "qwen3-coder",
+            "<tool_call>\n<function=f>\n<parameter=text>\nreturn \"</parameter>\"\n</function> </parameter> x\n</parameter>\n</function>\n</tool_call>",
+            r#"<f {"text": "return \"</parameter>\"\n</function> </parameter> x"}>"#,
+        ),
+        (
+            "qwen3-coder",
+            "<tool_call>\n<function=f>\n<parameter=text>\n<a>\n</parameter>\n</a>\n</function>\n</tool_call> B",
+            "B<f {\"text\": \"<a>\\n</parameter>\\n</a>\"}>",
+        ),
+        (
+            "qwen3-coder",
+            "<tool_call>\n<function=f>\n<parameter=text>\na\n<parameter=h>\n<parameter=count>\n1\n</function>\n</tool_call>\n<tool_call>\n<function=g>\n</function>\n</tool_call>",
+            "<f {\"text\": \"a\\n<parameter=h>\", \"count\": 1}><g {}>",
+        ),
+        ("qwen3-coder", "<function=f>\n<parameter=count>\n1\n</function>\n", "<f {\"count\": 1}>"),
+        (
+            "qwen3-coder",
+            "<function=f>\n<parameter=text>\n1\n</function>\n<function=g>\n</function>",
+            "<f {\"text\": \"1\"}><g {}>",
+        ),
+        (
+            "seed-oss",
+            "<seed:tool_call>\n<function=f>\n<parameter=text>\na</parameter> b\n</function>\n</seed:tool_call>",
+            "<f {\"text\": \"a</parameter> b\"}>",
+        ),
+        (
+            "glm",
+            "<tool_call>f\n<arg_key>text</arg_key>\n<arg_value>a</arg_value> b </tool_call>, c</arg_value>\n<arg_key>list</arg_key>\n<arg_value>[1]\n</tool_call>\n<tool_call>g\n</tool_call>",
+            "<f {\"text\": \"a</arg_value> b </tool_call>, c\", \"list\": [1]}><g {}>",
+        ),
+        (
+            "minimax-m2",
+            "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"text\">a</parameter> b </invoke> c</parameter>\n<parameter name=\"count\">2</invoke>\n<invoke name=\"g\">\n</invoke>\n</minimax:tool_call>",
+            "<f {\"text\": \"a</parameter> b </invoke> c\", \"count\": 2}><g {}>",
+        ),
+        (
+            "gemma-4",
+            "<|tool_call>call:f{text:<|\"|>a<|\"|> b <|\"|> , any:[<|\"|>x<|\"|>]}<tool_call|>",
+            "<f {\"text\": \"a<|\\\"|> b \", \"any\": [\"x\"]}>",
+        ),
         // Text that is no call is content. A bracket too many is not the end of the arguments.
         (
             "hermes",
@@ -358,6 +429,82 @@ fn long_arguments_grow_and_nothing_is_held_for_ever() {
         assert_eq!(parser.push(begin), []);
         let events = parser.push(&letter.repeat(1 << 17));
         assert!(matches!(&events[..], [AnswerEvent::Content(text)] if text.len() > 1 << 16), "{begin}");
+    }
+}
+
+/// A call that a limit of tokens cuts off is told in one way, however short it is.
+#[test]
+fn calls_that_are_cut_off_are_calls_as_far_as_they_came() {
+    let long = "x".repeat(150);
+    for (format, before, begin) in [
+        ("hermes", "A <tool_call>\n{\"name\": \"f\", ", "\"arguments\": {\"text\": \""),
+        ("llama-3", "{\"name\": \"f\", ", "\"parameters\": {\"text\": \""),
+        ("generic", "{\"name\": \"f\", ", "\"parameters\": {\"text\": \""),
+        ("qwen3-coder", "<tool_call>\n<function=f>\n", "<parameter=text>\n"),
+        ("glm", "<tool_call>f\n", "<arg_key>text</arg_key>\n<arg_value>"),
+        ("minimax-m2", "<minimax:tool_call>\n<invoke name=\"f\">\n", "<parameter name=\"text\">"),
+        ("gemma-4", "<|tool_call>call:f{", "text:<|\"|>"),
+        ("mistral", "[TOOL_CALLS]f[ARGS]{", "\"text\": \""),
+        ("kimi-k2", "<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{", "\"text\": \""),
+        ("deepseek", "<｜tool▁call▁begin｜>f<｜tool▁sep｜>{", "\"text\": \""),
+        ("lfm2", "<|tool_call_start|>[f(", "text=\""),
+    ] {
+        let format = ToolFormat::by_name(format).expect("format");
+        let mut shown = Vec::new();
+        for text in ["", "short", long.as_str()] {
+            let mut parser = AnswerParser::new(format, None, "", &tools(), &ToolChoice::Auto);
+            let mut answer = Answer::default();
+            let begin = if text.is_empty() { "" } else { begin };
+            let events = parser.push(&format!("{before}{begin}{text}"));
+            // Long arguments come as they are written.
+            assert_eq!(
+                events.iter().any(|event| matches!(event, AnswerEvent::CallBegin { .. })),
+                text.len() > 96
+            );
+            answer.add(events);
+            answer.add(parser.cut_off());
+            let [(name, arguments, true)] = &answer.calls[..] else { panic!("{format:?} {answer:?}") };
+            let expected = format!("{{\"text\": \"{text}");
+            assert!(expected.starts_with(arguments.as_str()), "{arguments}");
+            assert!(text.is_empty() || arguments.ends_with(text), "{arguments}");
+            shown.push((name.clone(), answer.content));
+        }
+        assert!(shown.iter().all(|one| *one == shown[0]), "{shown:?}");
+    }
+    // A call without a name is text, and so is a short one that the model itself ended.
+    let hermes = ToolFormat::by_name("hermes").expect("format");
+    for (text, is_cut) in
+        [("<tool_call>\n{\"na", true), ("<tool_call>\n{\"name\": \"f\", \"arguments\": {", false)]
+    {
+        let mut parser = AnswerParser::new(hermes, None, "", &tools(), &ToolChoice::Required);
+        let mut answer = Answer::default();
+        answer.add(parser.push(text));
+        answer.add(if is_cut { parser.cut_off() } else { parser.finish() });
+        assert_eq!((answer.content.as_str(), answer.calls.len()), (text, 0));
+    }
+}
+
+/// Answers that are either calls or texts of another grammar: JSON that is no call is content, in forms without marks too.
+#[test]
+fn answers_are_calls_or_content() {
+    for (format, text, expected) in [
+        ("generic", "{\"name\": \"f\", \"parameters\": {\"a\": 1}}", "<f {\"a\": 1}>"),
+        ("generic", "{\"name\": \"f\", \"age\": 3}", "{\"name\": \"f\", \"age\": 3}"),
+        (
+            "generic",
+            "{\"a\":\n{\"name\": \"f\", \"parameters\": {}}}",
+            "{\"a\":\n{\"name\": \"f\", \"parameters\": {}}}",
+        ),
+        ("llama-3", "[{\"a\": 1}]", "[{\"a\": 1}]"),
+        ("llama-3", "{\"name\": \"g\", \"parameters\": {}}", "<g {}>"),
+        ("hermes", "{\"name\": \"g\", \"arguments\": {}}", "{\"name\": \"g\", \"arguments\": {}}"),
+        ("hermes", "<tool_call>{\"name\": \"g\", \"arguments\": {}}</tool_call>", "<g {}>"),
+    ] {
+        let form = ToolFormat::by_name(format).expect("format");
+        let parser = AnswerParser::new(form, None, "", &tools(), &ToolChoice::Auto).either();
+        let answer = read_however_cut(&parser, text);
+        let calls = answer.calls.iter().map(|(name, arguments, _)| format!("<{name} {arguments}>"));
+        assert_eq!(format!("{}{}", answer.content, calls.collect::<String>()), expected, "{format}");
     }
 }
 

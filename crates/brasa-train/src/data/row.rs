@@ -77,9 +77,7 @@ impl Row {
 
 fn chat(row: &mut Map<String, Value>) -> Result<Row, Fault> {
     let value = row.remove("messages").unwrap_or_default();
-    let messages: Vec<Message> = serde_json::from_value(value).map_err(|error| {
-        Fault::new(format!("messages: {error}"), "messages are a list of {\"role\": …, \"content\": …}")
-    })?;
+    let messages = read_messages("messages", value, "messages are a list of {\"role\": …, \"content\": …}")?;
     if messages.is_empty() {
         return Err(Fault::new("messages: none", "leave the row out"));
     }
@@ -96,15 +94,26 @@ fn chat(row: &mut Map<String, Value>) -> Result<Row, Fault> {
     Ok(Row::Chat { messages, tools })
 }
 
+/// Reads messages as a server does, but for arguments of calls that are no JSON object: of a row they are a mistake that can be put
+/// right, and would be learned.
+fn read_messages(field: &str, value: Value, hint: &str) -> Result<Vec<Message>, Fault> {
+    let messages = Message::read_all(value, field).map_err(|error| Fault::new(error.to_string(), hint))?;
+    for (at, message) in messages.iter().enumerate() {
+        if let Some(call) = message.calls_without_object().next() {
+            let what = format!("{field}[{at}].tool_calls[{call}].function.arguments: no JSON object");
+            return Err(Fault::new(what, "arguments are an object, or the JSON text of one"));
+        }
+    }
+    Ok(messages)
+}
+
 /// The two answers, each behind the prompt. Both may be conversations that hold the prompt themselves.
 fn preference(row: &mut Map<String, Value>) -> Result<Row, Fault> {
     let hint = "`prompt`, `chosen` and `rejected` are texts or lists of messages; the answers differ in their last turn alone";
     let mut messages = |field: &str, role: &str| -> Result<Vec<Message>, Fault> {
         match row.remove(field) {
             Some(Value::String(text)) => Ok(vec![Message::new(role, text)]),
-            Some(list @ Value::Array(_)) => {
-                serde_json::from_value(list).map_err(|error| Fault::new(format!("{field}: {error}"), hint))
-            }
+            Some(list @ Value::Array(_)) => read_messages(field, list, hint),
             None if field == "prompt" => Ok(Vec::new()),
             other => {
                 let found = other.as_ref().map_or("nothing", kind);

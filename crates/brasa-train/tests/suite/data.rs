@@ -146,6 +146,17 @@ fn long_rows_are_refused_cut_or_left_out_and_counted() {
     );
 }
 
+/// Data sets write null for every field that another row has, and some write thoughts under several names.
+#[test]
+fn fields_that_are_null_are_absent_and_parts_are_lines() {
+    let plain = r#"{"messages": [{"role": "user", "content": "one\ntwo"}, {"role": "assistant", "content": "three"}]}"#;
+    let rows = r#"{"messages": [{"role": "user", "content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}],
+        "tool_calls": null, "name": null, "reasoning_content": null}, {"role": "assistant", "content": "three", "tool_calls": null,
+        "reasoning_content": null, "reasoning": "", "thinking": null, "tool_call_id": null, "weight": null}]}"#;
+    let options = DataOptions::default();
+    assert_eq!(all_shown(&rows.replace('\n', " "), &options), all_shown(plain, &options));
+}
+
 #[test]
 fn bad_rows_are_named_with_line_and_remedy() {
     let cases = [
@@ -169,8 +180,16 @@ fn bad_rows_are_named_with_line_and_remedy() {
             "train.jsonl:1: prompt: a list, expected text\nhint: conversations go under `messages`",
         ),
         (r#"{"messages": []}"#, "train.jsonl:1: messages: none\nhint: leave the row out"),
-        (r#"{"messages": "a"}"#, "train.jsonl:1: messages: invalid type"),
-        (r#"{"messages": [{"content": "a"}]}"#, "train.jsonl:1: messages: missing field `role`"),
+        (r#"{"messages": "a"}"#, "train.jsonl:1: messages: a string, expected a list of messages"),
+        (
+            r#"{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "tool_calls": {}}]}"#,
+            "train.jsonl:1: messages[1].tool_calls: an object, expected a list of calls\n",
+        ),
+        (
+            r#"{"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{\"a\": "}}]}]}"#,
+            "train.jsonl:1: messages[0].tool_calls[0].function.arguments: no JSON object\nhint: arguments are an object",
+        ),
+        (r#"{"messages": [{"content": "a"}]}"#, "train.jsonl:1: messages[0].role is missing"),
         (
             r#"{"messages": [{"role": "user", "content": "a"}]}"#,
             "train.jsonl:1: no assistant turn\nhint: add the assistant's turn, leave the row out, or learn every token",

@@ -2,6 +2,7 @@
 
 mod conversation;
 mod load;
+pub(crate) mod turn;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -16,6 +17,7 @@ use brasa_tokenizer::{
 };
 
 pub(crate) use self::load::{DEFAULT_CONTEXT, MOST_POSITIONS, context_of};
+use self::turn::{AnswerForm, Turn, TurnOptions};
 use crate::bank::Bank;
 use crate::draft_model::DraftModelInfo;
 use crate::inside::Inside;
@@ -189,7 +191,7 @@ impl Model {
     /// [`Error::Tokenizer`] if the model has no chat template, or the template refuses the messages; [`Error::Engine`]. Later
     /// errors come through the stream.
     pub fn chat(&self, messages: &[Message], options: &GenerateOptions) -> Result<TokenStream, Error> {
-        self.start_chat(self.chat_prompt(messages)?, options, None)
+        self.start_chat(messages, options, None)
     }
 
     /// A session: keys and values stay cached between its requests.
@@ -234,15 +236,17 @@ impl Model {
         marks
     }
 
-    /// Starts the answer to a chat's prompt.
+    /// Starts the answer to a conversation.
     pub(crate) fn start_chat(
         &self,
-        prompt: Vec<u32>,
+        messages: &[Message],
         options: &GenerateOptions,
         session: Option<SessionId>,
     ) -> Result<TokenStream, Error> {
-        let mut options = options.clone();
-        options.mask = options.mask.map(|mask| self.after_thoughts(&prompt, mask));
+        let form = options.mask.clone().map_or(AnswerForm::Free, AnswerForm::Mask);
+        let Turn { prompt, mask, .. } =
+            self.turn(messages, &TurnOptions { form, ..TurnOptions::default() })?;
+        let mut options = GenerateOptions { mask, ..options.clone() };
         if options.stop_marks.is_empty() {
             options.stop_marks = self.stop_marks();
         }

@@ -13,7 +13,7 @@ mod saved;
 mod settings;
 
 use brasa::tokenizer::ChatOptions;
-use brasa::{ContextPolicy, GenerateOptions, Message, Model, Session};
+use brasa::{AnswerForm, ContextPolicy, GenerateOptions, Message, Model, Session, Turn, TurnOptions};
 
 use self::conversation::{Conversation, WhenFull};
 use self::read::{Line, Reader};
@@ -207,9 +207,11 @@ impl Chat<'_> {
         if let ContextPolicy::Slide { keep } = &mut options.context_policy {
             *keep = (*keep).max(self.conversation.system_tokens(self.model, self.template)?);
         }
-        options.mask = options.mask.map(|mask| self.model.after_thoughts(&prompt.ids, mask));
-        let thoughts = self.model.thoughts(&prompt.ids);
-        let mut stream = self.session.generate_ids(prompt.ids, &options)?;
+        let form = options.mask.take().map_or(AnswerForm::Free, AnswerForm::Mask);
+        let asked = TurnOptions { template: self.template.clone(), form, ..TurnOptions::default() };
+        let Turn { prompt, mask, thoughts, .. } = self.model.turn_behind(prompt.ids, &asked)?;
+        options.mask = mask;
+        let mut stream = self.session.generate_ids(prompt, &options)?;
         let answer = answer::show(&mut stream, self.paint, thoughts);
         let metrics = stream.metrics();
         let stats = format!(

@@ -22,8 +22,7 @@ pub fn messages(bytes: &[u8]) -> Result<Vec<Message>, String> {
         Value::Object(mut object) => object.remove("messages").unwrap_or_default(),
         other => other,
     };
-    let messages: Vec<Message> =
-        serde_json::from_value(list).map_err(|error| format!("{EXPECTED}; {error}"))?;
+    let messages = Message::read_all(list, "messages").map_err(|error| format!("{EXPECTED}; {error}"))?;
     for (index, message) in messages.iter().enumerate() {
         if !["system", "developer", "user", "assistant", "tool"].contains(&message.role.as_str()) {
             let role: String = message.role.chars().take(40).collect();
@@ -168,8 +167,8 @@ mod tests {
             ("3", "expected a list of messages"),
             ("{\"messages\": 3}", "expected a list"),
             ("[3]", "expected a list"),
-            ("[{}]", "missing field `role`"),
-            ("[{\"role\": 3}]", "expected a string"),
+            ("[{}]", "messages[0].role is missing"),
+            ("[{\"role\": 3}]", "messages[0].role: a number, expected a text"),
             ("[{\"role\": \"boss\", \"content\": \"x\"}]", "message 0 is from \"boss\""),
             ("[{\"role\": \"user\", \"content\": 3}]", "expected a list"),
             ("[{\"role\": \"user\", \"content\": \"x\"}]", "without an answer"),

@@ -5,7 +5,7 @@ use brasa::tokenizer::Content;
 use serde_json::{Value, json};
 
 use crate::constraint::Constraint;
-use crate::conversation::{Conversation, arguments_of, text_of};
+use crate::conversation::{Conversation, text_of};
 use crate::custom;
 use crate::error::{ApiError, Result};
 use crate::fields::Fields;
@@ -115,21 +115,16 @@ fn read_item(body: &Fields, place: &str, item: Value, messages: &mut Vec<Message
             let arguments = if kind == "custom_tool_call" {
                 custom::arguments(&fields.required::<String>("input")?)
             } else {
-                let arguments = fields.value("arguments").unwrap_or(Value::Null);
-                arguments_of(&format!("{place}.arguments"), &arguments)?
+                fields.value("arguments").unwrap_or(Value::Null)
             };
             let call =
                 json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}});
             match messages.last_mut() {
                 Some(last) if last.role == "assistant" => {
-                    if last.content == Content::Missing {
-                        last.content = Content::Text(String::new());
-                    }
                     last.tool_calls.push(call);
                 }
                 _ => messages.push(Message {
                     role: "assistant".into(),
-                    content: Content::Text(String::new()),
                     tool_calls: vec![call],
                     ..Message::default()
                 }),

@@ -86,6 +86,8 @@ pub struct AnswerParser {
     trims: bool,
     has_content: bool,
     calls: Calls,
+    /// True if a mark shows where calls begin.
+    is_marked: bool,
     region: Option<Region>,
 }
 
@@ -132,12 +134,14 @@ impl AnswerParser {
             trims: is_thought,
             has_content: false,
             calls: Calls::BesideContent,
+            is_marked: format.is_marked(),
             region: None,
         }
     }
 
-    /// The parser for answers that are either calls or content, as grammars of [`ToolFormat::marked_calls`] make them: an answer
-    /// that does not begin with the mark of calls is content to its end, even if it looks like a call.
+    /// The parser for answers that are either calls or content, as grammars of [`ToolFormat::calls_alone`] make them: an answer that
+    /// does not begin with the mark of calls is content to its end, even if it looks like a call. In forms without marks an answer
+    /// is calls if it begins with the call of a tool that is offered.
     #[must_use]
     pub fn either(mut self) -> Self {
         self.calls = Calls::InsteadOfContent;
@@ -157,6 +161,21 @@ impl AnswerParser {
             }
         }
         self.sink.take()
+    }
+
+    /// The rest of an answer that was cut off, as by a limit of tokens. A call whose name is known is a call, with its arguments as
+    /// far as they came; [`finish`](Self::finish) takes a short one for content.
+    pub fn cut_off(&mut self) -> Vec<AnswerEvent> {
+        if let Some(part) = self.thoughts.finish() {
+            self.read_part(&part);
+        }
+        if let Some(region) = self.region.take_if(|_| self.sink.has_begun())
+            && !{ region }.finish(&mut self.sink)
+        {
+            self.sink.end();
+            self.end_call();
+        }
+        self.finish()
     }
 
     /// The rest, when no more fragments come. A call that is not complete is content if it was held back.
@@ -201,8 +220,9 @@ impl AnswerParser {
             Step::More => {}
             Step::Done => self.end_call(),
             Step::DoneBefore => {
+                let unread = region.unread(letter);
                 self.end_call();
-                self.read_text(letter);
+                unread.chars().for_each(|letter| self.read(letter, self.is_thought));
             }
             Step::Wrong => {
                 // The character may begin a mark.
@@ -235,7 +255,8 @@ impl AnswerParser {
 
     /// The marks that count at this position.
     fn marks_here(&self) -> impl Iterator<Item = &'static Mark> + use<> {
-        let (position, is_either) = (self.position, self.calls == Calls::InsteadOfContent);
+        let (position, is_either, is_marked) =
+            (self.position, self.calls == Calls::InsteadOfContent, self.is_marked);
         let marks = match self.is_thought {
             true => self.marks_in_thoughts,
             false if is_either && self.has_content => &[],
@@ -244,7 +265,7 @@ impl AnswerParser {
         marks.iter().filter(move |mark| match mark.place {
             Place::Anywhere => true,
             // Content of another grammar may begin like a call without a mark.
-            Place::Line => position != Position::Middle && !is_either,
+            Place::Line => position != Position::Middle && !(is_either && is_marked),
             Place::AfterCall => position == Position::AfterCall,
         })
     }

@@ -71,6 +71,17 @@ impl ToolFormat {
         parallel: bool,
         tokenizer: &Tokenizer,
     ) -> Result<Option<String>> {
+        self.grammar_of_calls(tools, choice, parallel, tokenizer, Beside::Text)
+    }
+
+    fn grammar_of_calls(
+        self,
+        tools: &[Value],
+        choice: &ToolChoice,
+        parallel: bool,
+        tokenizer: &Tokenizer,
+        beside: Beside,
+    ) -> Result<Option<String>> {
         let is_strict = |tool: &Value| tool.get("function").unwrap_or(tool)["strict"] == true;
         let required = choice.is_required();
         let known = Tools::new(tools, |name| choice.allows(name));
@@ -96,7 +107,12 @@ impl ToolFormat {
             let is_strict = tools
                 .iter()
                 .any(|tool| tool.get("function").unwrap_or(tool)["name"] == name && is_strict(tool));
-            let body = call(&mut lark, &writing, name, schema, is_strict)?;
+            let body = match (beside, writing.call) {
+                (Beside::Grammar, Call::Object { name: name_key, arguments, .. }) if !writing.is_marked => {
+                    json_of(&whole_call(name_key, name, arguments, schema), is_strict)
+                }
+                _ => call(&mut lark, &writing, name, schema, is_strict)?,
+            };
             calls.push(lark.rule("call", &body));
         }
         let one = lark.rule("one", &calls.join(" | "));
@@ -127,21 +143,21 @@ impl ToolFormat {
         Ok(Some(lark.finish(&start)))
     }
 
-    /// The grammar of answers that are calls and nothing else, for a request whose other answers follow another grammar: an answer
-    /// that begins with the mark of calls is calls. `None` if no calls are allowed.
+    /// The grammar of answers that are calls and nothing else, for a request whose other answers follow another grammar. `None` if
+    /// no calls are allowed.
     ///
     /// # Errors
     ///
-    /// The errors of [`constraint`](Self::constraint), and [`TokenizerError::Unsupported`] for models whose calls begin like other
-    /// answers.
-    pub fn marked_calls(
+    /// The errors of [`constraint`](Self::constraint), and [`TokenizerError::Unsupported`] for models whose calls begin like lists.
+    pub fn calls_alone(
         self,
         tools: &[Value],
         choice: &ToolChoice,
         parallel: bool,
         tokenizer: &Tokenizer,
     ) -> Result<Option<String>> {
-        if !self.writing().is_some_and(|writing| writing.is_marked) {
+        let is_told = |writing: Writing| writing.is_marked || matches!(writing.call, Call::Object { .. });
+        if !self.writing().is_some_and(is_told) {
             let hint = "set `tool_choice` to `none` or `required`, or leave out `tools`";
             let what = "a grammar for answers that are not calls, beside calls in the form";
             return Err(TokenizerError::unsupported(what, self.name(), hint));
@@ -151,8 +167,24 @@ impl ToolFormat {
             ToolChoice::Allowed { names, .. } => ToolChoice::Allowed { names: names.clone(), required: true },
             choice => choice.clone(),
         };
-        self.constraint(tools, &choice, parallel, tokenizer)
+        self.grammar_of_calls(tools, &choice, parallel, tokenizer, Beside::Grammar)
     }
+}
+
+/// What an answer may be in place of calls.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Beside {
+    Text,
+    /// A text of another grammar, maybe of JSON. Calls that are JSON without a mark are then a schema of their own, so that both are
+    /// cut into the same lexemes: the literal text of a call would shut out every object that begins like it.
+    Grammar,
+}
+
+/// The schema of a call as an object.
+fn whole_call(name_key: &str, name: &str, arguments: &str, schema: &Value) -> Value {
+    let whole = json!({"type": "object", "properties": {name_key: {"const": name}, arguments: schema},
+        "required": [name_key, arguments], "additionalProperties": false});
+    with_definitions(&whole, schema)
 }
 
 /// Mistral's models before Small 3.2.

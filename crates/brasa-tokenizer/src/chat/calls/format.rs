@@ -69,6 +69,9 @@ const fn closes(text: &'static str) -> Mark {
     Mark { text, place: Place::AfterCall, opens: None, shared_bytes: 0 }
 }
 
+/// A brace too many behind a call.
+const BRACE: Mark = closes("}");
+
 /// Calls with the same texts around each of them.
 const fn each(before: &'static str, call: Call, after: &'static str, between: &'static str) -> Writing {
     Writing { open: "", before, call, after, between, close: "", is_marked: true }
@@ -102,6 +105,7 @@ const GENERIC: Row = Row {
         opens_line("```json", JSON, 0),
         opens_line("```tool_call", JSON, 0),
         joins(",", JSON, 0),
+        BRACE,
         closes("]"),
         closes("```"),
     ],
@@ -126,6 +130,7 @@ const ROWS: &[Row] = &[
             opens("<|start|>assistant to=functions.", HARMONY),
             opens("<|end|><|start|>assistant to=functions.", HARMONY),
             opens_line("to=functions.", HARMONY, 0),
+            BRACE,
             closes("<|call|>"),
         ],
         inner: &["<|start|>", "<|end|>", "<|channel|>", "<|message|>", "<|constrain|>"],
@@ -221,6 +226,7 @@ const ROWS: &[Row] = &[
             opens("<|tool_calls_section_begin|><|tool_call_begin|>", KIMI),
             // The first tag is left out at times.
             opens("<|tool_call_begin|>", KIMI),
+            BRACE,
             closes("<|tool_call_end|>"),
             closes("<|tool_calls_section_end|>"),
         ],
@@ -247,6 +253,7 @@ const ROWS: &[Row] = &[
             // Templates that do not show tools leave it to Brasa, which asks for the general form.
             opens_line("{", JSON, 1),
             opens_line("```json", JSON, 0),
+            BRACE,
             closes("```"),
             closes("<｜tool▁call▁end｜>"),
             closes("<｜tool▁calls▁end｜>"),
@@ -263,7 +270,7 @@ const ROWS: &[Row] = &[
         name: "mistral",
         template: &["[TOOL_CALLS]"],
         vocabulary: &["[TOOL_CALLS]"],
-        marks: &[opens("[TOOL_CALLS]", MISTRAL), joins(",", JSON, 0), closes("]")],
+        marks: &[opens("[TOOL_CALLS]", MISTRAL), joins(",", JSON, 0), BRACE, closes("]")],
         inner: &["[ARGS]", "[CALL_ID]"],
         writing: Some(each("[TOOL_CALLS]", Call::Headed("[ARGS]"), "", "")),
         ends_thoughts: false,
@@ -286,7 +293,13 @@ const ROWS: &[Row] = &[
         name: "command-r",
         template: &["<|START_ACTION|>"],
         vocabulary: &["<|START_ACTION|>", "<|END_ACTION|>"],
-        marks: &[opens("<|START_ACTION|>", JSON), joins(",", JSON, 0), closes("]"), closes("<|END_ACTION|>")],
+        marks: &[
+            opens("<|START_ACTION|>", JSON),
+            joins(",", JSON, 0),
+            BRACE,
+            closes("]"),
+            closes("<|END_ACTION|>"),
+        ],
         inner: &[],
         writing: Some(all(
             "<|START_ACTION|>[\n",
@@ -300,7 +313,7 @@ const ROWS: &[Row] = &[
         name: "nemotron-nano",
         template: &["<TOOLCALL>"],
         vocabulary: &[],
-        marks: &[opens("<TOOLCALL>", JSON), joins(",", JSON, 0), closes("]"), closes("</TOOLCALL>")],
+        marks: &[opens("<TOOLCALL>", JSON), joins(",", JSON, 0), BRACE, closes("]"), closes("</TOOLCALL>")],
         inner: &[],
         writing: Some(all("<TOOLCALL>[", object_of("", "name", "arguments"), ", ", "]</TOOLCALL>")),
         ends_thoughts: false,
@@ -377,12 +390,13 @@ const ROWS: &[Row] = &[
     },
 ];
 
-const HERMES: &[Mark] = &[opens("<tool_call>", JSON), closes("</tool_call>")];
+const HERMES: &[Mark] = &[opens("<tool_call>", JSON), BRACE, closes("</tool_call>")];
 
 const PHI: &[Mark] = &[
     opens("<|tool_call|>", JSON),
     opens_line("functools", JSON, 0),
     joins(",", JSON, 0),
+    BRACE,
     closes("]"),
     closes("<|/tool_call|>"),
 ];
@@ -394,6 +408,7 @@ const LLAMA: &[Mark] = &[
     opens_line("[", PYTHONIC, 1),
     joins(";", JSON, 0),
     joins(",", PYTHONIC, 0),
+    BRACE,
     closes("]"),
     closes("<|python_end|>"),
 ];
@@ -439,6 +454,11 @@ impl ToolFormat {
 
     pub(super) fn writing(self) -> Option<Writing> {
         self.0.writing
+    }
+
+    /// True if a mark shows where calls begin; else an answer that begins like a call is one.
+    pub(super) fn is_marked(self) -> bool {
+        self.0.writing.is_some_and(|writing| writing.is_marked)
     }
 
     pub(super) fn ends_thoughts(self) -> bool {

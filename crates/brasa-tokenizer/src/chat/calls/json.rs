@@ -9,12 +9,18 @@ const LONGEST_NUMBER: u8 = 100;
 
 /// Checks a JSON value while it comes, and writes it again.
 ///
-/// The text stays as it is, but for control characters in strings: models write line breaks there, and JSON wants escapes.
+/// The text stays as it is where it is JSON. Slips whose meaning is beyond doubt are put right: control characters in strings, where
+/// JSON wants escapes; backslashes in front of characters that need none, as in `\d`; a comma behind the last member; Python's
+/// `True`, `False`, `None` and single quotes.
 #[derive(Clone, Debug)]
 pub struct JsonReader {
     /// The objects (true) and arrays (false) that are open.
     open: Vec<bool>,
     state: State,
+    /// A comma and the space behind it. If the container ends there, the comma is dropped.
+    comma: String,
+    /// The digits of an escape so far.
+    digits: String,
 }
 
 /// Parts of the members of the outermost object.
@@ -39,12 +45,15 @@ enum State {
     Next,
     String {
         is_key: bool,
+        quote: char,
         letter: Letter,
     },
     /// A number and its length in bytes.
     Number(Number, u8),
     /// The rest of `true`, `false` or `null`.
     Word(&'static str),
+    /// The rest of a word of Python, whose meaning is written already.
+    PythonWord(&'static str),
     Done,
 }
 
@@ -52,10 +61,8 @@ enum State {
 enum Letter {
     Plain,
     Escape,
-    /// Digits that are missing of `\uXXXX`, and the value so far. `high`: the unit before was the first half of a pair.
+    /// Digits of `\uXXXX`. `high`: the unit before was the first half of a pair.
     Hex {
-        missing: u8,
-        unit: u16,
         high: bool,
     },
     /// The first half of a pair was read: `\` and then `u` have to come.
@@ -80,7 +87,7 @@ enum Number {
 impl JsonReader {
     /// A reader in front of a value.
     pub fn new() -> Self {
-        Self { open: Vec::new(), state: State::Value }
+        Self { open: Vec::new(), state: State::Value, comma: String::new(), digits: String::new() }
     }
 
     /// True behind the last character of an object, array, string or word.
@@ -93,7 +100,10 @@ impl JsonReader {
         match self.state {
             _ if self.open.len() > 1 => Member::Value,
             State::String { is_key: true, .. } => Member::Key,
-            State::String { is_key: false, .. } | State::Number(..) | State::Word(_) => Member::Value,
+            State::String { is_key: false, .. }
+            | State::Number(..)
+            | State::Word(_)
+            | State::PythonWord(_) => Member::Value,
             _ => Member::Between,
         }
     }
@@ -120,30 +130,62 @@ impl JsonReader {
             }
             self.complete();
         }
-        if let State::String { is_key, letter: at } = self.state {
-            return self.read_string(is_key, at, letter, out);
+        if let State::String { is_key, quote, letter: at } = self.state {
+            return self.read_string((is_key, quote), at, letter, out);
         }
-        if let State::Word(rest) = self.state {
+        if let State::Word(rest) | State::PythonWord(rest) = self.state {
             let rest = rest.strip_prefix(letter).ok_or(Wrong)?;
-            self.state = State::Word(rest);
+            if let State::Word(_) = self.state {
+                out.push(letter);
+                self.state = State::Word(rest);
+            } else {
+                self.state = State::PythonWord(rest);
+            }
             if rest.is_empty() {
                 self.complete();
             }
-            out.push(letter);
             return Ok(());
         }
-        out.push(letter);
         if matches!(letter, ' ' | '\t' | '\n' | '\r') {
+            if self.comma.is_empty() {
+                out.push(letter)
+            } else {
+                self.comma.push(letter)
+            }
             return Ok(());
         }
+        let comma = std::mem::take(&mut self.comma);
+        if !comma.is_empty() && matches!((self.state, letter), (State::Key, '}') | (State::Value, ']')) {
+            out.push_str(&comma[1..]);
+            out.push(letter);
+            return self.leave(letter);
+        }
+        out.push_str(&comma);
+        let word = match letter {
+            'T' => ("true", "rue"),
+            'F' => ("false", "alse"),
+            'N' => ("null", "one"),
+            _ => ("", ""),
+        };
+        if matches!(self.state, State::Value | State::FirstItem) && !word.0.is_empty() {
+            out.push_str(word.0);
+            self.state = State::PythonWord(word.1);
+            return Ok(());
+        }
+        if (self.state, letter) == (State::Next, ',') {
+            self.comma.push(letter);
+        } else {
+            out.push(if letter == '\'' { '"' } else { letter });
+        }
+        let string = |is_key| State::String { is_key, quote: letter, letter: Letter::Plain };
         self.state = match (self.state, letter) {
             (State::Value | State::FirstItem, '{') => return self.enter(true),
             (State::Value | State::FirstItem, '[') => return self.enter(false),
             (State::FirstItem | State::Next, ']') | (State::FirstKey | State::Next, '}') => {
                 return self.leave(letter);
             }
-            (State::Value | State::FirstItem, '"') => State::String { is_key: false, letter: Letter::Plain },
-            (State::FirstKey | State::Key, '"') => State::String { is_key: true, letter: Letter::Plain },
+            (State::Value | State::FirstItem, '"' | '\'') => string(false),
+            (State::FirstKey | State::Key, '"' | '\'') => string(true),
             (State::Value | State::FirstItem, 't') => State::Word("rue"),
             (State::Value | State::FirstItem, 'f') => State::Word("alse"),
             (State::Value | State::FirstItem, 'n') => State::Word("ull"),
@@ -157,9 +199,15 @@ impl JsonReader {
         Ok(())
     }
 
-    fn read_string(&mut self, is_key: bool, at: Letter, letter: char, out: &mut String) -> Result<(), Wrong> {
+    fn read_string(
+        &mut self,
+        (is_key, quote): (bool, char),
+        at: Letter,
+        letter: char,
+        out: &mut String,
+    ) -> Result<(), Wrong> {
         let next = match (at, letter) {
-            (Letter::Plain, '"') => {
+            (Letter::Plain, _) if letter == quote => {
                 out.push('"');
                 if is_key {
                     self.state = State::Colon;
@@ -173,15 +221,33 @@ impl JsonReader {
                 push_letter(letter, out);
                 return Ok(());
             }
-            (Letter::Escape, 'u') => Letter::Hex { missing: 4, unit: 0, high: false },
-            (Letter::Escape, '"' | '\\' | '/' | 'b' | 'f' | 'n' | 'r' | 't') => Letter::Plain,
+            (Letter::Escape, 'u') => Letter::Hex { high: false },
+            (Letter::Escape, '"' | '\\' | '/' | 'b' | 'f' | 'n' | 'r' | 't') => {
+                out.extend(['\\', letter]);
+                Letter::Plain
+            }
+            (Letter::Escape, '\'') => {
+                out.push(letter);
+                Letter::Plain
+            }
+            // The backslash stands for itself.
+            (Letter::Escape, _) => {
+                out.push_str("\\\\");
+                push_letter(letter, out);
+                Letter::Plain
+            }
             (Letter::LowEscape, '\\') => Letter::LowHex,
-            (Letter::LowHex, 'u') => Letter::Hex { missing: 4, unit: 0, high: true },
-            (Letter::Hex { missing, unit, high }, _) => {
-                let digit = letter.to_digit(16).ok_or(Wrong)? as u16;
-                let (missing, unit) = (missing - 1, unit << 4 | digit);
+            (Letter::LowHex, 'u') => Letter::Hex { high: true },
+            (Letter::Hex { high }, _) if letter.is_ascii_hexdigit() => {
+                self.digits.push(letter);
+                if self.digits.len() < 4 {
+                    return Ok(());
+                }
+                let digits = std::mem::take(&mut self.digits);
+                let unit = u16::from_str_radix(&digits, 16).map_err(|_| Wrong)?;
+                out.push_str("\\u");
+                out.push_str(&digits);
                 match unit {
-                    _ if missing > 0 => Letter::Hex { missing, unit, high },
                     0xDC00..=0xDFFF if high => Letter::Plain,
                     0xD800..=0xDBFF if !high => Letter::LowEscape,
                     // Half a pair is no character.
@@ -190,10 +256,16 @@ impl JsonReader {
                     _ => Letter::Plain,
                 }
             }
+            // `C:\users`: no escape.
+            (Letter::Hex { high: false }, _) => {
+                out.push_str("\\\\u");
+                out.push_str(&std::mem::take(&mut self.digits));
+                self.state = State::String { is_key, quote, letter: Letter::Plain };
+                return self.read_string((is_key, quote), Letter::Plain, letter, out);
+            }
             _ => return Err(Wrong),
         };
-        out.push(letter);
-        self.state = State::String { is_key, letter: next };
+        self.state = State::String { is_key, quote, letter: next };
         Ok(())
     }
 
@@ -241,6 +313,32 @@ impl Number {
     }
 }
 
+/// Takes the text out of a JSON string, without its quotation marks, while it comes.
+#[derive(Clone, Debug, Default)]
+pub struct Unescaper {
+    escape: String,
+}
+
+impl Unescaper {
+    /// The character that is complete with the next one of valid JSON; `None` within an escape.
+    pub fn read(&mut self, letter: char) -> Option<char> {
+        if self.escape.is_empty() && letter != '\\' {
+            return Some(letter);
+        }
+        self.escape.push(letter);
+        let is_unit = self.escape.starts_with("\\u");
+        if self.escape.len() < if is_unit { 6 } else { 2 } {
+            return None;
+        }
+        // The first half of a pair is no character, and is read on.
+        let spelt = serde_json::from_str::<char>(&format!("\"{}\"", self.escape)).ok();
+        if spelt.is_some() || self.escape.len() >= 12 {
+            self.escape.clear();
+        }
+        spelt
+    }
+}
+
 /// Writes a character of a string, escaped if JSON asks for it.
 pub fn push_letter(letter: char, out: &mut String) {
     use std::fmt::Write;
@@ -276,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn accepts_what_serde_accepts() {
+    fn accepts_what_serde_accepts_and_slips_whose_meaning_is_beyond_doubt() {
         let good = [
             "{}",
             "[]",
@@ -292,8 +390,6 @@ mod tests {
             "{,}",
             "{\"a\"}",
             "{\"a\":}",
-            "{\"a\":1,}",
-            "[1,]",
             "[1 2]",
             "{]",
             "[}",
@@ -302,20 +398,33 @@ mod tests {
             "[-]",
             "[1e]",
             "[tru]",
-            "[\"\\x\"]",
             "[\"\\ud800\"]",
             "[\"\\udc00\"]",
             "[\"\\ud800\\u0041\"]",
             "{a:1}",
-            "{'a':1}",
             "[+1]",
             "[NaN]",
+            "[1,,]",
+            "[,]",
+            "{\"a\",}",
+            "[Nope]",
         ];
         for text in bad {
             assert_eq!(read(text), None, "{text}");
             assert!(serde_json::from_str::<serde_json::Value>(text).is_err(), "{text}");
         }
-        assert_eq!(read("[\"a\n\u{1}\tb\"]").as_deref(), Some(r#"["a\n\u0001\tb"]"#));
+        for (slip, meant) in [
+            ("[\"a\n\u{1}\tb\"]", r#"["a\n\u0001\tb"]"#),
+            ("{\"a\":1,}", "{\"a\":1}"),
+            ("[1, [2 ,\n], ]", "[1, [2 \n] ]"),
+            (r#"["\d+\.\'\x"]"#, r#"["\\d+\\.'\\x"]"#),
+            (r#"["C:\users\u12"]"#, r#"["C:\\users\\u12"]"#),
+            (r#"{'a': 'say "\'x\'"', 'b': True}"#, r#"{"a": "say \"'x'\"", "b": true}"#),
+            ("[True, False, None]", "[true, false, null]"),
+        ] {
+            assert_eq!(read(slip).as_deref(), Some(meant), "{slip}");
+            assert!(serde_json::from_str::<serde_json::Value>(meant).is_ok(), "{meant}");
+        }
         for too_much in [&"[".repeat(101), "[1e100]", &format!("[{}]", "1".repeat(101))] {
             assert_eq!(read(too_much), None);
         }

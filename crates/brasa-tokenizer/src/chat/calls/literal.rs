@@ -132,6 +132,11 @@ enum State {
         until: Until,
         is_key: bool,
     },
+    /// Behind a mark that ends a string without escapes if a value may end there, and the space behind the mark.
+    Closed {
+        is_key: bool,
+        space: String,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -265,9 +270,25 @@ impl LiteralCall {
             State::Plain { until, is_key } => {
                 let is_key = *is_key;
                 if until.read(letter, |letter| push_letter(letter, out)) {
-                    self.end_string(is_key, out);
+                    self.state = State::Closed { is_key, space: String::new() };
                 }
                 Ok(())
+            }
+            State::Closed { space, .. } if is_space && space.len() < LONGEST_NAME => {
+                space.push(letter);
+                Ok(())
+            }
+            State::Closed { is_key, space } => {
+                let (is_key, space) = (*is_key, std::mem::take(space));
+                let follows = if is_key { letter == ':' } else { matches!(letter, ',' | '}' | ']' | ')') };
+                if let Some(quote) = self.dialect.quote.filter(|_| !follows) {
+                    // A string may hold the mark.
+                    quote.chars().chain(space.chars()).for_each(|letter| push_letter(letter, out));
+                    self.state = State::Plain { until: Until::new(quote), is_key };
+                } else {
+                    self.end_string(is_key, out);
+                }
+                self.step(letter, sink, out)
             }
         }
     }

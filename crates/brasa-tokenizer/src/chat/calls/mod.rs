@@ -43,7 +43,7 @@ enum Step {
     More,
     /// The character was the call's last.
     Done,
-    /// The call ended in front of the character.
+    /// The call ended in front of the character, and maybe of some before it.
     DoneBefore,
     /// The text is no call.
     Wrong,

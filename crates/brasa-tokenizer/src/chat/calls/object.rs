@@ -1,6 +1,6 @@
 //! A call as a JSON object with a name and arguments.
 
-use super::json::{JsonReader, Member};
+use super::json::{JsonReader, Member, Unescaper};
 use super::sink::Sink;
 use super::{LONGEST_NAME, Step, Wrong};
 
@@ -22,8 +22,38 @@ pub struct ObjectCall {
     name: String,
     /// Arguments that came before the name.
     waiting: String,
+    /// Arguments that are written as a string.
+    encoded: Option<Encoded>,
     has_name: bool,
     has_arguments: bool,
+}
+
+/// An object in the text of a JSON string.
+#[derive(Clone, Debug)]
+struct Encoded {
+    string: Unescaper,
+    json: JsonReader,
+    /// True once the object has begun.
+    has_begun: bool,
+}
+
+impl Encoded {
+    /// Reads more of the string's JSON text and returns more of the object's.
+    fn read(&mut self, text: &str) -> Result<String, Wrong> {
+        let mut out = String::new();
+        for letter in text.chars() {
+            let Some(letter) = self.string.read(letter) else { continue };
+            if letter.is_whitespace() && (!self.has_begun || self.json.is_done()) {
+                continue;
+            }
+            if self.json.is_done() || !self.has_begun && letter != '{' {
+                return Err(Wrong);
+            }
+            self.has_begun = true;
+            self.json.read(letter, &mut out)?;
+        }
+        Ok(out)
+    }
 }
 
 /// The role of a member.
@@ -46,6 +76,7 @@ impl ObjectCall {
             role: Role::Other,
             name: String::new(),
             waiting: String::new(),
+            encoded: None,
             has_name: false,
             has_arguments: false,
         }
@@ -113,18 +144,26 @@ impl ObjectCall {
             self.name.push_str(text);
         } else if ARGUMENTS.contains(&self.key.as_str()) {
             // `null` stands for no arguments.
-            let arguments = if text == "n" { "{}" } else { text };
-            if self.has_arguments || !arguments.starts_with('{') {
+            let is_null = text.starts_with('n');
+            let arguments = if is_null { "{}" } else { text };
+            let is_encoded = arguments == "\"";
+            if self.has_arguments || !arguments.starts_with('{') && !is_encoded {
                 return Err(Wrong);
             }
             self.has_arguments = true;
+            if is_encoded {
+                self.encoded =
+                    Some(Encoded { string: Unescaper::default(), json: JsonReader::new(), has_begun: false });
+                self.role = if self.has_name { Role::Flowing } else { Role::Waiting };
+                return Ok(());
+            }
             if self.has_name {
                 sink.arguments(arguments);
             } else {
                 self.waiting.push_str(arguments);
             }
-            self.role = match (text, self.has_name) {
-                ("n", _) => Role::Other,
+            self.role = match (is_null, self.has_name) {
+                (true, _) => Role::Other,
                 (_, true) => Role::Flowing,
                 (_, false) => Role::Waiting,
             };
@@ -133,6 +172,20 @@ impl ObjectCall {
     }
 
     fn add_to_value(&mut self, text: &str, sink: &mut Sink) -> Result<(), Wrong> {
+        let decoded;
+        let text = match (&mut self.encoded, self.role) {
+            (Some(encoded), Role::Flowing | Role::Waiting) => {
+                // The quotation mark at the end is no part of the string.
+                let is_end = self.json.member() == Member::Between;
+                decoded = match encoded.read(if is_end { &text[..text.len() - 1] } else { text })? {
+                    none if is_end && !encoded.has_begun => none + "{}",
+                    _ if is_end && !encoded.json.is_done() => return Err(Wrong),
+                    more => more,
+                };
+                decoded.as_str()
+            }
+            _ => text,
+        };
         match self.role {
             Role::Name => push_short(&mut self.name, text)?,
             Role::Flowing => sink.arguments(text),

@@ -84,7 +84,16 @@ impl Region {
     pub fn finish(&mut self, sink: &mut Sink) -> bool {
         match self {
             Self::Object(call) => call.finish(sink),
+            Self::Tagged(call) => call.finish(sink),
             _ => false,
+        }
+    }
+
+    /// Takes the characters behind a call that ended in front of `letter`.
+    pub fn unread(&mut self, letter: char) -> String {
+        match self {
+            Self::Tagged(call) => call.take_unread(),
+            _ => letter.to_string(),
         }
     }
 }

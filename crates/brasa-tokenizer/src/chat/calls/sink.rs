@@ -33,8 +33,11 @@ impl Sink {
         std::mem::take(&mut self.out)
     }
 
-    /// Begins a call. `false` if nobody may call that name.
+    /// Begins a call. `false` if nobody may call that name. The namespace `functions` in front of a name is dropped.
     pub fn begin(&mut self, name: &str) -> bool {
+        let bare =
+            name.strip_prefix("functions.").filter(|bare| !self.tools.has(name) && self.tools.has(bare));
+        let name = bare.unwrap_or(name);
         let known = self.tools.has(name);
         if known {
             self.held = Some((name.to_owned(), String::new()));
@@ -63,6 +66,11 @@ impl Sink {
     /// True once the beginning of the call cannot be taken back.
     pub fn is_open(&self) -> bool {
         self.is_open
+    }
+
+    /// True if the call has a name that may be called, passed on or not.
+    pub fn has_begun(&self) -> bool {
+        self.is_open || self.held.is_some()
     }
 
     /// Ends a call that goes wrong. The text that was held back is content.

@@ -3,7 +3,6 @@
 use super::json::{push_letter, push_string};
 use super::sink::Sink;
 use super::tools::Types;
-use super::until::Until;
 use super::{LONGEST_NAME, LONGEST_VALUE, Step, Wrong};
 
 /// The tags of a family.
@@ -23,6 +22,8 @@ pub struct Tags {
     pub value_end: &'static str,
     /// Behind the last argument.
     pub end: &'static str,
+    /// Texts that may follow the end of a call. One of them, or the end of the answer, shows that `end` is no part of a value.
+    pub next: &'static [&'static str],
     /// True if a value may stand on lines of its own. The line break on each side is no part of it then.
     pub on_lines: bool,
 }
@@ -36,6 +37,7 @@ pub const QWEN: Tags = Tags {
     value: "",
     value_end: "</parameter>",
     end: "</function>",
+    next: &["</tool_call>", "</seed:tool_call>", "<tool_call>", "<seed:tool_call>", "<function="],
     on_lines: true,
 };
 /// MiniMax-M2.
@@ -47,6 +49,7 @@ pub const MINIMAX: Tags = Tags {
     value: "",
     value_end: "</parameter>",
     end: "</invoke>",
+    next: &["</minimax:tool_call>", "<invoke name=\""],
     on_lines: false,
 };
 /// GLM-4.5 and later, Laguna.
@@ -59,6 +62,7 @@ pub const GLM: Tags = Tags {
     value: "<arg_value>",
     value_end: "</arg_value>",
     end: "</tool_call>",
+    next: &["<tool_call>"],
     on_lines: false,
 };
 
@@ -73,7 +77,10 @@ pub struct TaggedCall {
     name: String,
     /// The argument's name.
     key: String,
-    has_arguments: bool,
+    /// Names of the arguments so far.
+    given: Vec<String>,
+    /// Characters that were read and come behind the call.
+    unread: String,
 }
 
 #[derive(Clone, Debug)]
@@ -92,7 +99,8 @@ enum State {
 /// A value on its way.
 #[derive(Clone, Debug)]
 struct Value {
-    until: Until,
+    /// Characters that may end the value.
+    held: String,
     types: Types,
     /// The text of a value that may be something else than a string.
     text: String,
@@ -113,7 +121,8 @@ impl TaggedCall {
             word: String::new(),
             name: String::new(),
             key: String::new(),
-            has_arguments: false,
+            given: Vec::new(),
+            unread: String::new(),
         }
     }
 
@@ -139,26 +148,88 @@ impl TaggedCall {
                     }
                 }
             }
-            State::Value(value) => {
-                let mut out = String::new();
-                let is_end = value.read(letter, &mut out);
-                if value.text.len() > LONGEST_VALUE {
-                    return Err(Wrong);
-                }
-                if is_end {
-                    if value.types.is_string() {
-                        out.push('"');
-                    } else {
-                        out.push_str(&value.types.json(&value.text));
-                    }
-                    self.state = State::Between;
-                }
-                if !out.is_empty() {
-                    sink.arguments(&out);
-                }
-            }
+            State::Value(_) => return self.read_value(letter, sink),
         }
         Ok(Step::More)
+    }
+
+    /// Takes the characters that were read and come behind the call.
+    pub fn take_unread(&mut self) -> String {
+        std::mem::take(&mut self.unread)
+    }
+
+    /// Ends a call with the text: `false` unless only space may be missing behind it.
+    pub fn finish(&mut self, sink: &mut Sink) -> bool {
+        let State::Value(value) = &self.state else { return false };
+        // The last argument's closing tag is left out at times.
+        let line = if self.tags.on_lines { "\n" } else { "" };
+        let end = value.held.trim_end();
+        if end.strip_prefix('\n').unwrap_or(end) != self.tags.end || !value.held.starts_with(line) {
+            return false;
+        }
+        self.end_value(sink);
+        sink.arguments("}");
+        sink.end();
+        true
+    }
+
+    fn read_value(&mut self, letter: char, sink: &mut Sink) -> Result<Step, Wrong> {
+        let State::Value(value) = &mut self.state else { return Err(Wrong) };
+        value.held.push(letter);
+        let mut out = String::new();
+        let fit = loop {
+            let names = sink.tools.arguments(&self.name);
+            match self
+                .tags
+                .fit(&value.held, names.filter(|name| !self.given.iter().any(|given| given == name)))
+            {
+                Fit::Other => value.release(&mut out),
+                fit => break fit,
+            }
+            if value.held.is_empty() {
+                break Fit::MayEnd;
+            }
+        };
+        if value.text.len() > LONGEST_VALUE {
+            return Err(Wrong);
+        }
+        if !out.is_empty() {
+            sink.arguments(&out);
+        }
+        if fit == Fit::MayEnd {
+            return Ok(Step::More);
+        }
+        let held = std::mem::take(&mut value.held);
+        self.end_value(sink);
+        match fit {
+            Fit::Key => self.state = State::Key,
+            Fit::NamedKey(name) => {
+                self.key = name;
+                self.state = State::BeforeValue;
+                if self.tags.value.is_empty() {
+                    self.begin_value(sink);
+                }
+            }
+            Fit::End { next } => {
+                sink.arguments("}");
+                sink.end();
+                held[next..].clone_into(&mut self.unread);
+                return Ok(if self.unread.is_empty() { Step::Done } else { Step::DoneBefore });
+            }
+            Fit::MayEnd | Fit::Other => {}
+        }
+        Ok(Step::More)
+    }
+
+    /// Writes the end of a value.
+    fn end_value(&mut self, sink: &mut Sink) {
+        if let State::Value(value) = std::mem::replace(&mut self.state, State::Between) {
+            if value.types.is_string() {
+                sink.arguments("\"");
+            } else {
+                sink.arguments(&value.types.json(&value.text));
+            }
+        }
     }
 
     fn push(&mut self, letter: char) -> Result<(), Wrong> {
@@ -223,12 +294,13 @@ impl TaggedCall {
 
     fn begin_value(&mut self, sink: &mut Sink) {
         let types = sink.tools.types(&self.name, &self.key);
-        let mut out = String::from(if std::mem::replace(&mut self.has_arguments, true) { ", " } else { "" });
+        let mut out = String::from(if self.given.is_empty() { "" } else { ", " });
+        self.given.push(self.key.clone());
         push_string(&self.key, &mut out);
         out.push_str(if types.is_string() { ": \"" } else { ": " });
         sink.arguments(&out);
         self.state = State::Value(Value {
-            until: Until::new(self.tags.value_end),
+            held: String::new(),
             types,
             text: String::new(),
             is_first: true,
@@ -239,24 +311,104 @@ impl TaggedCall {
 }
 
 impl Value {
-    /// Reads a character; true behind the value's last tag. A string goes on to `out`.
-    fn read(&mut self, letter: char, out: &mut String) -> bool {
-        let Self { until, types, text, is_first, on_lines, held_line } = self;
+    /// Lets go of the first character that was held, which belongs to the value. A string goes on to `out`.
+    fn release(&mut self, out: &mut String) {
+        let letter = self.held.remove(0);
+        let Self { types, text, is_first, on_lines, held_line, .. } = self;
         let mut put = |letter| if types.is_string() { push_letter(letter, out) } else { text.push(letter) };
-        until.read(letter, |letter| {
-            if std::mem::take(is_first) && *on_lines {
-                *on_lines = letter == '\n';
-                if *on_lines {
-                    return;
+        if std::mem::take(is_first) && *on_lines {
+            *on_lines = letter == '\n';
+            if *on_lines {
+                return;
+            }
+        }
+        if std::mem::take(held_line) {
+            put('\n');
+        }
+        *held_line = letter == '\n' && *on_lines;
+        if !*held_line {
+            put(letter);
+        }
+    }
+}
+
+/// What a text at which a value may end turns out to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Fit {
+    /// More of the value.
+    Other,
+    /// The value ends here if the right text follows.
+    MayEnd,
+    /// The end of the value, and the tag in front of the next argument's name.
+    Key,
+    /// The next argument up to its name, without the closing tag of the value.
+    NamedKey(String),
+    /// The end of the call. The text from `next` on, in bytes, comes behind it.
+    End { next: usize },
+}
+
+/// Longest text that is held back at the end of a value; most of it can be space.
+const LONGEST_END: usize = 128;
+
+/// The text behind `start`: `None` if the text begins otherwise, `Some(None)` while it is too short to tell.
+#[expect(clippy::option_option, reason = "another text, or too short a text")]
+fn behind<'a>(text: &'a str, start: &str) -> Option<Option<&'a str>> {
+    match text.strip_prefix(start) {
+        Some(rest) => Some(Some(rest)),
+        None => start.starts_with(text).then_some(None),
+    }
+}
+
+impl Tags {
+    /// What `held` is, with which a value may end. A value may hold tags itself: its closing tag counts if the next argument or
+    /// the end of the call follows. Models leave the closing tag out at times; then a line that begins with the end of the call or
+    /// with the tag of one of the arguments in `names` ends the value.
+    fn fit<'a>(&self, held: &str, names: impl Iterator<Item = &'a str>) -> Fit {
+        let is_short = held.len() <= LONGEST_END;
+        let may_end = if is_short { Fit::MayEnd } else { Fit::Other };
+        match behind(held, self.value_end) {
+            Some(None) => return may_end,
+            Some(Some(rest)) => {
+                let rest = rest.trim_start();
+                return match (behind(rest, self.key), behind(rest, self.end)) {
+                    (Some(Some(_)), _) => Fit::Key,
+                    (_, Some(Some(_))) => Fit::End { next: held.len() },
+                    (None, None) => Fit::Other,
+                    _ => may_end,
+                };
+            }
+            None => {}
+        }
+        let line = held.strip_prefix('\n');
+        if let Some(text) = line.or((!self.on_lines).then_some(held)) {
+            match behind(text, self.end) {
+                Some(None) => return may_end,
+                Some(Some(rest)) => {
+                    let next = rest.trim_start();
+                    let follows = self.next.iter().filter_map(|tag| behind(next, tag));
+                    return match follows.max_by_key(Option::is_some) {
+                        Some(Some(_)) => Fit::End { next: held.len() - rest.len() },
+                        Some(None) => may_end,
+                        None => Fit::Other,
+                    };
                 }
+                None => {}
             }
-            if std::mem::take(held_line) {
-                put('\n');
+        }
+        match line.and_then(|text| behind(text, self.key)) {
+            Some(None) => may_end,
+            Some(Some(rest)) => {
+                let mut fit = Fit::Other;
+                for name in names {
+                    match behind(rest, name).map(|rest| rest.map(|rest| behind(rest, self.key_end))) {
+                        Some(Some(Some(Some(_)))) => return Fit::NamedKey(name.to_owned()),
+                        Some(None | Some(Some(None))) => fit = Fit::MayEnd,
+                        _ => {}
+                    }
+                }
+                fit
             }
-            *held_line = letter == '\n' && *on_lines;
-            if !*held_line {
-                put(letter);
-            }
-        })
+            None => Fit::Other,
+        }
     }
 }

@@ -34,6 +34,12 @@ impl Tools {
         self.0.iter().map(|(name, schema)| (name.as_str(), schema))
     }
 
+    /// The names of a tool's arguments.
+    pub fn arguments(&self, tool: &str) -> impl Iterator<Item = &str> {
+        let schema = self.0.get(tool).and_then(|schema| schema.get("properties")?.as_object());
+        schema.into_iter().flat_map(|properties| properties.keys().map(String::as_str))
+    }
+
     /// The types that an argument of a tool may have.
     pub fn types(&self, tool: &str, argument: &str) -> Types {
         let schema = self.0.get(tool).and_then(|schema| schema.get("properties")?.get(argument));

@@ -51,7 +51,7 @@ use brasa_fault::without_panic;
 
 pub use budget::memory;
 pub use data::marks;
-pub use values::pay_for_printing;
+pub use values::{Digits, pay_for_printing};
 
 /// Instructions of one rendering; a conversation of a thousand turns with tools needs a hundredth of it.
 const FUEL: u64 = 20_000_000;

@@ -13,6 +13,7 @@ use minijinja::value::{DynObject, Enumerator, Object, ObjectRepr};
 use minijinja::{Error, ErrorKind, Value};
 
 use super::budget;
+use crate::chat::exact;
 
 /// Levels of lists and maps inside of each other. JSON is read to 128 levels.
 pub const DEEPEST: u32 = 160;
@@ -63,7 +64,8 @@ impl Weight {
             }
             weight
         } else {
-            Self { nodes: 1, bytes: 0, depth: 0 }
+            let bytes = Digits::of(value).map_or(0, str::len) as u64;
+            Self { nodes: 1, bytes, depth: 0 }
         }
     }
 
@@ -110,6 +112,32 @@ pub struct Numbers {
     pub step: i64,
     /// How many there are.
     pub count: usize,
+}
+
+/// A whole number beyond 128 bits, which is only printed.
+#[derive(Debug)]
+pub struct Digits(String);
+
+impl Digits {
+    /// The number with these digits.
+    fn value(digits: &str) -> Value {
+        digits.parse::<i128>().map_or_else(|_| Value::from_object(Self(digits.to_owned())), Value::from)
+    }
+
+    /// The digits of a value that is such a number.
+    pub fn of(value: &Value) -> Option<&str> {
+        value.downcast_object_ref::<Self>().map(|digits| digits.0.as_str())
+    }
+}
+
+impl Object for Digits {
+    fn repr(self: &Arc<Self>) -> ObjectRepr {
+        ObjectRepr::Plain
+    }
+
+    fn render(self: &Arc<Self>, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(&self.0)
+    }
 }
 
 /// The result of `namespace()`: a map whose attributes can be set.
@@ -192,7 +220,9 @@ pub fn own(value: Value) -> Result<Value, Error> {
 }
 
 fn own_at(value: Value, depth: u32) -> Result<Value, Error> {
-    let Some(object) = value.as_object() else { return Ok(value) };
+    let Some(object) = value.as_object() else {
+        return Ok(value.as_str().and_then(exact::digits).map_or(value.clone(), Digits::value));
+    };
     // A macro is a map of its name and arguments to the engine, but what counts is that it can be called.
     if is_own(object) || object.repr() == ObjectRepr::Plain || object.type_name().ends_with("::Macro") {
         return Ok(value);

@@ -1,0 +1,120 @@
+//! Whole numbers of any length, exactly as they are written.
+//!
+//! A JSON number beyond 64 bits would become a float: an id of 23 digits would reach the model with 16 of them. Such a number is kept as
+//! a text that begins with a sign, and templates print it without quotation marks.
+
+use serde_json::Value;
+
+/// In front of the digits of a number that is kept as text, a private-use character.
+const SIGN: char = '\u{F0A3E}';
+
+/// Parses a JSON text; whole numbers beyond 64 bits become texts of their digits.
+pub fn parse(text: &str) -> serde_json::Result<Value> {
+    serde_json::from_str(&signed(text))
+}
+
+/// The text with quotation marks and a sign around each whole number beyond 64 bits.
+fn signed(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    let mut in_string = false;
+    while let Some(letter) = rest.chars().next() {
+        if in_string {
+            // Behind a backslash stands a quotation mark that ends nothing.
+            let end = rest.find(['"', '\\']).unwrap_or(rest.len());
+            let taken = (end + if rest[end..].starts_with('\\') { 2 } else { 1 }).min(rest.len());
+            let taken = (taken..=rest.len()).find(|at| rest.is_char_boundary(*at)).unwrap_or(rest.len());
+            in_string = !rest[end..].starts_with('"');
+            out.push_str(&rest[..taken]);
+            rest = &rest[taken..];
+            continue;
+        }
+        let number = |letter: char| letter.is_ascii_digit() || matches!(letter, '-' | '+' | '.' | 'e' | 'E');
+        let end = if letter == '-' || letter.is_ascii_digit() {
+            rest.find(|letter| !number(letter)).unwrap_or(rest.len())
+        } else {
+            letter.len_utf8()
+        };
+        let (token, behind) = rest.split_at(end);
+        if is_long(token) {
+            out.extend(['"', SIGN]);
+            out.push_str(token);
+            out.push('"');
+        } else {
+            out.push_str(token);
+        }
+        in_string = letter == '"';
+        rest = behind;
+    }
+    out
+}
+
+/// True for a whole number of JSON that 64 bits do not hold.
+fn is_long(token: &str) -> bool {
+    let digits = token.strip_prefix('-').unwrap_or(token);
+    digits.len() > 18
+        && !digits.starts_with('0')
+        && digits.bytes().all(|byte| byte.is_ascii_digit())
+        && token.parse::<i64>().is_err()
+        && token.parse::<u64>().is_err()
+}
+
+/// The digits of a number that was kept as text.
+pub fn digits(text: &str) -> Option<&str> {
+    text.strip_prefix(SIGN).filter(|digits| is_long(digits))
+}
+
+/// The JSON text of a value with exact numbers.
+pub fn to_json(value: &Value) -> String {
+    let text = value.to_string();
+    if !text.contains(SIGN) {
+        return text;
+    }
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text.as_str();
+    let open = format!("\"{SIGN}");
+    while let Some(at) = rest.find(&open) {
+        let behind = &rest[at + open.len()..];
+        let end =
+            behind.find(|letter: char| letter != '-' && !letter.is_ascii_digit()).unwrap_or(behind.len());
+        out.push_str(&rest[..at]);
+        if is_long(&behind[..end]) && behind[end..].starts_with('"') {
+            out.push_str(&behind[..end]);
+            rest = &behind[end + 1..];
+        } else {
+            out.push_str(&open);
+            rest = behind;
+        }
+    }
+    out + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{digits, parse, to_json};
+
+    #[test]
+    fn whole_numbers_keep_their_digits() {
+        for text in [
+            r#"{"a":12345678901234567890123,"b":[-98765432109876543210,18446744073709551615,-9223372036854775808]}"#,
+            r#"{"a\"":"12345678901234567890123\\","é":"\\\"99999999999999999999","n":1.5,"m":99999999999999999999}"#,
+            "[100000000000000000000000000000000000000000000000000]",
+            "{}",
+        ] {
+            let parsed = parse(text).unwrap();
+            assert_eq!(to_json(&parsed), text);
+        }
+        for text in [
+            "{\"a\": 012345678901234567890123}",
+            "{\"a\": ",
+            "{\"a",
+            "{\"a\\",
+            "[99999999999999999999x]",
+            "\"é\\é",
+        ] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+        assert_eq!(digits("\u{F0A3E}99999999999999999999"), Some("99999999999999999999"));
+        assert_eq!(digits("\u{F0A3E}9"), None);
+    }
+}
