@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use brasa_graph::Graph;
 use brasa_graph::device::{
-    Backend, DeviceError, DeviceInfo, KvPool, KvPoolSpec, Precision, Program, ProgramLimits, WeightSet,
+    Backend, DeviceError, DeviceInfo, KvPool, KvPoolSpec, MemoryUse, Precision, Program, ProgramLimits,
+    WeightSet,
 };
 
 use crate::driver::{Device, Driver};
@@ -120,6 +121,10 @@ impl Backend for CudaBackend {
             prompt_rows: PROMPT_ROWS,
             decode_rows: DECODE_ROWS,
         }
+    }
+
+    fn memory_use(&self) -> Option<MemoryUse> {
+        Some(MemoryUse { held_bytes: self.held_bytes(), most_held_bytes: self.most_held_bytes() })
     }
 
     /// An empty set of weights. With [`Precision::Reference`] programs multiply in f32 alone.

@@ -62,9 +62,9 @@ impl CudaKvPool {
         Arc::ptr_eq(&self.gpu.context, &gpu.context)
     }
 
-    /// The address of page `page` of group `group`.
+    /// The address of page `page` of group `group`; 0 for a page that does not exist, which a block table may name where no row looks.
     pub(crate) fn address(&self, group: usize, page: PageId) -> u64 {
-        self.groups[group].pages[page.index()]
+        self.groups[group].pages.get(page.index()).copied().unwrap_or(0)
     }
 
     /// Cache number `place` of group `group`, whose pages a step names at `pages` and `starts`.

@@ -24,6 +24,11 @@ pub trait Backend: Send + Sync {
         None
     }
 
+    /// Bytes of its memory that weights, pages and programs of this backend take; `None` if it does not count them.
+    fn memory_use(&self) -> Option<MemoryUse> {
+        None
+    }
+
     /// An empty set of weights that are multiplied with `precision`.
     fn weight_set(&self, precision: Precision) -> Arc<dyn WeightSet>;
 
@@ -66,6 +71,15 @@ pub trait Backend: Send + Sync {
         weights: Arc<dyn WeightSet>,
         limits: ProgramLimits,
     ) -> Result<Box<dyn Program>, DeviceError>;
+}
+
+/// Memory that a backend takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryUse {
+    /// Bytes that are taken now.
+    pub held_bytes: u64,
+    /// The most bytes that were taken at one time since the backend was made.
+    pub most_held_bytes: u64,
 }
 
 /// Name and abilities of a device.

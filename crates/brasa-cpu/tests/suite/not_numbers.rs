@@ -2,7 +2,10 @@
 
 use brasa_formats::StorageFormat;
 use brasa_graph::device::{KvType, Precision};
-use brasa_graph::testing::{Decoder, check_behind_texts, check_company, check_lookups, check_routers};
+use brasa_graph::testing::{
+    Decoder, check_absurd, check_absurd_shapes, check_behind_texts, check_company, check_lookups,
+    check_routers,
+};
 
 use crate::common::running::device;
 use crate::common::sets::instruction_sets;
@@ -50,5 +53,21 @@ fn what_lies_behind_a_text_changes_nothing() {
 fn numbers_beyond_their_table_are_bad_steps() {
     for isa in instruction_sets() {
         check_lookups(&device(2, isa));
+    }
+}
+
+#[test]
+fn absurd_graphs_and_steps_have_the_answers_of_the_reference() {
+    let seeds =
+        if brasa_fuzz::sweeps("most absurd graphs and steps") { 500 * brasa_fuzz::sweep_times() } else { 40 };
+    for isa in instruction_sets() {
+        check_absurd(&device(2, isa), 0..seeds);
+    }
+}
+
+#[test]
+fn values_of_absurd_sizes_are_refused() {
+    for isa in instruction_sets() {
+        check_absurd_shapes(&device(2, isa));
     }
 }

@@ -45,7 +45,8 @@ fn open(
     found.as_ref()
 }
 
-fn backend(options: &CudaOptions) -> Option<CudaBackend> {
+/// A backend of its own, in a process where none may be kept for other tests.
+pub fn backend(options: &CudaOptions) -> Option<CudaBackend> {
     let asked = std::env::var("BRASA_CUDA").unwrap_or_default();
     if asked == "gpu" || (asked != "emulated" && Driver::load(None).is_ok()) {
         return Some(CudaBackend::new(options).expect("a GPU that can be used"));

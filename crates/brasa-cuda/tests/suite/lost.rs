@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use brasa_cuda::{CudaBackend, CudaOptions};
 use brasa_formats::StorageFormat;
-use brasa_graph::device::{DeviceError, KvType, Precision};
+use brasa_graph::device::{Backend, DeviceError, KvType, Precision};
 use brasa_graph::step::{Segment, Step};
 use brasa_graph::testing::{Decoder, Running, tokens};
 
-use crate::device::{another, device};
+use crate::device::{backend, device};
 
 /// A model on a backend, and the next rows of its text.
 fn model(backend: &CudaBackend) -> (Running, Segment) {
@@ -20,8 +20,8 @@ fn model(backend: &CudaBackend) -> (Running, Segment) {
 
 /// Loses the GPU, which takes whatever else this process has there with it: in a process of its own.
 fn lose_and_make_anew() {
-    let Some(first) = another(&CudaOptions::default()) else { return };
-    let second = another(&CudaOptions::default()).unwrap();
+    let Some(first) = backend(&CudaOptions::default()) else { return };
+    let second = backend(&CudaOptions::default()).unwrap();
     let (mut one, rows) = model(&first);
     let (mut other, of_other) = model(&second);
     let expected = one.run(vec![rows.clone()]);
@@ -42,7 +42,7 @@ fn lose_and_make_anew() {
 
     // While weights and programs of the lost device still exist, then without them, and again.
     for _ in 0..2 {
-        let anew = another(&CudaOptions::default()).unwrap();
+        let anew = backend(&CudaOptions::default()).unwrap();
         let (mut running, segment) = model(&anew);
         assert_eq!(running.run(vec![segment]), expected, "a device that was made anew");
         drop((running, anew));
@@ -51,10 +51,11 @@ fn lose_and_make_anew() {
     assert!(held > 0);
     drop((one, other, first, second));
     for _ in 0..2 {
-        let anew = another(&CudaOptions::default()).unwrap();
+        let anew = backend(&CudaOptions::default()).unwrap();
         let (mut running, segment) = model(&anew);
         assert_eq!(running.run(vec![segment]), expected, "behind the end of all that was lost");
-        assert!(anew.most_held_bytes() >= anew.held_bytes() && anew.held_bytes() > 0);
+        let used = anew.memory_use().unwrap();
+        assert!(used.most_held_bytes >= used.held_bytes && used.held_bytes > 0, "{used:?}");
         let _ = anew.lose();
         assert!(anew.lost().is_some());
     }

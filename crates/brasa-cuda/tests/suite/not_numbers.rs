@@ -2,9 +2,12 @@
 
 use brasa_formats::StorageFormat;
 use brasa_graph::device::{KvType, Precision};
-use brasa_graph::testing::{Decoder, check_behind_texts, check_company, check_lookups, check_routers};
+use brasa_graph::testing::{
+    Decoder, check_absurd, check_absurd_shapes, check_behind_texts, check_company, check_lookups,
+    check_routers,
+};
 
-use crate::device::{device, full_or_few};
+use crate::device::{device, full_or_few, in_full};
 
 fn small(head_dim: usize) -> Decoder {
     Decoder {
@@ -68,4 +71,17 @@ fn what_lies_behind_a_text_changes_nothing() {
 fn numbers_beyond_their_table_are_bad_steps() {
     let Some(device) = device() else { return };
     check_lookups(device);
+}
+
+#[test]
+fn absurd_graphs_and_steps_have_the_answers_of_the_reference() {
+    let Some(device) = device() else { return };
+    let all = in_full(device, "most absurd graphs and steps");
+    check_absurd(device, 0..if all { 200 * brasa_fuzz::sweep_times().max(1) } else { 12 });
+}
+
+#[test]
+fn values_of_absurd_sizes_are_refused() {
+    let Some(device) = device() else { return };
+    check_absurd_shapes(device);
 }

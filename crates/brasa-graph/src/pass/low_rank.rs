@@ -75,7 +75,8 @@ pub fn add_low_rank(graph: &Graph, adapters: &[LowRank]) -> Result<Graph, GraphE
 ///
 /// # Errors
 ///
-/// The errors of [`add_low_rank`]; [`GraphError::Adapter`] for an empty bank.
+/// The errors of [`add_low_rank`]; [`GraphError::Adapter`] for an empty bank, and for NaN and infinities in an adapter: products of many rows multiply the zeros of
+/// the other adapters' rows with them.
 pub fn add_low_rank_bank(graph: &Graph, bank: &[Vec<LowRank>]) -> Result<Graph, GraphError> {
     if bank.is_empty() {
         return Err(GraphError::Adapter { weight: "the bank".into(), what: "no adapters".into() });
@@ -98,6 +99,9 @@ fn add(
             let what = "rows of a bank's adapters have no gains of their own (DoRA)";
             let weight = graph.weight(adapter.weight).name.clone();
             return Err(GraphError::Adapter { weight, what: what.into() });
+        }
+        if mixture.is_some() {
+            adapter.check_numbers(graph)?;
         }
         by_weight.entry(adapter.weight).or_default().push((number, adapter));
     }
@@ -260,6 +264,29 @@ impl LowRank {
     /// Rows of `A`; of each expert's.
     fn rank(&self) -> usize {
         self.a.shape[self.a.shape.len() - 2]
+    }
+
+    /// Refuses elements that are no numbers.
+    fn check_numbers(&self, graph: &Graph) -> Result<(), GraphError> {
+        const ROWS: usize = 64;
+        let mut values = Vec::new();
+        for (name, matrix) in [("A", &self.a), ("B", &self.b)] {
+            let (rows, width) = (matrix.rows(), matrix.row_len());
+            for first in (0..rows).step_by(ROWS) {
+                let some = first..rows.min(first + ROWS);
+                values.resize(some.len() * width, 0.0);
+                let decoded = matrix.decode_rows(some, &mut values).map_err(|error| error.to_string());
+                let wrong = decoded.map(|()| values.iter().position(|x| !x.is_finite()));
+                let what = match wrong {
+                    Ok(None) => continue,
+                    Ok(Some(at)) => format!("{name} holds {} in row {}", values[at], first + at / width),
+                    Err(error) => error,
+                };
+                let weight = graph.weight(self.weight).name.clone();
+                return Err(GraphError::Adapter { weight, what });
+            }
+        }
+        Ok(())
     }
 
     fn check(&self, graph: &Graph) -> Result<(), GraphError> {

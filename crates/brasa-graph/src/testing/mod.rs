@@ -9,6 +9,7 @@
 //! - [`DERIVATIVE_OPERATIONS`] makes a case of each operation that only derivatives use, [`SECOND_DERIVATIVE_OPERATIONS`] of those of second ones;
 //!   [`loss_of`] makes graphs of training, [`outputs_on`] runs them;
 //! - [`pattern_case`] makes a case of each fused operation on random shapes;
+//! - [`check_absurd`] runs random graphs with numbers that are none through steps that are wrong in some way, [`check_absurd_shapes`] compiles values of absurd sizes;
 //! - [`random_case`] makes a random graph, [`rewritten`] an equal one by random rewrites;
 //! - [`random_adapter`] makes low-rank adapters, [`merged`] a graph with their products in its weights;
 //! - [`check_bank`] mixes texts of a bank's adapters in steps;
@@ -25,6 +26,7 @@
 //! - [`check_pages`] copies, reads and writes pages and moves texts from pool to pool;
 //! - [`check_routers`], [`check_company`] and [`check_behind_texts`] bring NaN and infinities, which must stay with their own rows and texts;
 
+mod absurd;
 mod bank_run;
 mod banks;
 mod case;
@@ -57,6 +59,7 @@ mod shifts;
 mod tensors;
 mod training;
 
+pub use absurd::{check_absurd, check_absurd_shapes};
 pub use bank_run::{BankRun, times_over_layers};
 pub use banks::{check_bank, check_bank_is_near};
 pub use case::{Case, CaseBuilder, MakeWeight, check, f32_weight, run_case};

@@ -69,6 +69,11 @@ impl Sequences {
         self.known.entry(SequenceId(id)).or_default().memory_rows = rows;
     }
 
+    /// The block tables of sequence `id`, as its next segment has them; none for a sequence that has not begun.
+    pub fn pages(&self, id: u64) -> Vec<BlockTable> {
+        self.known.get(&SequenceId(id)).map_or_else(Vec::new, |sequence| sequence.pages.clone())
+    }
+
     /// Forgets all but the first `rows` rows of sequence `id`.
     pub fn truncate(&mut self, id: u64, rows: usize) {
         if let Some(sequence) = self.known.get_mut(&SequenceId(id)) {

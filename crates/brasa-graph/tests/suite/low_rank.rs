@@ -298,6 +298,19 @@ fn adapters_that_do_not_fit_are_refused() {
     assert_eq!(refuse(&|bad| bad.a = w(&[3, 32])), "adapter of qkv: B has shape [16, 4], expected [16, 3]");
     assert_eq!(refuse(&|bad| bad.scale = f32::NAN), "adapter of qkv: scale NaN, expected a finite number");
     assert_eq!(refuse(&|bad| bad.weight = WeightId(99)), "adapter of weight 99: the graph has 10 weights");
+    // Rows of a bank's other adapters are multiplied by zeros of this one.
+    let bank = |value: f32| {
+        let mut bad = good.clone();
+        let mut values = vec![0.5; 16 * 4];
+        values[5 * 4 + 1] = value;
+        bad.b = weight("b", &[16, 4], &values);
+        add_low_rank_bank(&case.graph, &[vec![good.clone()], vec![bad]]).map(drop)
+    };
+    assert_eq!(bank(1e38), Ok(()));
+    for value in [f32::NAN, f32::INFINITY] {
+        let expected = format!("adapter of qkv: B holds {value} in row 5");
+        assert_eq!(bank(value).unwrap_err().to_string(), expected);
+    }
     let of = |name: &str, shape: [usize; 2]| {
         let id = case.graph.weights().iter().position(|weight| weight.name == name).unwrap();
         let (a, b) = (w(&[2, shape[1]]), w(&[shape[0], 2]));
