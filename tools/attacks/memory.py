@@ -126,7 +126,7 @@ def slow_grammars():
 
 
 def slow_grammars_of_transcriptions():
-    """The same grammars, by forms with a sound."""
+    """Slow grammars in forms with a sound hold up nobody either."""
     with Server("--cache-ram", "64", "-m", WHISPER) as server, health_stays(server):
         bodies = [form({"grammar": slow_grammar("q" * at)}, wav()) for at in range(1, 4)]
         statuses = together(*[lambda body=body, kind=kind: server.request("POST", "/v1/audio/transcriptions", body, kind, 120)[0] for body, kind in bodies])

@@ -17,7 +17,7 @@ def copies(path, *names):
 
 
 def junk_entries():
-    """What is no model leaves no name behind."""
+    """Files that are no models leave no name behind."""
     with folder() as path:
         copies(path, "tiny-llama")
         with open(f"{path}/README.md", "w") as file:

@@ -36,7 +36,7 @@ impl Budget {
     }
 }
 
-/// What one request has taken of the budget. Dropping it gives everything back.
+/// The share of the budget that one request has taken. Dropping it gives everything back.
 pub(crate) struct Account {
     budget: Arc<Budget>,
     bytes: usize,

@@ -14,7 +14,7 @@ use tokio::time::{Instant, Sleep, sleep};
 /// Longest time for which the rest of a body that nobody reads is awaited before its connection closes.
 const LINGERING: Duration = Duration::from_secs(2);
 
-/// What requests say of their connection. An extension of each.
+/// Orders that requests give about their connection. An extension of each request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Hold(Arc<Said>);
 

@@ -68,7 +68,7 @@ async fn drain(mut body: Body) -> bool {
     tokio::time::timeout(PATIENCE, read).await.unwrap_or(false)
 }
 
-/// What became of a body.
+/// The whereabouts of a body.
 #[derive(Default)]
 enum Rest {
     /// A handler has it.

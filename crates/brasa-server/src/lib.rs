@@ -19,10 +19,12 @@
 //! # Layers
 //!
 //! A request passes `connection` (TLS, silence), `log` (its id and its line in the log), `leftover` (bodies that nobody reads),
-//! `hosts`, `cors`, `limits`, `auth`, and comes to a handler in `api`, one file for each family of endpoints. A handler reads its body through `fields`, which knows the policy
+//! `hosts`, `cors`, `limits`, `auth` and `pool` (the threads of handlers), and comes to a handler in `api`, one file for each
+//! family of endpoints. A handler reads its body, within the `budget` of all requests, through `fields`, which knows the policy
 //! for every field, and gets a model from the `registry`. `conversation`, `prompt` and `fill` make token ids of it, `sampling`
 //! the options. All forms generate through `generate` (choices and their steps); those of chats read their answers through
-//! `answer`. Sounds come as forms, and are transcribed by `api/audio` on threads of their own. `sse` streams, `usage` and `logprobs` show numbers, `metrics` counts.
+//! `answer`. Sounds come as forms, and are transcribed by `api/audio` on threads of their own. `sse` streams, `usage` and
+//! `logprobs` show numbers, `metrics` counts, `log_writer` writes the log, `reaper` frees models.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::needless_pass_by_value, reason = "JSON is made in place and moved to where it is written")]

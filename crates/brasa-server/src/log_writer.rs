@@ -1,6 +1,6 @@
 //! The thread that writes the log.
 //!
-//! Whoever reads the log may stop reading, and then a write waits for ever. So lines are queued for one thread that does
+//! The reader of the log may stop reading, and then a write waits for ever. So lines are queued for one thread that does
 //! nothing else. Lines that find the queue full are dropped and counted, and the next line that is written is preceded by one
 //! that tells their number.
 

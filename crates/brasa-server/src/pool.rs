@@ -99,7 +99,7 @@ tokio::task_local! {
     static SCOPE: Scope;
 }
 
-/// What belongs to a request, for the tasks that work on it.
+/// The frame of a request, for the tasks that work on it.
 #[derive(Clone)]
 pub(crate) struct Scope {
     pub app: App,
