@@ -47,6 +47,23 @@ client.messages.create(model="any", messages=again, tools=tools, max_tokens=4, t
 stopped = client.messages.create(**{**arguments, "stop_sequences": [text.split()[2]]})
 assert stopped.stop_reason == "stop_sequence" and stopped.stop_sequence == text.split()[2]
 
+# Models, in pages, and documents of text.
+models = list(client.models.list(limit=1))
+assert models and models[0].type == "model" and models[0].created_at.year > 2000, models
+assert client.models.retrieve(models[0].id).id == models[0].id
+document = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "An ember is a piece of coal."}}
+read = [{"role": "user", "content": [document, {"type": "text", "text": "What is an ember?"}]}]
+assert client.messages.create(**{**arguments, "messages": read}).usage.input_tokens > 0
+try:
+    client.messages.batches.list()
+except anthropic.NotFoundError as error:
+    assert error.body["type"] == "error" and error.body["error"]["type"] == "not_found_error", error.body
+else:
+    raise AssertionError("there are batches")
+cut = client.messages.create(**{**asked, "max_tokens": 8})
+assert cut.stop_reason == "max_tokens", cut
+assert all(block.input == {} for block in cut.content if block.type == "tool_use"), cut
+
 picture = {"type": "image", "source": {"type": "url", "url": "http://127.0.0.1/x.png"}}
 broken = {"type": "tool_use", "id": "t1", "name": "look_up", "input": "{"}
 for wrong, param in [

@@ -98,6 +98,22 @@ assert "".join(part.choices[0].text for part in parts) == raw.choices[0].text
 # Responses.
 response = client.responses.create(model=MODEL, input='What does "ember" mean?', temperature=0, max_output_tokens=24)
 assert response.output_text == text, (response.output_text, text)
+expected = set("""id object created_at completed_at status incomplete_details model previous_response_id instructions output error tools
+    tool_choice truncation parallel_tool_calls text top_p presence_penalty frequency_penalty top_logprobs temperature reasoning usage
+    max_output_tokens max_tool_calls store background service_tier metadata safety_identifier prompt_cache_key""".split())
+assert expected <= set(response.to_dict()), expected - set(response.to_dict())
+assert response.status == "incomplete" and response.output[-1].status == "incomplete", response
+# Fields of other servers: one that is honoured, and one that is not.
+extra = client.completions.create(model=MODEL, prompt="An ember is", max_tokens=3, extra_body={"return_token_ids": True})
+assert len(extra.choices[0].token_ids) == 3, extra
+hint = {"type": "content", "content": text}
+client.chat.completions.create(model=MODEL, messages=QUESTION, max_tokens=2, prediction=hint)
+try:
+    client.chat.completions.create(model=MODEL, messages=QUESTION, max_tokens=2, extra_body={"use_beam_search": True})
+except openai.BadRequestError as error:
+    assert error.body["param"] == "use_beam_search", error.body
+else:
+    raise AssertionError("use_beam_search was passed over")
 deltas, final = "", None
 for event in client.responses.create(
     model=MODEL, input='What does "ember" mean?', temperature=0, max_output_tokens=24, stream=True

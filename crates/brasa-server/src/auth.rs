@@ -11,7 +11,7 @@ use crate::error::ApiError;
 use crate::state::App;
 
 /// Paths that need no key: whether the server lives, and the page, which asks for the key itself.
-const PUBLIC: &[&str] = &["/health", "/v1/health", "/", "/index.html"];
+const PUBLIC: &[&str] = &["/health", "/v1/health", "/ping", "/", "/index.html"];
 
 /// The beginning of paths that need no key: the page's files.
 const PUBLIC_FOLDER: &str = "/assets/";

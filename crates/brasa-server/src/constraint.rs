@@ -39,12 +39,6 @@ impl Constraint {
         if let Some(format) = fields.value("response_format") {
             found.extend(Self::of_format(fields, "response_format", format)?);
         }
-        let why = "a grammar holds for the whole answer; triggers are not implemented";
-        for name in ["grammar_lazy", "grammar_triggers"] {
-            fields.refuse(name, why)?;
-        }
-        // Names tokens whose text is shown. The tokens of calls and thoughts are shown anyway.
-        fields.value("preserved_tokens");
         if let Some(text) = fields.optional::<String>("grammar")?.filter(|text| !text.trim().is_empty()) {
             found.push(Self::new("grammar", Grammar::from_text(text)));
         }
@@ -70,9 +64,6 @@ impl Constraint {
                 found.extend(Self::of_member(&name, member, value)?);
             }
         }
-        fields.refuse("guided_whitespace_pattern", "the white space of JSON is free")?;
-        // There is one backend.
-        fields.value("guided_decoding_backend");
         let first = (!found.is_empty()).then(|| found.swap_remove(0));
         match (first, found.first()) {
             (Some(first), Some(second)) => Err(ApiError::field(

@@ -30,6 +30,22 @@ pub(crate) struct Conversation {
     pub thinking: Option<bool>,
     /// Further variables of the template.
     pub variables: Map<String, Value>,
+    /// Documents to answer from.
+    pub documents: Option<Vec<Value>>,
+    /// How the answer begins.
+    pub beginning: Beginning,
+}
+
+/// How an answer begins behind the last message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Beginning {
+    /// It continues the assistant's last message; behind a message of another role the template opens a turn.
+    #[default]
+    Usual,
+    /// The template opens a turn.
+    Opened,
+    /// Nothing is written behind the last message, whose turn is closed.
+    Bare,
 }
 
 impl Conversation {
@@ -91,6 +107,29 @@ impl Conversation {
         if let Some(effort) = fields.optional::<String>("reasoning_effort")? {
             self.set_effort("reasoning_effort", &effort)?;
         }
+        if let Some(reasoning) = fields.value("reasoning") {
+            let mut reasoning = fields.inside("reasoning", reasoning)?;
+            if let Some(effort) = reasoning.optional::<String>("effort")? {
+                self.set_effort("reasoning.effort", &effort)?;
+            }
+            if let Some(is_on) = reasoning.switch("enabled")? {
+                self.thinking = Some(is_on);
+            }
+        }
+        if let Some(thinking) = fields.value("thinking") {
+            self.set_thinking(fields, &thinking)?;
+        }
+        if let Some(is_on) = fields.switch("enable_thinking")? {
+            self.thinking = Some(is_on);
+        }
+        if let Some(documents) = fields.optional::<Vec<Value>>("documents")? {
+            if let Some(at) = documents.iter().position(|document| !document.is_object()) {
+                let name = format!("documents[{at}]");
+                return Err(ApiError::field(&name, format!("`{name}` has to be an object")));
+            }
+            self.documents = Some(documents).filter(|documents| !documents.is_empty());
+        }
+        self.read_beginning(fields)?;
         if let Some(mut variables) = fields.optional::<Map<String, Value>>("chat_template_kwargs")? {
             if let Some(thinking) = variables.swap_remove("enable_thinking") {
                 let wrong = || {
@@ -107,6 +146,44 @@ impl Conversation {
             }
             self.variables.extend(variables);
         }
+        Ok(())
+    }
+
+    /// Reads `add_generation_prompt` and `continue_final_message`.
+    fn read_beginning(&mut self, fields: &mut Fields) -> Result<()> {
+        let opens = fields.switch("add_generation_prompt")?;
+        let name = "continue_final_message";
+        self.beginning = match fields.switch(name)? {
+            Some(true) if opens == Some(true) => {
+                let message = format!("`{name}` and `add_generation_prompt` cannot both be true");
+                return Err(ApiError::field(name, message));
+            }
+            Some(true) if self.parts().1.is_none() => {
+                let message = format!(
+                    "`{name}` needs a last message of the assistant, without calls and behind other messages"
+                );
+                return Err(ApiError::field(name, message));
+            }
+            Some(true) => Beginning::Usual,
+            Some(false) | None if opens == Some(false) => Beginning::Bare,
+            Some(false) => Beginning::Opened,
+            None => Beginning::Usual,
+        };
+        Ok(())
+    }
+
+    /// Reads `thinking` in Anthropic's form.
+    pub fn set_thinking(&mut self, body: &Fields, thinking: &Value) -> Result<()> {
+        // Thoughts are bounded by the limit of the answer alone, and always shown.
+        body.see_inside("thinking", thinking, &["type", "budget_tokens", "display"]);
+        self.thinking = match thinking["type"].as_str() {
+            Some("enabled" | "adaptive") => Some(true),
+            Some("disabled") => Some(false),
+            _ => {
+                let message = "`thinking.type` has to be enabled, adaptive or disabled";
+                return Err(ApiError::field("thinking.type", message));
+            }
+        };
         Ok(())
     }
 
@@ -253,6 +330,7 @@ impl Conversation {
 
     /// The token ids, ready for the answer. If the last message is the assistant's, the answer continues it. Blocks.
     pub fn encode(&self, model: &Model) -> Result<Vec<u32>> {
+        self.check_documents(model)?;
         let (messages, begun) = self.parts();
         let mut ids = model.chat_prompt_with(messages, &self.template_options(begun))?;
         if let Some(begun) = begun {
@@ -263,6 +341,7 @@ impl Conversation {
 
     /// The text whose token ids [`encode`](Self::encode) returns. Blocks.
     pub fn render(&self, model: &Model) -> Result<String> {
+        self.check_documents(model)?;
         let Some(template) = model.chat_template() else {
             let missing = model.tokenizer().chat_template().err().map(ApiError::from);
             return Err(missing.unwrap_or_else(|| ApiError::invalid("the model has no chat template")));
@@ -273,9 +352,22 @@ impl Conversation {
         Ok(text + &begun.map(|begun| begun.content.text()).unwrap_or_default())
     }
 
+    /// Refuses documents of which the model's template makes nothing.
+    fn check_documents(&self, model: &Model) -> Result<()> {
+        let source = model.tokenizer().chat_template_source().unwrap_or_default();
+        if self.documents.is_some() && !source.contains("documents") {
+            return Err(ApiError::unsupported(
+                "documents",
+                "the model's chat template has no place for them",
+            ));
+        }
+        Ok(())
+    }
+
     /// The messages for the template, and the beginning of the answer, if there is one.
     fn parts(&self) -> (&[Message], Option<&Message>) {
         match self.messages.split_last() {
+            _ if self.beginning != Beginning::Usual => (&self.messages, None),
             Some((last, before))
                 if last.role == "assistant" && last.tool_calls.is_empty() && !before.is_empty() =>
             {
@@ -291,6 +383,8 @@ impl Conversation {
             // An answer that has begun is past its thoughts.
             thinking: self.thinking.or(begun.map(|_| false)),
             variables: self.variables.clone(),
+            documents: self.documents.as_deref(),
+            add_generation_prompt: self.beginning != Beginning::Bare,
             ..ChatOptions::default()
         }
     }

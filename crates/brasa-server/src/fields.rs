@@ -1,7 +1,8 @@
 //! The fields of a request's body, and the policy for each of them.
 //!
 //! A field is *honoured* (a handler reads it), *inert* (accepted, and known to change nothing here), *refused* (known, and not
-//! honoured: 400 that names it, unless its value is neutral), or *unknown*: accepted, counted, and logged once.
+//! honoured: 400 that names it, unless its value is neutral), or *unknown*: accepted, counted, and logged once. The table of the known
+//! ones is in `known.rs`.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,23 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::error::{ApiError, Result};
-
-/// Fields that clients send for the benefit of hosted services. They change nothing here.
-const INERT: &[&str] = &[
-    "user",
-    "metadata",
-    "safety_identifier",
-    "store",
-    "service_tier",
-    "prompt_cache_key",
-    "prompt_cache_retention",
-    "prompt_cache_options",
-    "verbosity",
-    "include_obfuscation",
-    "cache_control",
-    // Limits calls of tools that a server runs itself: this one runs none.
-    "max_tool_calls",
-];
+use crate::known::{self, Left, Neutral};
 
 /// Most unknown fields inside the objects of a request that are counted.
 const MOST_UNKNOWN: usize = 1000;
@@ -147,6 +132,16 @@ impl Fields {
         Ok(self.count(field, 0, usize::MAX)?.map(Limit::Tokens))
     }
 
+    /// Reads a limit of tokens that has several names; the first of them that is there counts.
+    pub fn first_limit(&mut self, names: &[&str]) -> Result<Option<Limit>> {
+        let mut first = None;
+        for name in names {
+            let limit = self.limit(name)?;
+            first = first.or(limit);
+        }
+        Ok(first)
+    }
+
     /// Reads a finite number.
     pub fn number(&mut self, field: &str) -> Result<Option<f32>> {
         let Some(value) = self.value(field) else { return Ok(None) };
@@ -165,7 +160,9 @@ impl Fields {
     /// Refuses a field that is known and not honoured, unless its value asks for nothing.
     pub fn refuse(&mut self, field: &str, why: &str) -> Result<()> {
         match self.value(field) {
-            Some(value) if !is_neutral(&value) => Err(ApiError::unsupported(&self.name(field), why)),
+            Some(value) if !Neutral::Empty.holds(&value) => {
+                Err(ApiError::unsupported(&self.name(field), why))
+            }
             _ => Ok(()),
         }
     }
@@ -185,7 +182,7 @@ impl Fields {
     }
 
     fn count_unknown<'a>(&self, place: &str, names: impl Iterator<Item = &'a str>) {
-        let names = names.filter(|name| !INERT.contains(name));
+        let names = names.filter(|name| known::left(name) != Some(Left::Inert));
         let mut unknown = self.unknown_inside.lock().unwrap_or_else(PoisonError::into_inner);
         for name in names {
             if unknown.len() >= MOST_UNKNOWN {
@@ -195,11 +192,23 @@ impl Fields {
         }
     }
 
+    /// Refuses known fields of a body that nobody has read and that would change the answer, unless their values ask for nothing.
+    pub fn check_left(&self) -> Result<()> {
+        for (name, value) in &self.map {
+            if let Some(Left::Refused(neutral, why)) = known::left(name)
+                && !neutral.holds(value)
+            {
+                return Err(ApiError::unsupported(name, why));
+            }
+        }
+        Ok(())
+    }
+
     /// The names of the fields of a body that nobody has read and nobody knows, those inside its objects included. The names of
     /// lists stand without the numbers of their items. The fields are forgotten: they would be kept while the request runs.
     pub fn end(&mut self) -> Vec<String> {
         let left = std::mem::take(&mut self.map);
-        let names = left.keys().filter(|name| !INERT.contains(&name.as_str())).take(MOST_UNKNOWN).cloned();
+        let names = left.keys().filter(|name| known::left(name).is_none()).take(MOST_UNKNOWN).cloned();
         let inside = self.unknown_inside.lock().unwrap_or_else(PoisonError::into_inner);
         names.chain(inside.iter().cloned()).collect()
     }
@@ -230,18 +239,6 @@ impl Limit {
             Self::None => None,
             Self::Tokens(tokens) => Some(tokens),
         }
-    }
-}
-
-/// True for values that ask for nothing: false, 0, an empty text, list or object.
-fn is_neutral(value: &Value) -> bool {
-    match value {
-        Value::Null | Value::Bool(false) => true,
-        Value::Number(number) => number.as_f64() == Some(0.0),
-        Value::String(text) => text.is_empty(),
-        Value::Array(items) => items.is_empty(),
-        Value::Object(map) => map.is_empty(),
-        Value::Bool(true) => false,
     }
 }
 

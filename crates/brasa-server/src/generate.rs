@@ -25,6 +25,17 @@ pub(crate) struct Prompt {
     pub ids: Vec<u32>,
     /// How to continue it.
     pub options: GenerateOptions,
+    /// What is shown of the answer besides its text.
+    pub shown: Shown,
+}
+
+/// What is shown of an answer besides its text.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Shown {
+    /// The stop text, or the stop token, that ended it.
+    pub stop: bool,
+    /// Its control tokens.
+    pub control: bool,
 }
 
 /// Generations that belong to one request, in the order of its choices. Dropping them cancels those that still run.
@@ -71,6 +82,9 @@ struct Choice {
     decode_time: Option<Duration>,
     /// True if the answer has ended although the model would go on.
     is_cut: bool,
+    /// True if the stop text that ends the answer is still to be shown.
+    shows_stop: bool,
+    shows_control: bool,
     ended: bool,
     /// What the stream gave behind the fragments of the last step; it is looked at when they have been told. `Pending` for nothing.
     behind: Poll<Option<Result<Fragment, EngineError>>>,
@@ -137,11 +151,17 @@ impl Choices {
 
 impl Choice {
     fn start(app: &App, loaded: &Arc<LoadedText>, record: &Record, prompt: Prompt) -> Result<Self> {
-        let Prompt { ids, options } = prompt;
+        let Prompt { ids, options, shown } = prompt;
         let kept = app.options.slot_save_path.is_some();
         let text = kept.then(|| SlotText { tokens: ids.clone(), scope: options.request.cache_scope });
         let task = loaded.begin(ids.len(), options.max_tokens, text);
-        let stream = loaded.model.generate_ids(ids, &options).inspect_err(|error| {
+        let model = &loaded.model;
+        let stream = if shown.control {
+            model.generate_ids_shown(ids, &options)
+        } else {
+            model.generate_ids(ids, &options)
+        };
+        let stream = stream.inspect_err(|error| {
             if let brasa::Error::Engine(error) = error {
                 saw_error(app, &loaded.presence, error);
             }
@@ -156,6 +176,8 @@ impl Choice {
             started: Instant::now(),
             decode_time: None,
             is_cut: false,
+            shows_stop: shown.stop,
+            shows_control: shown.control,
             ended: false,
             behind: Poll::Pending,
         })
@@ -196,11 +218,17 @@ impl Choice {
                 Err(error.into())
             }
             None => {
-                self.ended = true;
                 let reason = match self.stream.finish_reason().unwrap_or(FinishReason::Cancelled) {
                     _ if self.is_cut => FinishReason::End,
                     reason => reason,
                 };
+                if std::mem::take(&mut self.shows_stop)
+                    && let Some(text) = self.stop_text(reason)
+                {
+                    self.behind = Poll::Ready(None);
+                    return Ok(Step::Fragments(vec![Fragment { text, ..Fragment::default() }]));
+                }
+                self.ended = true;
                 self.saw_end(finish_name(reason));
                 let stop = match reason {
                     FinishReason::Text(place) => self.stops.get(place).cloned(),
@@ -209,6 +237,15 @@ impl Choice {
                 let (cost, slot) = (*self.stream.metrics(), self.task.slot());
                 Ok(Step::End(End { reason, stop, cost, slot }))
             }
+        }
+    }
+
+    /// The text of what the request asked to stop at, if that ended the answer.
+    fn stop_text(&self, reason: FinishReason) -> Option<String> {
+        match reason {
+            FinishReason::Text(place) => self.stops.get(place).cloned(),
+            FinishReason::Id(id) => self.loaded.model.tokenizer().decode(&[id], !self.shows_control).ok(),
+            _ => None,
         }
     }
 

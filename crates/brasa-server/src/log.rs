@@ -15,6 +15,7 @@ use axum::response::{IntoResponse, Response};
 use http_body::{Frame, SizeHint};
 use serde_json::{Map, Value, json};
 
+use crate::api::models_anthropic;
 use crate::budget::Held;
 use crate::error::ApiError;
 use crate::ids;
@@ -82,7 +83,8 @@ pub(crate) async fn watch(State(app): State<App>, mut request: Request, next: Ne
     app.lifecycle.enter();
     request.extensions_mut().insert(record);
     request.extensions_mut().insert(RequestId(id.clone()));
-    let is_anthropic = request.uri().path().starts_with("/v1/messages");
+    let is_anthropic =
+        request.uri().path().starts_with("/v1/messages") || models_anthropic::is_wanted(request.headers());
     let response = if app.lifecycle.is_draining() {
         ApiError::unavailable("shutting_down", "the server is shutting down").into_response()
     } else {

@@ -24,16 +24,21 @@ pub(crate) fn chat_form(model: &Model, token: &Token) -> Value {
     shown
 }
 
-/// A token in the form of llama.cpp's completions.
-pub(crate) fn native_form(model: &Model, token: &Token) -> Value {
+/// A token in the form of llama.cpp's completions. The distribution that it was drawn from is shown as probabilities, the model's own as
+/// log-probabilities.
+pub(crate) fn native_form(model: &Model, token: &Token, is_final: bool) -> Value {
     let with_id = |id: u32, logprob: f32| {
         let mut shown = one(model, id, logprob);
         shown["id"] = id.into();
+        if let Some(shown) = shown.as_object_mut().filter(|_| is_final) {
+            shown.shift_remove("logprob");
+            shown.insert("prob".into(), logprob.exp().into());
+        }
         shown
     };
     let mut shown = with_id(token.id, token.logprob.unwrap_or(IMPOSSIBLE));
     let top: Vec<Value> = token.top.iter().map(|&(id, logprob)| with_id(id, logprob)).collect();
-    shown["top_logprobs"] = top.into();
+    shown[if is_final { "top_probs" } else { "top_logprobs" }] = top.into();
     shown
 }
 

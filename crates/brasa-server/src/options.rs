@@ -25,6 +25,8 @@ pub struct ServerOptions {
     pub models: Vec<ModelSource>,
     /// A folder whose models are served too; each is loaded when it is asked for.
     pub models_dir: Option<PathBuf>,
+    /// Lets a name that no model has stand for the first model; else it is refused where there are several models or adapters.
+    pub any_model: bool,
     /// The folder whose adapters may be loaded while the server runs, by those who may use the server; `None` refuses to load and unload.
     pub lora_dir: Option<PathBuf>,
     /// Most models that are loaded at once. A further one displaces the model that has been idle for the longest time.
@@ -125,6 +127,7 @@ impl Default for ServerOptions {
             tls: None,
             models: Vec::new(),
             models_dir: None,
+            any_model: false,
             lora_dir: None,
             max_loaded: 4,
             unload_idle_after: None,

@@ -8,26 +8,32 @@ use crate::error::{ApiError, Result};
 use crate::fields::kind;
 
 /// Reads a prompt or a list of prompts as token ids. A list that has a number among its items is one prompt: a mix of ids and
-/// texts.
+/// texts. `add` says whether a text at the beginning of a prompt gets the tokens that the model puts in front.
 ///
 /// # Errors
 ///
 /// 400 that names `field`.
-pub(crate) fn read(field: &str, value: Value, model: &Model, most: usize) -> Result<Vec<Vec<u32>>> {
+pub(crate) fn read(
+    field: &str,
+    value: Value,
+    model: &Model,
+    add: AddSpecial,
+    most: usize,
+) -> Result<Vec<Vec<u32>>> {
     let wrong = |what: &str| {
         ApiError::field(field, format!("`{field}` is {what}, expected a text, token ids, or a list of these"))
     };
     let prompts = match value {
-        Value::String(text) => vec![encode(model, &text, AddSpecial::AsModel)?],
+        Value::String(text) => vec![encode(model, &text, add)?],
         Value::Array(items) if items.is_empty() => return Err(wrong("an empty list")),
-        Value::Array(items) if items.iter().any(Value::is_number) => vec![mix(field, &items, model)?],
+        Value::Array(items) if items.iter().any(Value::is_number) => vec![mix(field, &items, model, add)?],
         Value::Array(items) => {
             if items.len() > most {
                 return Err(too_many(field, items.len(), most));
             }
             let prompts = items.into_iter().map(|item| match item {
-                Value::String(text) => encode(model, &text, AddSpecial::AsModel),
-                Value::Array(items) => mix(field, &items, model),
+                Value::String(text) => encode(model, &text, add),
+                Value::Array(items) => mix(field, &items, model, add),
                 other => Err(wrong(&format!("a list with {}", kind(&other)))),
             });
             prompts.collect::<Result<_>>()?
@@ -88,13 +94,13 @@ fn encode(model: &Model, text: &str, add: AddSpecial) -> Result<Vec<u32>> {
     Ok(model.tokenizer().encode(text, add, ParseSpecial::Yes)?)
 }
 
-/// Ids and texts one behind the other. Only a text at the beginning gets the tokens that the model puts in front.
-fn mix(field: &str, items: &[Value], model: &Model) -> Result<Vec<u32>> {
+/// Ids and texts one behind the other. Only a text at the beginning may get the tokens that the model puts in front.
+fn mix(field: &str, items: &[Value], model: &Model, first: AddSpecial) -> Result<Vec<u32>> {
     let mut ids = Vec::new();
     for (at, item) in items.iter().enumerate() {
         match item {
             Value::String(text) => {
-                let add = if at == 0 { AddSpecial::AsModel } else { AddSpecial::No };
+                let add = if at == 0 { first } else { AddSpecial::No };
                 ids.extend(encode(model, text, add)?);
             }
             item => {

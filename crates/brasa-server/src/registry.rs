@@ -15,6 +15,7 @@ use crate::loaded::Loaded;
 use crate::loaded_speech::LoadedSpeech;
 use crate::loaded_text::LoadedText;
 use crate::lost::{Lost, is_loss};
+use crate::names::Names;
 use crate::options::{ModelData, ModelSource};
 use crate::presence::Presence;
 
@@ -33,6 +34,8 @@ pub(crate) struct Registry {
     entries: Mutex<Vec<Arc<Entry>>>,
     load: LoadOptions,
     max_loaded: usize,
+    /// Which names stand for models besides their own.
+    pub names: Names,
     /// The canonical path of the folder whose models may be loaded by path.
     directory: Option<PathBuf>,
     /// One model is loaded at a time, so that each sees the room that the one before it has left.
@@ -102,6 +105,7 @@ impl Registry {
             entries: Mutex::default(),
             load,
             max_loaded: max_loaded.max(1),
+            names: Names::default(),
             directory: directory.map(|path| path.canonicalize().unwrap_or_else(|_| path.to_owned())),
             turn: Mutex::default(),
             ending: Mutex::default(),
@@ -123,6 +127,13 @@ impl Registry {
         Ok(registry)
     }
 
+    /// The registry with further names of its models.
+    #[must_use]
+    pub fn with_names(mut self, names: Names) -> Self {
+        self.names = names;
+        self
+    }
+
     /// Every model.
     pub fn entries(&self) -> Vec<Arc<Entry>> {
         self.lock().clone()
@@ -133,31 +144,17 @@ impl Registry {
         self.lock().iter().any(|entry| entry.source.id == name)
     }
 
-    /// The model that a request names; without a name, the first that is loaded, or the first.
-    ///
-    /// If the server has one model, any name is its name.
-    pub fn find(&self, name: Option<&str>) -> Result<Arc<Entry>> {
-        let entries = self.lock();
-        if let [only] = entries.as_slice() {
-            return Ok(Arc::clone(only));
-        }
-        let Some(name) = name else {
-            let entry = entries.iter().find(|entry| entry.loaded().is_some()).or_else(|| entries.first());
-            return entry.cloned().ok_or_else(|| ApiError::not_found("model_not_found", "there is no model"));
-        };
-        let of = |name: &str| entries.iter().find(|entry| entry.source.id == name).cloned();
-        // A name may have an adapter behind it.
-        let found = of(name).or_else(|| name.rsplit_once(':').and_then(|(model, _)| of(model)));
-        found.ok_or_else(|| {
-            let message = format!("there is no model `{name}`; GET /v1/models lists those that there are");
-            ApiError::not_found("model_not_found", message).with_param("model")
-        })
-    }
-
     /// The model of a name, loaded; waits until it is.
     pub async fn acquire(self: &Arc<Self>, name: Option<&str>) -> Result<Loaded> {
-        let entry = self.find(name)?;
-        self.load(&entry).await
+        self.acquire_kind(name, None).await
+    }
+
+    async fn acquire_kind(self: &Arc<Self>, name: Option<&str>, kind: Option<ModelKind>) -> Result<Loaded> {
+        let entry = self.find(name, kind)?;
+        let loaded = self.load(&entry).await?;
+        // Its adapters are known now.
+        self.find(name, kind)?;
+        Ok(loaded)
     }
 
     /// The language model of a name, loaded; waits until it is. Without a name it is the first that is loaded, or the first.
@@ -166,15 +163,11 @@ impl Registry {
     ///
     /// The errors of [`acquire`](Self::acquire), and 400 for a model of another kind.
     pub async fn acquire_text(self: &Arc<Self>, name: Option<&str>) -> Result<Arc<LoadedText>> {
-        let entry = match self.first_of(ModelKind::Text).filter(|_| name.is_none()) {
-            Some(entry) => entry,
-            None => self.find(name)?,
-        };
-        self.load(&entry).await?.text()
+        self.acquire_kind(name, Some(ModelKind::Text)).await?.text()
     }
 
     /// The first model of a kind that is loaded, or the first.
-    fn first_of(&self, kind: ModelKind) -> Option<Arc<Entry>> {
+    pub fn first_of(&self, kind: ModelKind) -> Option<Arc<Entry>> {
         let entries = self.entries();
         let mut of_kind = entries.iter().filter(|entry| entry.kind() == Some(kind));
         let first = of_kind.clone().next();
@@ -188,15 +181,7 @@ impl Registry {
     ///
     /// The errors of [`acquire`](Self::acquire), and 400 for a model of another kind.
     pub async fn acquire_speech(self: &Arc<Self>, name: Option<&str>) -> Result<Arc<LoadedSpeech>> {
-        let entries = self.entries();
-        let is_known = name.is_some_and(|name| entries.iter().any(|entry| entry.source.id == name));
-        let count = entries.iter().filter(|entry| entry.kind() == Some(ModelKind::Speech)).count();
-        let stands_for = !is_known && (name.is_none() || count == 1);
-        let entry = match self.first_of(ModelKind::Speech).filter(|_| stands_for) {
-            Some(entry) => entry,
-            None => self.find(name)?,
-        };
-        self.load(&entry).await?.speech()
+        self.acquire_kind(name, Some(ModelKind::Speech)).await?.speech()
     }
 
     /// Loads a model, or waits for whoever loads it already.

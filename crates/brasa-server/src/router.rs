@@ -4,14 +4,17 @@ use std::any::Any;
 
 use axum::Router;
 use axum::extract::Request;
+use axum::http::Uri;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use hyper::service::Service;
+use hyper_util::service::TowerToHyperService;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::api::{
-    adapters, audio, chat, completions, embeddings, messages, models, native, rerank, responses, slots,
-    status, text,
+    adapters, audio, chat, completions, embeddings, messages, models, native, rerank, responses, score,
+    slots, status, text,
 };
 use crate::error::ApiError;
 use crate::state::App;
@@ -31,36 +34,17 @@ pub(crate) fn router(app: &App) -> Router {
             .layer(from_fn(leftover::check))
             .layer(from_fn_with_state(app.clone(), log::watch))
     };
-    let router = Router::new()
+    let router = native_routes(openai_routes(Router::new()))
         .route("/", get(page::serve))
         .route("/index.html", get(page::serve))
         .route("/assets/{*path}", get(page::serve))
         .route("/health", get(status::health))
         .route("/v1/health", get(status::health))
-        .route("/v1/chat/completions", post(chat::complete))
-        .route("/chat/completions", post(chat::complete))
-        .route("/v1/chat/completions/input_tokens", post(chat::count))
-        .route("/v1/responses", post(responses::create))
-        .route("/v1/responses/input_tokens", post(responses::count))
-        .route("/v1/messages", post(messages::create))
-        .route("/v1/messages/count_tokens", post(messages::count))
-        .route("/v1/completions", post(completions::complete))
-        .route("/completion", post(native::complete))
-        .route("/completions", post(native::complete))
-        .route("/infill", post(native::infill))
-        .route("/v1/embeddings", post(embeddings::create))
-        .route("/embedding", post(embeddings::native))
-        .route("/embeddings", post(embeddings::native))
-        .route("/v1/rerank", post(rerank::create))
-        .route("/v1/reranking", post(rerank::create))
-        .route("/rerank", post(rerank::create))
-        .route("/reranking", post(rerank::create))
-        .route("/v1/audio/transcriptions", post(audio::transcribe))
-        .route("/v1/audio/translations", post(audio::translate))
-        .route("/tokenize", post(text::tokenize))
-        .route("/v1/tokenize", post(text::tokenize))
-        .route("/detokenize", post(text::detokenize))
-        .route("/apply-template", post(text::apply_template))
+        .route("/ping", get(status::health).post(status::health))
+        .route("/version", get(status::version))
+        .route("/load", get(status::load))
+        .route("/metrics", get(status::metrics))
+        .route("/v1/metrics", get(status::metrics_json))
         .route("/models", get(models::list))
         .route("/v1/models", get(models::list))
         .route("/models/load", post(models::load))
@@ -68,17 +52,77 @@ pub(crate) fn router(app: &App) -> Router {
         .route("/v1/models/load", post(models::load_path))
         .route("/v1/models/unload", post(models::unload))
         .route("/v1/models/{*id}", get(models::one))
-        .route("/props", get(status::props).post(status::set_props))
-        .route("/slots", get(status::slots))
-        .route("/slots/{id}", post(slots::change))
         .route("/lora-adapters", get(adapters::list).post(adapters::set))
         .route("/v1/load_lora_adapter", post(adapters::load))
         .route("/v1/unload_lora_adapter", post(adapters::unload))
-        .route("/metrics", get(status::metrics))
-        .route("/v1/metrics", get(status::metrics_json))
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method);
-    layer(router).with_state(app.clone())
+    let router = TowerToHyperService::new(layer(router).with_state(app.clone()));
+    // Before a path is looked up, and before anybody asks whether it needs a key.
+    Router::new().fallback(move |mut request: Request| {
+        tidy(request.uri_mut());
+        router.call(request)
+    })
+}
+
+/// The routes of OpenAI's and Anthropic's forms, with and without the version in front.
+fn openai_routes(router: Router<App>) -> Router<App> {
+    let router = router
+        .route("/v1/messages", post(messages::create))
+        .route("/v1/messages/count_tokens", post(messages::count))
+        .route("/v1/completions", post(completions::complete))
+        .route("/v1/embeddings", post(embeddings::create));
+    ["/v1", ""].into_iter().fold(router, |router, version| {
+        let route = |path: &str| format!("{version}{path}");
+        router
+            .route(&route("/chat/completions"), post(chat::complete))
+            .route(&route("/chat/completions/input_tokens"), post(chat::count))
+            .route(&route("/responses"), post(responses::create))
+            .route(&route("/responses/input_tokens"), post(responses::count))
+            .route(&route("/responses/compact"), post(responses::compact))
+            .route(&route("/audio/transcriptions"), post(audio::transcribe))
+            .route(&route("/audio/translations"), post(audio::translate))
+    })
+}
+
+/// The routes of llama.cpp's and vLLM's own forms.
+fn native_routes(router: Router<App>) -> Router<App> {
+    let router = router
+        .route("/completion", post(native::complete))
+        .route("/completions", post(native::complete))
+        .route("/infill", post(native::infill))
+        .route("/embedding", post(embeddings::native))
+        .route("/embeddings", post(embeddings::native))
+        .route("/apply-template", post(text::apply_template))
+        .route("/tokenizer_info", get(text::info))
+        .route("/v2/rerank", post(rerank::create))
+        .route("/props", get(status::props).post(status::set_props))
+        .route("/slots", get(status::slots))
+        .route("/slots/{id}", post(slots::change));
+    ["/v1", ""].into_iter().fold(router, |router, version| {
+        let route = |path: &str| format!("{version}{path}");
+        router
+            .route(&route("/rerank"), post(rerank::create))
+            .route(&route("/reranking"), post(rerank::create))
+            .route(&route("/score"), post(score::create))
+            .route(&route("/tokenize"), post(text::tokenize))
+            .route(&route("/detokenize"), post(text::detokenize))
+    })
+}
+
+/// Takes empty segments out of a path, so that `//v1/models/` is `/v1/models`: clients join an address and a path as they please.
+fn tidy(uri: &mut Uri) {
+    let path = uri.path();
+    if !path.contains("//") && (path.len() == 1 || !path.ends_with('/')) {
+        return;
+    }
+    let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
+    let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+    let tidied = format!("/{}{query}", segments.join("/"));
+    let mut parts = std::mem::take(uri).into_parts();
+    // A path whose characters were possible before is possible without some of them.
+    parts.path_and_query = tidied.parse().ok();
+    *uri = Uri::from_parts(parts).unwrap_or_default();
 }
 
 async fn unknown(request: Request) -> ApiError {

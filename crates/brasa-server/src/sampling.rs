@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::error::{ApiError, Result};
 use crate::fields::Fields;
 use crate::state::App;
-use crate::{adapters, ids};
+use crate::{adapters, ids, token_limits};
 
 /// Most stop strings of a request.
 const MOST_STOPS: usize = 64;
@@ -23,33 +23,6 @@ const MOST_BIASES: usize = 4096;
 const MOST_BIASED_BYTES: usize = 64 << 10;
 /// Most alternatives of a token that are listed.
 pub(crate) const MOST_TOP_LOGPROBS: usize = 20;
-
-/// Samplers of llama.cpp that Brasa has not, and the value with which each does nothing.
-const ABSENT: &[(&str, f32)] = &[
-    ("typical_p", 1.0),
-    ("top_n_sigma", -1.0),
-    ("xtc_probability", 0.0),
-    ("dynatemp_range", 0.0),
-    ("dry_multiplier", 0.0),
-    ("mirostat", 0.0),
-];
-
-/// Options that belong to a sampler that is refused. They do nothing without it.
-const IDLE: &[&str] = &[
-    "xtc_threshold",
-    "dynatemp_exponent",
-    "dry_base",
-    "dry_allowed_length",
-    "dry_penalty_last_n",
-    "dry_sequence_breakers",
-    "mirostat_tau",
-    "mirostat_eta",
-    "min_keep",
-    "n_discard",
-    "id_slot",
-    "t_max_predict_ms",
-    "t_max_prompt_ms",
-];
 
 /// What a request has that sets nothing: the model's recommendation, else defaults of llama.cpp.
 pub(crate) fn defaults(model: &Model) -> SamplingParams {
@@ -98,10 +71,11 @@ pub(crate) fn options(fields: &mut Fields, app: &App, model: &Model) -> Result<G
     sampling.seed = seed(fields)?;
     sampling.logit_bias = logit_bias(fields, model)?;
     read_samplers(fields, &mut sampling)?;
-    refuse_absent(fields)?;
     let options = GenerateOptions {
         sampling,
         stop_strings: stops(fields)?,
+        stop_ids: token_limits::stop_ids(fields, model)?,
+        mask: token_limits::read(fields, model)?,
         ignore_eos: fields.switch("ignore_eos")?.unwrap_or(false),
         context_policy: ContextPolicy::Stop,
         request: request(fields, app, model)?,
@@ -255,7 +229,7 @@ fn id_or_text(key: String) -> Value {
     key.parse::<u32>().map_or(Value::String(key), Value::from)
 }
 
-/// Reads `samplers`, llama.cpp's list of filters in their order. A filter that the list leaves out does nothing.
+/// Reads `samplers`, llama.cpp's list of filters in their order, or their letters. A filter that the list leaves out does nothing.
 fn read_samplers(fields: &mut Fields, sampling: &mut SamplingParams) -> Result<()> {
     let name = fields.name("samplers");
     let Some(value) = fields.value("samplers") else { return Ok(()) };
@@ -264,8 +238,16 @@ fn read_samplers(fields: &mut Fields, sampling: &mut SamplingParams) -> Result<(
         let message = format!("`{name}` is no order that Brasa has; it has, whole or in part: {orders}");
         ApiError::field(&name, message)
     };
-    let names: Vec<String> = serde_json::from_value(value).map_err(|_| wrong())?;
-    let others = ["penalties", "dry", "top_n_sigma", "typ_p", "typical_p", "xtc", "infill"];
+    let names: Vec<String> = match value {
+        Value::String(letters) => letters
+            .chars()
+            .map(of_letter)
+            .map(|name| name.map(str::to_owned))
+            .collect::<Option<_>>()
+            .ok_or_else(wrong)?,
+        names => serde_json::from_value(names).map_err(|_| wrong())?,
+    };
+    let others = ["penalties", "dry", "top_n_sigma", "typ_p", "typical_p", "xtc", "infill", "adaptive_p"];
     let listed: Vec<&str> = names.iter().map(String::as_str).filter(|name| !others.contains(name)).collect();
     let is_listed = |stage: &Stage| listed.contains(&stage_name(*stage));
     let mut orders = SamplingOrder::ALL.into_iter();
@@ -284,11 +266,48 @@ fn read_samplers(fields: &mut Fields, sampling: &mut SamplingParams) -> Result<(
             Stage::MinP => sampling.min_p = 0.0,
         }
     }
+    let neutral = SamplingParams::default();
+    let penalties = |of: &SamplingParams| [of.repeat_penalty, of.frequency_penalty, of.presence_penalty];
+    let first = names.iter().position(|name| stages_or_penalties(name));
+    match names.iter().position(|name| name == "penalties") {
+        None => {
+            [sampling.repeat_penalty, sampling.frequency_penalty, sampling.presence_penalty] =
+                penalties(&neutral);
+        }
+        at if at != first && penalties(sampling) != penalties(&neutral) => {
+            let message = format!("`{name}`: penalties come before the filters, and cannot come behind one");
+            return Err(ApiError::field(&name, message));
+        }
+        Some(_) => {}
+    }
     // llama.cpp's sampler for gaps lets through what is likely by far; editors name it always.
     if names.iter().any(|name| name == "infill") {
         sampling.temperature = 0.0;
     }
     Ok(())
+}
+
+/// True for the name of a filter that Brasa has, and for the penalties.
+fn stages_or_penalties(name: &str) -> bool {
+    ["penalties", "temperature", "top_k", "top_p", "min_p"].contains(&name)
+}
+
+/// The filter that llama.cpp names by a letter.
+fn of_letter(letter: char) -> Option<&'static str> {
+    Some(match letter {
+        'e' => "penalties",
+        'd' => "dry",
+        's' => "top_n_sigma",
+        'k' => "top_k",
+        'y' => "typ_p",
+        'p' => "top_p",
+        'm' => "min_p",
+        'x' => "xtc",
+        't' => "temperature",
+        'i' => "infill",
+        'a' => "adaptive_p",
+        _ => return None,
+    })
 }
 
 fn stage_name(stage: Stage) -> &'static str {
@@ -298,19 +317,6 @@ fn stage_name(stage: Stage) -> &'static str {
         Stage::TopP => "top_p",
         Stage::MinP => "min_p",
     }
-}
-
-fn refuse_absent(fields: &mut Fields) -> Result<()> {
-    for (name, neutral) in ABSENT {
-        if fields.number(name)?.is_some_and(|value| ![*neutral, 0.0].contains(&value)) {
-            return Err(ApiError::unsupported(&fields.name(name), "Brasa does not have this sampler"));
-        }
-    }
-    for name in IDLE {
-        fields.value(name);
-    }
-    fields.refuse("n_keep", "an answer ends where the context is full")?;
-    Ok(())
 }
 
 /// Requests of different salts never share cached keys and values.

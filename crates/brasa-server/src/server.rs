@@ -27,6 +27,7 @@ use crate::limits::RateLimiter;
 use crate::log::SeenOnce;
 use crate::log_writer::LogWriter;
 use crate::metrics::Metrics;
+use crate::names::Names;
 use crate::options::ServerOptions;
 use crate::registry::Registry;
 use crate::state::{App, AppState, Lifecycle};
@@ -115,7 +116,11 @@ impl Server {
             options.max_loaded.max(options.models.len()),
             options.request_timeout,
         );
-        let registry = registry.map_err(|error| ServerError::Options(error.to_string()))?;
+        let names = Names {
+            any_model: options.any_model,
+            offers_adapters: options.load.adapters_by_request || options.lora_dir.is_some(),
+        };
+        let registry = registry.map_err(|error| ServerError::Options(error.to_string()))?.with_names(names);
         if registry.entries().is_empty() {
             return Err(ServerError::Options("there is no model to serve".into()));
         }

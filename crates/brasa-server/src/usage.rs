@@ -41,7 +41,7 @@ impl Usage {
     pub fn responses(&self) -> Value {
         json!({
             "input_tokens": self.prompt_tokens,
-            "input_tokens_details": {"cached_tokens": self.cached_tokens},
+            "input_tokens_details": {"cached_tokens": self.cached_tokens, "cache_write_tokens": 0},
             "output_tokens": self.completion_tokens,
             "output_tokens_details": {"reasoning_tokens": self.reasoning_tokens},
             "total_tokens": self.prompt_tokens + self.completion_tokens,
@@ -98,14 +98,6 @@ impl Telling {
         let timings = fields.switch("timings_per_token")?.unwrap_or(false);
         let progress = fields.switch("return_progress")?.unwrap_or(false);
         Ok(Self { timings, progress })
-    }
-
-    /// Refuses both, for a form whose events have no place for them.
-    pub fn refuse(fields: &mut Fields) -> Result<()> {
-        for name in ["timings_per_token", "return_progress"] {
-            fields.refuse(name, "the events of this form tell nothing of times")?;
-        }
-        Ok(())
     }
 
     /// Adds the times to a part of an answer, if that was asked for.

@@ -28,6 +28,9 @@ pub struct ServeArguments {
     /// Folder whose models are loaded when they are asked for
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub models_dir: Option<PathBuf>,
+    /// Answer requests for unknown models by the first one
+    #[arg(long, hide_short_help = true)]
+    pub any_model: bool,
     /// Folder of adapters that POST /v1/load_lora_adapter may load
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath, hide_short_help = true)]
     pub lora_dir: Option<PathBuf>,

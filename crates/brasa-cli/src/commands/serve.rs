@@ -49,6 +49,7 @@ fn options(arguments: &ServeArguments) -> Result<ServerOptions, Failure> {
         tls: tls(arguments)?,
         models: models(arguments)?,
         models_dir: arguments.models_dir.clone(),
+        any_model: arguments.any_model,
         lora_dir: arguments.lora_dir.clone(),
         max_loaded: arguments.models_max,
         unload_idle_after: (arguments.sleep_idle_seconds > 0).then(|| seconds(arguments.sleep_idle_seconds)),

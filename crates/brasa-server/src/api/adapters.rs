@@ -57,7 +57,7 @@ pub(crate) async fn load(State(app): State<App>, mut fields: Fields) -> Result<R
     let in_place = fields.switch("load_inplace")?;
     let model: Option<String> = fields.optional("model")?;
     let path = adapter_files::path(app.options.lora_dir.as_deref(), &path)?;
-    finish_fields(&app, &mut fields);
+    finish_fields(&app, &mut fields)?;
     let loaded = app.registry.acquire_text(model.as_deref()).await?;
     let registry = app.registry.clone();
     pool::blocking(Lane::Waits, move || {
@@ -91,7 +91,7 @@ pub(crate) async fn unload(State(app): State<App>, mut fields: Fields) -> Result
     check_allowed(&app)?;
     let name: String = fields.required("lora_name")?;
     let model: Option<String> = fields.optional("model")?;
-    finish_fields(&app, &mut fields);
+    finish_fields(&app, &mut fields)?;
     let loaded = app.registry.acquire_text(model.as_deref()).await?;
     let registry = app.registry.clone();
     pool::blocking(Lane::Waits, move || {

@@ -15,13 +15,13 @@ use crate::conversation::Conversation;
 use crate::custom::CallKind;
 use crate::error::{ApiError, Result};
 use crate::fields::Fields;
-use crate::generate::{Choices, MOST_CHOICES, Prompt, blocking, finish_name};
+use crate::generate::{Choices, MOST_CHOICES, Prompt, Shown, blocking, finish_name};
 use crate::loaded_text::LoadedText;
 use crate::log::Record;
 use crate::pool::{self, Lane};
 use crate::state::App;
 use crate::usage::{Telling, Usage, progress, timings};
-use crate::{ids, logprobs, reply, sampling, sse};
+use crate::{ids, logprobs, reply, sampling, sse, token_limits};
 
 /// Answers a conversation.
 pub(crate) async fn complete(
@@ -31,9 +31,9 @@ pub(crate) async fn complete(
 ) -> Result<Response> {
     let loaded = app.registry.acquire_text(fields.optional::<String>("model")?.as_deref()).await?;
     let request = Request::read(&mut fields, &app, &loaded.model)?;
-    finish_fields(&app, &mut fields);
-    let Request { conversation, options, choices, logprobs, stream, telling } = request;
-    let job = Job { app: &app, loaded: &loaded, record: &record, choices, logprobs };
+    finish_fields(&app, &mut fields)?;
+    let Request { conversation, options, choices, logprobs, stream, telling, shown, thoughts } = request;
+    let job = Job { app: &app, loaded: &loaded, record: &record, choices, logprobs, shown };
     let (answers, _) = job.start(conversation, &options).await?;
     let head = Head {
         id: ids::name("chatcmpl-"),
@@ -41,6 +41,7 @@ pub(crate) async fn complete(
         model: loaded.id().to_owned(),
         logprobs,
         telling,
+        thoughts,
     };
     match stream {
         None => whole(&head, answers).await,
@@ -69,6 +70,7 @@ pub(crate) struct Job<'a> {
     /// Answers to the same conversation, which differ by their seeds.
     pub choices: usize,
     pub logprobs: bool,
+    pub shown: Shown,
 }
 
 impl Job<'_> {
@@ -82,7 +84,7 @@ impl Job<'_> {
         conversation: Conversation,
         options: &GenerateOptions,
     ) -> Result<(Answers, usize)> {
-        let Self { app, loaded, record, choices, logprobs } = *self;
+        let Self { app, loaded, record, choices, logprobs, shown } = *self;
         for (id, name) in conversation.calls_without_object() {
             let note = "its arguments are no JSON object; the template is given them as text";
             (app.options.log)(&json!({"history_call": {"id": id, "name": name}, "note": note}).to_string());
@@ -100,9 +102,9 @@ impl Job<'_> {
         let prompts = (0..choices).map(|choice| {
             let mut options = options.clone();
             options.sampling.seed = options.sampling.seed.wrapping_add(choice as u64);
-            options.mask.clone_from(&mask);
+            options.mask = token_limits::both(options.mask, mask.clone());
             options.stop_marks = loaded.model.stop_marks();
-            Prompt { ids: prompt.clone(), options }
+            Prompt { ids: prompt.clone(), options, shown }
         });
         let custom: Vec<String> = conversation.custom.iter().map(|tool| tool.name.clone()).collect();
         let readings = (0..choices).map(|_| Reading {
@@ -126,23 +128,18 @@ struct Request {
     /// `None` for a whole answer; else whether the stream ends with the usage.
     stream: Option<bool>,
     telling: Telling,
+    shown: Shown,
+    /// False if thoughts are left out of the answer.
+    thoughts: bool,
 }
 
 impl Request {
     fn read(fields: &mut Fields, app: &App, model: &Model) -> Result<Self> {
-        let why = "the model takes and makes text alone";
-        fields.only("modalities", &[json!(["text"])], why)?;
-        for name in ["audio", "web_search_options"] {
-            fields.refuse(name, why)?;
-        }
-        fields.refuse("prediction", "predicted outputs are not implemented")?;
-        fields.refuse("moderation", "there is no moderation")?;
-        fields.refuse("functions", "it was replaced by `tools`")?;
-        fields.refuse("function_call", "it was replaced by `tool_choice`")?;
+        fields.only("modalities", &[json!(["text"])], "the model takes and makes text alone")?;
         let mut conversation = Conversation::read(fields)?;
         conversation.constraint = Constraint::read(fields, None)?;
         let mut options = sampling::options(fields, app, model)?;
-        let limit = fields.limit("max_completion_tokens")?.or(fields.limit("max_tokens")?);
+        let limit = fields.first_limit(&["max_completion_tokens", "max_tokens", "n_predict"])?;
         options.max_tokens = limit.map_or(app.options.default_max_tokens, crate::fields::Limit::tokens);
         let choices = fields.count("n", 1, MOST_CHOICES)?.unwrap_or(1);
         let wants_logprobs = fields.switch("logprobs")?.unwrap_or(false);
@@ -156,7 +153,11 @@ impl Request {
         let stream = read_stream(fields)?;
         let telling = Telling::read(fields)?;
         options.report_prefill = telling.progress && stream.is_some();
-        Ok(Self { conversation, options, choices, logprobs: wants_logprobs, stream, telling })
+        let stop = fields.switch("include_stop_str_in_output")?.unwrap_or(false);
+        let shown = Shown { stop, control: false };
+        let thoughts = fields.switch("include_reasoning")?.unwrap_or(true);
+        let logprobs = wants_logprobs;
+        Ok(Self { conversation, options, choices, logprobs, stream, telling, shown, thoughts })
     }
 }
 
@@ -180,6 +181,8 @@ struct Head {
     model: String,
     logprobs: bool,
     telling: Telling,
+    /// False if thoughts are left out.
+    thoughts: bool,
 }
 
 impl Head {
@@ -223,7 +226,7 @@ async fn whole(head: &Head, answers: Answers) -> Result<Response> {
         let is_silent = content.is_empty() && !calls.is_empty();
         message.insert("content".into(), if is_silent { Value::Null } else { content.into() });
         message.insert("refusal".into(), Value::Null);
-        if !reasoning.is_empty() {
+        if head.thoughts && !reasoning.is_empty() {
             message.insert("reasoning_content".into(), reasoning.into());
         }
         if !calls.is_empty() {
@@ -272,6 +275,7 @@ async fn stream_answers(
     }
     while let Some((index, step)) = sse::unless_gone(&events, answers.next()).await? {
         match step {
+            Ok(ChatStep::Delta(Delta::Reasoning(_), _)) if !head.thoughts => {}
             Ok(ChatStep::Delta(delta, logprobs)) => {
                 let mut chunk = head.chunk(index, delta_form(delta), logprobs, None);
                 head.telling.add_timings(&mut chunk, answers.cost(index));

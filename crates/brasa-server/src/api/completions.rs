@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
+use brasa::tokenizer::AddSpecial;
 use brasa::{GenerateOptions, Model, RequestOptions, Token};
 use serde_json::{Value, json};
 
@@ -12,16 +13,16 @@ use crate::api::chat::read_stream;
 use crate::api::finish_fields;
 use crate::constraint::Constraint;
 use crate::error::{ApiError, Result};
-use crate::fields::Fields;
+use crate::fields::{Fields, Limit};
 use crate::fill::Fill;
-use crate::generate::{Choices, End, MOST_CHOICES, Prompt, Step, blocking, finish_name, in_time};
+use crate::generate::{Choices, End, MOST_CHOICES, Prompt, Shown, Step, blocking, finish_name, in_time};
 use crate::loaded_text::LoadedText;
 use crate::log::Record;
 use crate::logprobs::Legacy;
 use crate::pool::{self, Lane};
 use crate::state::App;
 use crate::usage::{Telling, Usage, progress, timings};
-use crate::{ids, prompt, reply, sampling, sse};
+use crate::{ids, prompt, reply, sampling, sse, token_limits};
 
 /// Tokens of an answer if the request sets no limit.
 const DEFAULT_TOKENS: usize = 16;
@@ -33,12 +34,13 @@ pub(crate) async fn complete(
     mut fields: Fields,
 ) -> Result<Response> {
     let loaded = app.registry.acquire_text(fields.optional::<String>("model")?.as_deref()).await?;
-    let request = Request::read(&mut fields, &app)?;
+    let request = Request::read(&mut fields, &app, &loaded.model)?;
     let options = sampling::options(&mut fields, &app, &loaded.model)?;
     let options = request.limits(options);
     let constraint = Constraint::read(&mut fields, None)?;
-    finish_fields(&app, &mut fields);
-    let Request { prompt, suffix, choices, echo, top, stream, telling, .. } = request;
+    finish_fields(&app, &mut fields)?;
+    let Request { prompt, suffix, choices, echo, top, stream, telling, add, cut, shown, with_ids, .. } =
+        request;
     let model = loaded.model.clone();
     let echoed = match (echo, top) {
         (false, _) => Echo::No,
@@ -47,8 +49,8 @@ pub(crate) async fn complete(
     };
     let lane = if constraint.is_some() { Lane::Grammars } else { Lane::Texts };
     let (prompts, mask) = pool::blocking(lane, move || {
-        let prompts = match suffix {
-            None => prompt::read("prompt", prompt, &model, MOST_CHOICES)?,
+        let mut prompts = match suffix {
+            None => prompt::read("prompt", prompt, &model, add, MOST_CHOICES)?,
             Some(suffix) => {
                 let text = prompt.as_str().ok_or_else(|| {
                     ApiError::field("prompt", "`prompt` has to be one text if there is a `suffix`")
@@ -56,6 +58,9 @@ pub(crate) async fn complete(
                 vec![Fill { before: text, after: &suffix, extra: &[], begun: "" }.encode(&model)?]
             }
         };
+        if let Some(cut) = cut {
+            prompts.iter_mut().for_each(|ids| cut.apply(ids));
+        }
         let mask = constraint.map(|constraint| constraint.compile(&model)).transpose()?;
         Ok((prompts, mask))
     })
@@ -86,11 +91,17 @@ pub(crate) async fn complete(
         .map(|(ids, choice)| {
             let mut options = options.clone();
             options.sampling.seed = options.sampling.seed.wrapping_add(choice as u64);
-            options.mask.clone_from(&mask);
-            Prompt { ids: ids.clone(), options }
+            options.mask = token_limits::both(options.mask, mask.clone());
+            Prompt { ids: ids.clone(), options, shown }
         })
         .collect();
-    let texts: Vec<Text> = texts.into_iter().flat_map(|text| std::iter::repeat_n(text, choices)).collect();
+    let mut texts: Vec<Text> =
+        texts.into_iter().flat_map(|text| std::iter::repeat_n(text, choices)).collect();
+    if with_ids {
+        for (text, job) in texts.iter_mut().zip(&jobs) {
+            text.prompt_ids = Some(job.ids.clone());
+        }
+    }
     let running = Choices::start(&app, &loaded, &record, jobs)?;
     let head = Head {
         id: ids::name("cmpl-"),
@@ -98,6 +109,7 @@ pub(crate) async fn complete(
         model_id: loaded.id().to_owned(),
         model: loaded.model.clone(),
         with_logprobs: top.is_some(),
+        with_ids,
         choices,
         telling,
     };
@@ -139,15 +151,20 @@ struct Request {
     top: Option<usize>,
     stream: Option<bool>,
     telling: Telling,
+    add: AddSpecial,
+    cut: Option<Cut>,
+    shown: Shown,
+    /// True if the ids of prompts and answers are shown.
+    with_ids: bool,
 }
 
 impl Request {
-    fn read(fields: &mut Fields, app: &App) -> Result<Self> {
+    fn read(fields: &mut Fields, app: &App, model: &Model) -> Result<Self> {
         let prompt = fields.value("prompt").ok_or_else(|| fields.missing("prompt"))?;
         let suffix = fields.optional::<String>("suffix")?.filter(|suffix| !suffix.is_empty());
-        let limit = fields.limit("max_tokens")?;
+        let limit = fields.first_limit(&["max_tokens", "max_completion_tokens", "n_predict"])?;
         let default = app.options.default_max_tokens.unwrap_or(DEFAULT_TOKENS);
-        let max_tokens = limit.map_or(Some(default), crate::fields::Limit::tokens).unwrap_or(usize::MAX);
+        let max_tokens = limit.map_or(Some(default), Limit::tokens).unwrap_or(usize::MAX);
         let choices = fields.count("n", 1, MOST_CHOICES)?.unwrap_or(1);
         if fields.count("best_of", 0, usize::MAX)?.is_some_and(|best| best > choices) {
             return Err(ApiError::unsupported(
@@ -174,7 +191,24 @@ impl Request {
             return Err(ApiError::unsupported("echo", "it cannot be combined with `suffix`"));
         }
         let (stream, telling) = (read_stream(fields)?, Telling::read(fields)?);
-        Ok(Self { prompt, suffix, max_tokens, choices, echo, top, stream, telling })
+        let adds = fields.switch("add_special_tokens")?.unwrap_or(true);
+        Ok(Self {
+            prompt,
+            suffix,
+            max_tokens,
+            choices,
+            echo,
+            top,
+            stream,
+            telling,
+            add: if adds { AddSpecial::AsModel } else { AddSpecial::No },
+            cut: Cut::read(fields, model)?,
+            shown: Shown {
+                stop: fields.switch("include_stop_str_in_output")?.unwrap_or(false),
+                control: !fields.switch("skip_special_tokens")?.unwrap_or(true),
+            },
+            with_ids: fields.switch("return_token_ids")?.unwrap_or(false),
+        })
     }
 
     fn limits(&self, mut options: GenerateOptions) -> GenerateOptions {
@@ -184,6 +218,47 @@ impl Request {
         }
         options.report_prefill = self.telling.progress && self.stream.is_some();
         options
+    }
+}
+
+/// How prompts that are too long are cut: vLLM's `truncate_prompt_tokens` and `truncation_side`.
+#[derive(Clone, Copy)]
+struct Cut {
+    /// Tokens that stay.
+    most: usize,
+    /// True if the last tokens stay.
+    is_left: bool,
+}
+
+impl Cut {
+    /// Reads both fields; `None` if prompts stay whole. -1 stands for what fits into the context with a token behind it.
+    fn read(fields: &mut Fields, model: &Model) -> Result<Option<Self>> {
+        let is_left = match fields.optional::<String>("truncation_side")?.as_deref() {
+            None | Some("left") => true,
+            Some("right") => false,
+            Some(other) => {
+                let message = format!("`truncation_side` is {other:?}, expected left or right");
+                return Err(ApiError::field("truncation_side", message));
+            }
+        };
+        let fitting = model.context().saturating_sub(1).max(1);
+        let most = match fields.limit("truncate_prompt_tokens")? {
+            None => return Ok(None),
+            Some(Limit::Tokens(0)) => {
+                let message = "`truncate_prompt_tokens` is 0: nothing would be left of the prompt";
+                return Err(ApiError::field("truncate_prompt_tokens", message));
+            }
+            Some(limit) => limit.tokens().unwrap_or(fitting),
+        };
+        Ok(Some(Self { most, is_left }))
+    }
+
+    fn apply(self, ids: &mut Vec<u32>) {
+        if self.is_left {
+            ids.drain(..ids.len().saturating_sub(self.most));
+        } else {
+            ids.truncate(self.most);
+        }
     }
 }
 
@@ -204,6 +279,10 @@ struct Text {
     written: String,
     tokens: Vec<(Token, usize)>,
     characters: usize,
+    /// Ids of the answer since its last part, if they are shown.
+    ids: Vec<u32>,
+    /// The ids of the prompt, until they have been shown.
+    prompt_ids: Option<Vec<u32>>,
 }
 
 impl Text {
@@ -235,6 +314,7 @@ struct Head {
     model_id: String,
     model: Model,
     with_logprobs: bool,
+    with_ids: bool,
     /// Choices of each prompt.
     choices: usize,
     telling: Telling,
@@ -258,11 +338,21 @@ impl Head {
             legacy.push(&self.model, &token, offset);
         }
         let logprobs = if self.with_logprobs { legacy.take() } else { Value::Null };
-        json!({"index": index, "text": std::mem::take(&mut text.written), "logprobs": logprobs, "finish_reason": finish})
+        let written = std::mem::take(&mut text.written);
+        let mut choice =
+            json!({"index": index, "text": written, "logprobs": logprobs, "finish_reason": finish});
+        if self.with_ids {
+            choice["token_ids"] = std::mem::take(&mut text.ids).into();
+            choice["prompt_token_ids"] = json!(text.prompt_ids.take());
+        }
+        choice
     }
 
     fn take(&self, text: &mut Text, fragments: Vec<brasa::Fragment>) {
         for fragment in fragments {
+            if let Some(token) = fragment.token.as_ref().filter(|_| self.with_ids) {
+                text.ids.push(token.id);
+            }
             if let Some(token) = fragment.token.filter(|_| self.with_logprobs) {
                 text.tokens.push((token, text.characters));
             }

@@ -6,6 +6,7 @@ use axum::response::Response;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use brasa::engine::EngineError;
+use brasa::tokenizer::AddSpecial;
 use brasa::{EmbedOptions, Embedder, EmbeddingNorm, Pooling, RequestOptions, TokensOptions};
 use serde_json::{Value, json};
 
@@ -50,7 +51,7 @@ pub(crate) async fn create(
     };
     let dimensions = fields.count("dimensions", 1, usize::MAX)?;
     let how = tokens_options(&mut fields)?;
-    finish_fields(&app, &mut fields);
+    finish_fields(&app, &mut fields)?;
     let options = EmbedOptions { dimensions, ..options_of(&app, EmbeddingNorm::Euclidean) };
     let (vectors, tokens) =
         embed(&app, &loaded, &record, Texts { field: "input", input, how }, options).await?;
@@ -84,7 +85,7 @@ pub(crate) async fn native(
         }
     };
     let how = tokens_options(&mut fields)?;
-    finish_fields(&app, &mut fields);
+    finish_fields(&app, &mut fields)?;
     let texts = Texts { field, input, how };
     let (vectors, _) = embed(&app, &loaded, &record, texts, options_of(&app, norm)).await?;
     let answer: Vec<Value> = vectors
@@ -123,7 +124,7 @@ impl Texts {
         let texts = match embedder {
             // A language model reads mixes of texts and ids, where nothing else is asked.
             Embedder::Decoder(model) if how == TokensOptions::default() && !embedder.has_default_prompt() => {
-                prompt::read(field, input, model, MOST_TEXTS)?
+                prompt::read(field, input, model, AddSpecial::AsModel, MOST_TEXTS)?
             }
             embedder => prompt::read_whole(field, input, embedder, &how, MOST_TEXTS)?,
         };

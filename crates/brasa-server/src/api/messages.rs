@@ -10,15 +10,15 @@ use brasa::{FinishReason, GenerateOptions, Message, Model};
 use serde_json::{Value, json};
 
 use crate::answer::{Answers, ChatStep, Delta, Ended, Whole};
-use crate::api::{chat, finish_fields};
+use crate::api::{chat, documents, finish_fields};
 use crate::constraint::Constraint;
 use crate::conversation::{Conversation, text_of};
 use crate::error::{ApiError, Result};
 use crate::fields::Fields;
-use crate::generate::blocking;
+use crate::generate::{Shown, blocking};
 use crate::log::{Record, RequestId};
 use crate::state::App;
-use crate::usage::{Telling, Usage};
+use crate::usage::Usage;
 use crate::{ids, reply, sampling, sse};
 
 /// The beginning of a line that clients put in front of the system prompt. It changes with every request, so that no
@@ -38,8 +38,15 @@ pub(crate) async fn create(
     conversation.constraint = Constraint::read(&mut fields, format)?;
     let options = options(&mut fields, &app, &loaded.model)?;
     let streams = fields.switch("stream")?.unwrap_or(false);
-    finish_fields(&app, &mut fields);
-    let job = chat::Job { app: &app, loaded: &loaded, record: &record, choices: 1, logprobs: false };
+    finish_fields(&app, &mut fields)?;
+    let job = chat::Job {
+        app: &app,
+        loaded: &loaded,
+        record: &record,
+        choices: 1,
+        logprobs: false,
+        shown: Shown::default(),
+    };
     let (answers, prompt_tokens) = job.start(conversation, &options).await?;
     let head = Head { id: ids::name("msg_"), model: loaded.id().to_owned(), request, prompt_tokens };
     if !streams {
@@ -60,14 +67,12 @@ pub(crate) async fn count(State(app): State<App>, mut fields: Fields) -> Result<
 }
 
 fn options(fields: &mut Fields, app: &App, model: &Model) -> Result<GenerateOptions> {
-    for name in ["container", "mcp_servers"] {
-        fields.refuse(name, "it belongs to a hosted service")?;
-    }
-    // What a client would have cut from a long conversation stays in it. Claude Code always asks for some of it.
-    fields.value("context_management");
     let max_tokens =
         fields.count("max_tokens", 0, usize::MAX)?.ok_or_else(|| fields.missing("max_tokens"))?;
-    Telling::refuse(fields)?;
+    if let Some(options) = fields.value("stream_options") {
+        // A stream ends with its usage anyway.
+        fields.inside("stream_options", options)?.switch("include_usage")?;
+    }
     let mut options = sampling::options(fields, app, model)?;
     options.max_tokens = Some(max_tokens);
     if let Some(stops) = fields.optional::<Vec<String>>("stop_sequences")? {
@@ -105,16 +110,7 @@ fn conversation(fields: &mut Fields) -> Result<Conversation> {
         conversation.set_choice(choice_of(&choice)?)?;
     }
     if let Some(thinking) = fields.value("thinking") {
-        // Thoughts are bounded by `max_tokens` alone, and always shown.
-        fields.see_inside("thinking", &thinking, &["type", "budget_tokens", "display"]);
-        conversation.thinking = match thinking["type"].as_str() {
-            Some("enabled" | "adaptive") => Some(true),
-            Some("disabled") => Some(false),
-            _ => {
-                let message = "`thinking.type` has to be enabled, adaptive or disabled";
-                return Err(ApiError::field("thinking.type", message));
-            }
-        };
+        conversation.set_thinking(fields, &thinking)?;
     }
     if let Some(output) = fields.value("output_config") {
         let mut output = fields.inside("output_config", output)?;
@@ -177,6 +173,10 @@ fn read_message(body: &Fields, at: usize, value: Value, messages: &mut Vec<Messa
                 ApiError::field(&name, format!("`{name}` is missing"))
             })
         };
+        if role == "user" && is_document(&block) {
+            texts.push(documents::text_of(body, &name, &block)?);
+            continue;
+        }
         body.see_inside(&name, &block, known_in(&block["type"]));
         match block["type"].as_str() {
             Some("text") => texts.push(text("text")?),
@@ -224,10 +224,25 @@ fn known_in(kind: &Value) -> &'static [&'static str] {
     }
 }
 
+/// True for a block that holds text of elsewhere.
+fn is_document(block: &Value) -> bool {
+    matches!(block["type"].as_str(), Some("document" | "search_result"))
+}
+
 /// The result of a tool as a message.
 fn result_of(body: &Fields, name: &str, block: &Value, call: String) -> Result<Message> {
     let text = match &block["content"] {
         Value::Null => String::new(),
+        Value::Array(blocks) if blocks.iter().any(is_document) => {
+            let place = format!("{name}.content");
+            let text = |(at, block): (usize, &Value)| {
+                if is_document(block) {
+                    return documents::text_of(body, &format!("{place}[{at}]"), block);
+                }
+                text_of(body, &place, json!([block]))
+            };
+            blocks.iter().enumerate().map(text).collect::<Result<Vec<_>>>()?.join("\n")
+        }
         content => text_of(body, &format!("{name}.content"), content.clone())?,
     };
     let failed = block["is_error"].as_bool().unwrap_or(false);

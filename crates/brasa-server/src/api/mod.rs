@@ -4,24 +4,39 @@ pub(crate) mod adapters;
 pub(crate) mod audio;
 pub(crate) mod chat;
 pub(crate) mod completions;
+mod documents;
 pub(crate) mod embeddings;
 pub(crate) mod messages;
 pub(crate) mod models;
+pub(crate) mod models_anthropic;
 pub(crate) mod native;
 mod native_end;
 pub(crate) mod rerank;
 pub(crate) mod responses;
+pub(crate) mod score;
 pub(crate) mod slots;
 pub(crate) mod status;
 pub(crate) mod text;
 
 use serde_json::json;
 
+use crate::error::Result;
 use crate::fields::Fields;
 use crate::state::App;
 
 /// Counts the fields of a request that nobody has read and nobody knows, logs each name once, and forgets what they hold.
-pub(crate) fn finish_fields(app: &App, fields: &mut Fields) {
+///
+/// # Errors
+///
+/// 400 for a known field that nobody has read and that would change the answer.
+pub(crate) fn finish_fields(app: &App, fields: &mut Fields) -> Result<()> {
+    fields.check_left()?;
+    count_unknown(app, fields);
+    Ok(())
+}
+
+/// Like [`finish_fields`] where no answer is made, so that nothing can change one.
+pub(crate) fn count_unknown(app: &App, fields: &mut Fields) {
     for name in fields.end() {
         app.metrics.saw_unknown_field();
         if app.unknown_fields.is_first(&name) {

@@ -1,12 +1,16 @@
 //! `/v1/models`, and loading and unloading.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
 use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
+use axum::extract::{Path, Query, State};
+use axum::http::HeaderMap;
 use axum::response::Response;
 use brasa::ModelKind;
 use serde_json::{Value, json};
 
-use crate::api::finish_fields;
+use crate::api::{finish_fields, models_anthropic};
 use crate::error::{ApiError, Result};
 use crate::fields::Fields;
 use crate::loaded::Loaded;
@@ -14,17 +18,38 @@ use crate::registry::Entry;
 use crate::reply;
 use crate::state::App;
 
-/// All models.
-pub(crate) async fn list(State(app): State<App>) -> Response {
+/// All models. A client that sends `anthropic-version` gets them in Anthropic's form.
+pub(crate) async fn list(
+    State(app): State<App>,
+    headers: HeaderMap,
+    Query(query): Query<HashMap<String, String>>,
+) -> Result<Response> {
     let models = app.registry.entries();
+    if models_anthropic::is_wanted(&headers) {
+        let named = |entry: &Arc<Entry>| {
+            entry.names().into_iter().map(|name| (name, entry.created)).collect::<Vec<_>>()
+        };
+        let models: Vec<(String, u64)> = models.iter().flat_map(named).collect();
+        return Ok(reply::ok(&models_anthropic::page(&models, &query)?));
+    }
     let models: Vec<Value> = models.iter().flat_map(|entry| with_adapters(form(entry), entry)).collect();
-    reply::ok(&json!({"object": "list", "data": models}))
+    Ok(reply::ok(&json!({"object": "list", "data": models})))
 }
 
 /// One model.
-pub(crate) async fn one(State(app): State<App>, id: Result<Path<String>, PathRejection>) -> Result<Response> {
+pub(crate) async fn one(
+    State(app): State<App>,
+    headers: HeaderMap,
+    id: Result<Path<String>, PathRejection>,
+) -> Result<Response> {
     let Path(id) = id?;
-    Ok(reply::ok(&form(&*app.registry.find(Some(&id))?)))
+    let entry = app.registry.find(Some(&id), None)?;
+    if models_anthropic::is_wanted(&headers) {
+        let id =
+            entry.names().into_iter().find(|name| *name == id).unwrap_or_else(|| entry.source.id.clone());
+        return Ok(reply::ok(&models_anthropic::form(&id, entry.created)));
+    }
+    Ok(reply::ok(&form(&entry)))
 }
 
 /// Refuses strangers: on an address that others reach, a key shows who may load and unload.
@@ -40,7 +65,7 @@ pub(crate) fn check_right(app: &App) -> Result<()> {
 pub(crate) async fn load(State(app): State<App>, mut fields: Fields) -> Result<Response> {
     check_right(&app)?;
     let name: String = fields.required("model")?;
-    finish_fields(&app, &mut fields);
+    finish_fields(&app, &mut fields)?;
     app.registry.acquire(Some(&name)).await?;
     Ok(reply::ok(&json!({"success": true})))
 }
@@ -57,9 +82,9 @@ pub(crate) async fn load_path(State(app): State<App>, mut fields: Fields) -> Res
         app.registry.add_path(&path, id)?
     } else {
         let name: Option<String> = fields.optional("model")?;
-        (app.registry.find(Some(&name.ok_or_else(|| fields.missing("path"))?))?, false)
+        (app.registry.find(Some(&name.ok_or_else(|| fields.missing("path"))?), None)?, false)
     };
-    finish_fields(&app, &mut fields);
+    finish_fields(&app, &mut fields)?;
     let outcome = app.registry.load(&entry).await;
     if outcome.is_err() && is_new {
         // A name that was never served would change what others mean.
@@ -73,8 +98,8 @@ pub(crate) async fn load_path(State(app): State<App>, mut fields: Fields) -> Res
 pub(crate) async fn unload(State(app): State<App>, mut fields: Fields) -> Result<Response> {
     check_right(&app)?;
     let name: String = fields.required("model")?;
-    finish_fields(&app, &mut fields);
-    let entry = app.registry.find(Some(&name))?;
+    finish_fields(&app, &mut fields)?;
+    let entry = app.registry.find(Some(&name), None)?;
     app.registry.unload(&entry);
     Ok(reply::ok(&json!({"success": true, "id": entry.source.id, "object": "model", "status": "unloaded"})))
 }

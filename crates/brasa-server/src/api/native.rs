@@ -5,6 +5,8 @@ use std::sync::Arc;
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
+use brasa::sampling::{Distribution, Logprobs};
+use brasa::tokenizer::AddSpecial;
 use brasa::{FinishReason, Fragment, GenerateOptions, Model};
 use serde_json::{Value, json};
 
@@ -14,14 +16,14 @@ use crate::constraint::Constraint;
 use crate::error::{ApiError, Result};
 use crate::fields::Fields;
 use crate::fill::Fill;
-use crate::generate::{Choices, End, MOST_CHOICES, Prompt, Step};
+use crate::generate::{Choices, End, MOST_CHOICES, Prompt, Shown, Step};
 use crate::loaded_text::LoadedText;
 use crate::log::Record;
 use crate::logprobs::native_form;
 use crate::pool::{self, Lane};
 use crate::state::App;
 use crate::usage::{Telling, progress, timings};
-use crate::{prompt, reply, sampling, sse};
+use crate::{prompt, reply, sampling, sse, token_limits};
 
 /// Most names in `response_fields`.
 const MOST_WANTED: usize = 64;
@@ -36,11 +38,11 @@ pub(crate) async fn complete(
     let prompt = fields.value("prompt").ok_or_else(|| fields.missing("prompt"))?;
     let is_list = matches!(&prompt, Value::Array(items) if !items.iter().any(Value::is_number));
     let mut wishes = Wishes::read(&mut fields, &app, &loaded.model)?;
-    finish_fields(&app, &mut fields);
+    finish_fields(&app, &mut fields)?;
     let model = loaded.model.clone();
     let (wishes, prompts) = pool::blocking(wishes.lane(), move || {
         wishes.compile(&model)?;
-        Ok((wishes, prompt::read("prompt", prompt, &model, MOST_CHOICES)?))
+        Ok((wishes, prompt::read("prompt", prompt, &model, AddSpecial::AsModel, MOST_CHOICES)?))
     })
     .await?;
     answer(&app, loaded, &record, wishes, prompts, is_list).await
@@ -68,7 +70,7 @@ pub(crate) async fn infill(
     });
     let extra = extra.collect::<Result<Vec<_>>>()?;
     let mut wishes = Wishes::read(&mut fields, &app, &loaded.model)?;
-    finish_fields(&app, &mut fields);
+    finish_fields(&app, &mut fields)?;
     let model = loaded.model.clone();
     let (wishes, prompt) = pool::blocking(wishes.lane(), move || {
         wishes.compile(&model)?;
@@ -85,7 +87,8 @@ struct Wishes {
     constraint: Option<Constraint>,
     stream: bool,
     with_tokens: bool,
-    with_logprobs: bool,
+    /// `None` for no probabilities; else whether they are those that tokens were drawn from.
+    with_logprobs: Option<bool>,
     telling: Telling,
     early_end: EarlyEnd,
     /// The fields of the answer that are wanted, as paths with `/`; empty for all.
@@ -99,17 +102,18 @@ impl Wishes {
     }
 
     fn read(fields: &mut Fields, app: &App, model: &Model) -> Result<Self> {
-        // Before they are taken for options without effect, which one of them is in other forms.
         let early_end = EarlyEnd::read(fields)?;
         let mut options = sampling::options(fields, app, model)?;
-        let limit = fields.limit("n_predict")?.or(fields.limit("max_tokens")?);
+        let limit = fields.first_limit(&["n_predict", "max_completion_tokens", "max_tokens"])?;
         options.max_tokens = limit.map_or(app.options.default_max_tokens, crate::fields::Limit::tokens);
-        let top = fields.count("n_probs", 0, sampling::MOST_TOP_LOGPROBS)?.unwrap_or(0);
+        let most = sampling::MOST_TOP_LOGPROBS;
+        let (n_probs, logprobs) = (fields.count("n_probs", 0, most)?, fields.count("logprobs", 0, most)?);
+        let top = n_probs.or(logprobs).unwrap_or(0);
+        let is_final = fields.switch("post_sampling_probs")?.unwrap_or(false);
         if top > 0 {
-            options.sampling.logprobs = Some(sampling::logprobs(top));
+            let of = if is_final { Distribution::Final } else { Distribution::Raw };
+            options.sampling.logprobs = Some(Logprobs { top, of });
         }
-        fields.refuse("post_sampling_probs", "probabilities are those of the model itself")?;
-        fields.refuse("multimodal_data", "the model takes text alone")?;
         let wanted: Vec<String> = fields.optional("response_fields")?.unwrap_or_default();
         if wanted.len() > MOST_WANTED {
             let message =
@@ -117,6 +121,10 @@ impl Wishes {
             return Err(ApiError::field("response_fields", message));
         }
         let stream = fields.switch("stream")?.unwrap_or(false);
+        if let Some(options) = fields.value("stream_options") {
+            // The end of a stream counts its tokens anyway.
+            fields.inside("stream_options", options)?.switch("include_usage")?;
+        }
         let telling = Telling::read(fields)?;
         options.report_prefill = telling.progress && stream;
         Ok(Self {
@@ -125,7 +133,7 @@ impl Wishes {
             stream,
             telling,
             with_tokens: fields.switch("return_tokens")?.unwrap_or(false),
-            with_logprobs: top > 0,
+            with_logprobs: (top > 0).then_some(is_final),
             early_end,
             wanted,
         })
@@ -133,7 +141,8 @@ impl Wishes {
 
     /// Compiles the grammar. Blocks.
     fn compile(&mut self, model: &Model) -> Result<()> {
-        self.options.mask = self.constraint.take().map(|constraint| constraint.compile(model)).transpose()?;
+        let mask = self.constraint.take().map(|constraint| constraint.compile(model)).transpose()?;
+        self.options.mask = token_limits::both(self.options.mask.take(), mask);
         Ok(())
     }
 }
@@ -143,7 +152,8 @@ struct Head {
     loaded: Arc<LoadedText>,
     settings: Value,
     with_tokens: bool,
-    with_logprobs: bool,
+    /// `None` for no probabilities; else whether they are those that tokens were drawn from.
+    with_logprobs: Option<bool>,
     telling: Telling,
     wanted: Vec<String>,
 }
@@ -170,7 +180,8 @@ async fn answer(
     let Wishes { options, stream, with_tokens, with_logprobs, telling, early_end, wanted, .. } = wishes;
     let settings = settings(&loaded.model, &options, stream);
     let mut texts = vec![Text { early_end, ..Text::default() }; prompts.len()];
-    let jobs = prompts.into_iter().map(|ids| Prompt { ids, options: options.clone() });
+    let jobs =
+        prompts.into_iter().map(|ids| Prompt { ids, options: options.clone(), shown: Shown::default() });
     let mut running = Choices::start(app, &loaded, record, jobs)?;
     let head = Head { loaded, settings, with_tokens, with_logprobs, telling, wanted };
     if stream {
@@ -243,8 +254,8 @@ impl Head {
                 if self.with_tokens {
                     text.ids.push(token.id);
                 }
-                if self.with_logprobs {
-                    text.probabilities.push(native_form(&self.loaded.model, token));
+                if let Some(is_final) = self.with_logprobs {
+                    text.probabilities.push(native_form(&self.loaded.model, token, is_final));
                 }
             }
         }
@@ -254,7 +265,7 @@ impl Head {
     fn part(&self, index: usize, text: &mut Text) -> Value {
         let (content, ids) = (std::mem::take(&mut text.content), std::mem::take(&mut text.ids));
         let mut part = json!({"index": index, "content": content, "tokens": ids, "stop": false});
-        if self.with_logprobs {
+        if self.with_logprobs.is_some() {
             part["completion_probabilities"] = std::mem::take(&mut text.probabilities).into();
         }
         part

@@ -38,7 +38,7 @@ pub(crate) async fn create(
     let instruction = fields.optional::<String>("instruction")?;
     let raw = fields.switch("raw_scores")?.unwrap_or(false);
     let truncate = fields.switch("truncate")?.unwrap_or(false);
-    finish_fields(&app, &mut fields);
+    finish_fields(&app, &mut fields)?;
     let id = loaded.presence().id.as_str();
     record.set("model", id);
     let _busy = loaded.presence().keep_busy();

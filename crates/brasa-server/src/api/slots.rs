@@ -48,7 +48,7 @@ pub(crate) async fn change(
     }
     let mut fields = fields?;
     let name: String = fields.required("filename")?;
-    finish_fields(&app, &mut fields);
+    finish_fields(&app, &mut fields)?;
     let saves = action == Some("save");
     let deadline = sampling::deadline(&app);
     let work = move || {

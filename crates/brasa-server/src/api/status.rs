@@ -1,6 +1,7 @@
 //! `/health`, `/props`, `/slots`, `/metrics` and what else tells of the server itself.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
@@ -12,6 +13,7 @@ use crate::api::native::settings;
 use crate::error::{ApiError, Result};
 use crate::loaded::Loaded;
 use crate::metrics::Now;
+use crate::registry::Entry;
 use crate::state::App;
 use crate::{ids, reply, sampling};
 
@@ -43,12 +45,27 @@ pub(crate) async fn health(State(app): State<App>) -> Result<Response> {
     Ok(reply::ok(&json!({"status": "ok", "models": models})))
 }
 
+/// The version of the server, in vLLM's form.
+pub(crate) async fn version() -> Response {
+    reply::ok(&json!({"version": env!("CARGO_PKG_VERSION")}))
+}
+
+/// How many requests run or wait, in vLLM's form.
+pub(crate) async fn load(State(app): State<App>) -> Response {
+    let running = |entry: Arc<Entry>| match entry.loaded() {
+        Some(Loaded::Text(text)) => text.running().len(),
+        _ => 0,
+    };
+    let count: usize = app.registry.entries().into_iter().map(running).sum();
+    reply::ok(&json!({"server_load": count}))
+}
+
 /// Properties of the server and of a model: the one that `model` names, or the default.
 pub(crate) async fn props(
     State(app): State<App>,
     Query(query): Query<HashMap<String, String>>,
 ) -> Result<Response> {
-    let entry = app.registry.find(query.get("model").map(String::as_str))?;
+    let entry = app.registry.find(query.get("model").map(String::as_str), None)?;
     let mut props = json!({
         "total_slots": match entry.loaded() {
             Some(Loaded::Text(loaded)) => Some(loaded.slots),
@@ -102,7 +119,7 @@ pub(crate) async fn slots(
     if !app.options.slots {
         return Err(ApiError::not_implemented("this server does not show its slots"));
     }
-    let entry = app.registry.find(query.get("model").map(String::as_str))?;
+    let entry = app.registry.find(query.get("model").map(String::as_str), None)?;
     let Some(Loaded::Text(loaded)) = entry.loaded() else { return Ok(reply::ok(&json!([]))) };
     let running = loaded.running();
     if query.get("fail_on_no_slot").is_some_and(|value| value != "0") && running.len() >= loaded.slots {

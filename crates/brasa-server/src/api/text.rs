@@ -1,18 +1,20 @@
-//! `/tokenize`, `/detokenize` and `/apply-template`.
+//! `/tokenize`, `/detokenize`, `/apply-template` and `/tokenizer_info`.
 
+use std::collections::HashMap;
 use std::fmt::Write;
 
-use axum::extract::State;
+use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use brasa::tokenizer::{AddSpecial, ParseSpecial};
 use serde_json::json;
 
-use crate::api::finish_fields;
+use crate::api::count_unknown;
 use crate::conversation::Conversation;
-use crate::error::Result;
+use crate::error::{ApiError, Result};
 use crate::fields::Fields;
 use crate::generate::blocking;
+use crate::loaded::Loaded;
 use crate::pool::{self, Lane};
 use crate::reply;
 use crate::state::App;
@@ -20,23 +22,44 @@ use crate::state::App;
 /// Bytes or tokens of a long text.
 const LONG: usize = 64 << 10;
 
-/// The ids of a text, which `content` holds, or `text` in Akunu's form.
+/// What a request has tokens made of.
+enum Source {
+    Text(String, AddSpecial, ParseSpecial),
+    Chat(Box<Conversation>),
+}
+
+/// The ids of a text, which `content` holds, or `text` in Akunu's form, or `prompt` in vLLM's, whose `messages` are a conversation.
 pub(crate) async fn tokenize(State(app): State<App>, mut fields: Fields) -> Result<Response> {
-    let loaded = app.registry.acquire(fields.optional::<String>("model")?.as_deref()).await?;
-    let text = match fields.optional::<String>("content")? {
-        Some(text) => text,
-        None => fields.optional("text")?.ok_or_else(|| fields.missing("content"))?,
+    let model = fields.optional::<String>("model")?;
+    let is_vllm = fields.peek("prompt").is_some() || fields.peek("messages").is_some();
+    let (loaded, source) = if fields.peek("messages").is_some() {
+        let loaded = app.registry.acquire_text(model.as_deref()).await?;
+        (Loaded::Text(loaded), Source::Chat(Box::new(Conversation::read(&mut fields)?)))
+    } else {
+        let loaded = app.registry.acquire(model.as_deref()).await?;
+        let name = ["content", "text", "prompt"].into_iter().find(|name| fields.peek(name).is_some());
+        let text = fields.required(name.unwrap_or("content"))?;
+        let adds = [fields.switch("add_special")?, fields.switch("add_special_tokens")?];
+        // vLLM puts the tokens in front unless it is told not to.
+        let adds = adds.into_iter().flatten().next().unwrap_or(is_vllm);
+        let parses = fields.switch("parse_special")?.unwrap_or(true);
+        let add = if adds { AddSpecial::AsModel } else { AddSpecial::No };
+        let parse = if parses { ParseSpecial::Yes } else { ParseSpecial::No };
+        (loaded, Source::Text(text, add, parse))
     };
-    let add =
-        if fields.switch("add_special")?.unwrap_or(false) { AddSpecial::AsModel } else { AddSpecial::No };
-    let parse =
-        if fields.switch("parse_special")?.unwrap_or(true) { ParseSpecial::Yes } else { ParseSpecial::No };
     let with_pieces = fields.switch("with_pieces")?.unwrap_or(false);
-    finish_fields(&app, &mut fields);
-    let lane = if text.len() > LONG { Lane::LongTexts } else { Lane::Texts };
+    let with_texts = fields.switch("return_token_strs")?.unwrap_or(false);
+    refuse_template(&mut fields)?;
+    count_unknown(&app, &mut fields);
+    let is_long = matches!(&source, Source::Text(text, ..) if text.len() > LONG);
+    let lane = if is_long { Lane::LongTexts } else { Lane::Texts };
     let answer = pool::blocking(lane, move || {
         let tokenizer = loaded.tokenizer();
-        let ids = tokenizer.encode(&text, add, parse)?;
+        let ids = match (source, &loaded) {
+            (Source::Text(text, add, parse), _) => tokenizer.encode(&text, add, parse)?,
+            (Source::Chat(conversation), Loaded::Text(text)) => conversation.encode(&text.model)?,
+            (Source::Chat(_), _) => return Err(ApiError::invalid("the model has no conversations")),
+        };
         // Values of so many tokens would take a hundred times as much as their text.
         let mut answer = String::from("{\"tokens\":[");
         for (at, id) in ids.iter().enumerate() {
@@ -50,27 +73,66 @@ pub(crate) async fn tokenize(State(app): State<App>, mut fields: Fields) -> Resu
                 write!(answer, "{comma}{id}")
             };
         }
-        let _ = write!(answer, "],\"count\":{}}}", ids.len());
+        if with_texts {
+            answer += "],\"token_strs\":[";
+            for (at, id) in ids.iter().enumerate() {
+                let comma = if at > 0 { "," } else { "" };
+                let piece = json!(String::from_utf8_lossy(&tokenizer.piece_bytes(*id)?));
+                let _ = write!(answer, "{comma}{piece}");
+            }
+        }
+        let _ = write!(answer, "],\"count\":{},\"max_model_len\":{}}}", ids.len(), loaded.context());
         Ok(answer)
     });
     Ok(reply::with_type(StatusCode::OK, "application/json", answer.await?))
+}
+
+/// What clients of vLLM ask about the tokenizer of a model: the one that `model` names, or the default.
+pub(crate) async fn info(
+    State(app): State<App>,
+    Query(query): Query<HashMap<String, String>>,
+) -> Result<Response> {
+    let loaded = app.registry.acquire(query.get("model").map(String::as_str)).await?;
+    let tokenizer = loaded.tokenizer();
+    let special = tokenizer.special_tokens();
+    let piece = |id: Option<u32>| id.and_then(|id| tokenizer.piece(id).ok());
+    Ok(reply::ok(&json!({
+        "model": loaded.presence().id,
+        "vocab_size": loaded.vocab_size(),
+        "model_max_length": loaded.context(),
+        "bos_token": piece(special.bos),
+        "eos_token": piece(special.eos),
+        "pad_token": piece(special.pad),
+        "unk_token": piece(special.unknown),
+        "chat_template": tokenizer.chat_template_source(),
+    })))
 }
 
 /// The text of ids.
 pub(crate) async fn detokenize(State(app): State<App>, mut fields: Fields) -> Result<Response> {
     let loaded = app.registry.acquire(fields.optional::<String>("model")?.as_deref()).await?;
     let ids: Vec<u32> = fields.required("tokens")?;
-    finish_fields(&app, &mut fields);
+    count_unknown(&app, &mut fields);
     let lane = if ids.len() > LONG { Lane::LongTexts } else { Lane::Texts };
     let text = pool::blocking(lane, move || Ok(loaded.tokenizer().decode(&ids, false)?)).await?;
-    Ok(reply::ok(&json!({"content": text})))
+    // vLLM's name of the text is `prompt`.
+    Ok(reply::ok(&json!({"content": text, "prompt": text})))
 }
 
 /// The text that the chat template makes of a conversation.
 pub(crate) async fn apply_template(State(app): State<App>, mut fields: Fields) -> Result<Response> {
     let loaded = app.registry.acquire_text(fields.optional::<String>("model")?.as_deref()).await?;
     let conversation = Conversation::read(&mut fields)?;
-    finish_fields(&app, &mut fields);
+    refuse_template(&mut fields)?;
+    count_unknown(&app, &mut fields);
     let prompt = blocking(move || conversation.render(&loaded.model)).await?;
     Ok(reply::ok(&json!({"prompt": prompt})))
+}
+
+/// Refuses a template of the request's own. Fields that shape an answer mean nothing where none is made.
+fn refuse_template(fields: &mut Fields) -> Result<()> {
+    for name in ["chat_template", "generation_prompt"] {
+        fields.refuse(name, "conversations are written by the model's own template")?;
+    }
+    Ok(())
 }

@@ -113,6 +113,12 @@ fn wrong_choices_are_refused() {
     completion(json!({"lora": [{"id": 0, "scale": 1.0, "rank": 2}]}));
     completion(json!({"lora": 3}));
     completion(json!({"model": "tiny:one", "lora": []}));
+    // A name that is neither the model's nor an adapter's is not answered by the base.
+    for name in ["two", "tiny:two", "gpt-9"] {
+        let answer = server.post("/v1/completions", &json!({"prompt": "x", "max_tokens": 1, "model": name}));
+        assert_eq!(answer.error(404).2, "model_not_found", "{name}");
+        assert!(name == "tiny:two" || answer.body.contains("tiny, tiny:one"), "{}", answer.body);
+    }
     refuse("/lora-adapters", json!([{"id": 1, "scale": 1.0}]));
     refuse("/lora-adapters", json!({"id": 1}));
     refuse("/v1/embeddings", json!({"input": "x", "model": "tiny:one"}));

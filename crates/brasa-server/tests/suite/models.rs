@@ -40,6 +40,16 @@ fn with_one_model_any_name_is_its_name() {
 }
 
 #[test]
+fn any_name_stands_for_the_first_model_if_the_operator_says_so() {
+    let server = Running::start(ServerOptions { models_dir: Some(models()), any_model: true, ..options() });
+    let body = json!({"model": "gpt-9", "prompt": "x", "max_tokens": 1});
+    assert_eq!(server.post("/v1/completions", &body).json(200)["model"], MODEL);
+    let body = json!({"model": "tiny-llama", "prompt": "x", "max_tokens": 1});
+    assert_eq!(server.post("/v1/completions", &body).json(200)["model"], "tiny-llama");
+    server.stop();
+}
+
+#[test]
 fn a_folders_models_are_loaded_when_they_are_asked_for() {
     let folder = models();
     let server = Running::start(ServerOptions {
@@ -55,7 +65,9 @@ fn a_folders_models_are_loaded_when_they_are_asked_for() {
     let ask = |model: &str| {
         server.post("/v1/completions", &json!({"model": model, "prompt": "a", "max_tokens": 1}))
     };
-    assert_eq!(ask("gpt-9").error(404).2, "model_not_found");
+    let missing = ask("gpt-9");
+    assert_eq!(missing.error(404).2, "model_not_found");
+    assert!(missing.body.contains("lexicon-qwen3"), "{}", missing.body);
     assert_eq!(ask("tiny-llama").json(200)["model"], "tiny-llama");
     ask("tiny-qwen2").json(200);
     // One at a time: the first has made room.

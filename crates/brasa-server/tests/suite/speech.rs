@@ -178,6 +178,13 @@ fn a_stream_has_the_text_in_parts() {
     let text: String = deltas.iter().map(|event| event["delta"].as_str().unwrap()).collect();
     assert_eq!((&last["type"], &last["text"]), (&json!("transcript.text.done"), &json!(text)));
     assert!(text.starts_with("The hungry fox") && text.ends_with("eighth of April."), "{text}");
+    // A stream counts in tokens.
+    let usage = &last["usage"];
+    let [read, heard, written, all] =
+        ["/input_tokens", "/input_token_details/audio_tokens", "/output_tokens", "/total_tokens"]
+            .map(|path| usage.pointer(path).and_then(Value::as_u64).unwrap());
+    assert_eq!((&usage["type"], heard, all), (&json!("tokens"), read, read + written));
+    assert!(heard > 0 && written > 8, "{usage}");
     // What cannot be read is refused with a status, not inside a stream.
     let broken = Form::new(b"no sound").field("stream", "true").send(TRANSCRIBE);
     assert_eq!(broken.error(400).2, "invalid_audio");

@@ -184,6 +184,19 @@ impl Model {
         self.start(prompt, options, None)
     }
 
+    /// Continues a text given as token ids, used as they are. The text has the control tokens that the model writes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Engine`]; later errors come through the stream.
+    pub fn generate_ids_shown(
+        &self,
+        prompt: Vec<u32>,
+        options: &GenerateOptions,
+    ) -> Result<TokenStream, Error> {
+        self.start_with(prompt, options, None, self.0.tokenizer.decode_stream(false))
+    }
+
     /// Answers a conversation.
     ///
     /// # Errors
@@ -259,11 +272,21 @@ impl Model {
         options: &GenerateOptions,
         session: Option<SessionId>,
     ) -> Result<TokenStream, Error> {
+        let decoder = self.0.tokenizer.decode_stream(true).showing(Arc::clone(&self.0.shown));
+        self.start_with(prompt, options, session, decoder)
+    }
+
+    fn start_with(
+        &self,
+        prompt: Vec<u32>,
+        options: &GenerateOptions,
+        session: Option<SessionId>,
+        decoder: DecodeStream,
+    ) -> Result<TokenStream, Error> {
         let mut options = options.clone();
         options.speculation.get_or_insert(self.0.speculation);
         options.request.cache_prompt.get_or_insert(session.is_some() || self.0.shares_prompts);
-        let decoder =
-            Box::new(Decoder(self.0.tokenizer.decode_stream(true).showing(Arc::clone(&self.0.shown))));
+        let decoder = Box::new(Decoder(decoder));
         let end_ids = self.0.tokenizer.special_tokens().end_of_generation.clone();
         Ok(self.0.engine.generate(Request { prompt, options, end_ids, decoder, session })?)
     }

@@ -12,10 +12,12 @@ use axum::extract::State;
 use axum::response::Response;
 use brasa::audio::transcript::{Segment, Transcript, TranscriptFormat};
 use brasa::speech::{SpeechVocabulary, Task};
+use brasa::tokenizer::{AddSpecial, ParseSpecial};
 use serde_json::{Value, json};
 
 use crate::api::finish_fields;
 use crate::error::Result;
+use crate::generate::blocking;
 use crate::log::Record;
 use crate::logprobs::finite;
 use crate::pool::{self, Lane};
@@ -24,6 +26,9 @@ use crate::{reply, sse};
 use form::Form;
 use request::Request;
 use work::{Event, Work};
+
+/// States that the encoder makes of a second of sound.
+const ENCODED_PER_SECOND: f64 = 50.0;
 
 /// Text in the language that is spoken.
 pub(crate) async fn transcribe(
@@ -51,7 +56,7 @@ async fn answer(app: App, record: Record, form: Form, task: Task) -> Result<Resp
     let read = move || Ok((Request::read(&mut fields, task, &speech.transcriber)?, fields));
     let (request, mut fields) = pool::blocking(Lane::Grammars, read).await?;
     let sound = sound.ok_or_else(|| fields.missing("file"))?;
-    finish_fields(&app, &mut fields);
+    finish_fields(&app, &mut fields)?;
     record.set("model", loaded.id());
     let place = loaded.place().await?;
     let mut work = Work::start(&app, &record, &loaded, place, sound, &request);
@@ -61,7 +66,13 @@ async fn answer(app: App, record: Record, form: Form, task: Task) -> Result<Resp
     if request.stream {
         record.set("stream", true);
         let (events, response) = sse::stream(sse::Pings::Comment, app.options.ping_every);
-        sse::spawn(events, |events| stream(events, work, shown));
+        let prompt = request.options.initial_prompt.clone().unwrap_or_default();
+        let vocabulary = loaded.transcriber.vocabulary().clone();
+        let prompt_tokens = blocking(move || {
+            Ok(vocabulary.tokenizer().encode(&prompt, AddSpecial::No, ParseSpecial::No)?.len())
+        });
+        let prompt_tokens = prompt_tokens.await?;
+        sse::spawn(events, move |events| stream(events, work, shown, prompt_tokens));
         return Ok(response);
     }
     let transcript = loop {
@@ -100,6 +111,20 @@ fn whole(request: &Request, transcript: &Transcript, shown: Option<&SpeechVocabu
     reply::ok(&object)
 }
 
+/// What a streamed transcription cost in tokens: those that the encoder makes of the sound, those of the text to expect, and those that
+/// were written.
+fn usage_in_tokens(transcript: &Transcript, written: usize, text_tokens: usize) -> Value {
+    let audio_tokens = (transcript.duration_s * ENCODED_PER_SECOND).ceil() as usize;
+    let read = audio_tokens + text_tokens;
+    json!({
+        "type": "tokens",
+        "input_tokens": read,
+        "input_token_details": {"audio_tokens": audio_tokens, "text_tokens": text_tokens},
+        "output_tokens": written,
+        "total_tokens": read + written,
+    })
+}
+
 /// What a transcription is billed by elsewhere.
 fn usage(transcript: &Transcript) -> Value {
     json!({"type": "duration", "seconds": transcript.duration_s})
@@ -121,6 +146,7 @@ async fn stream(
     events: Arc<sse::Events>,
     mut work: Work,
     shown: Option<SpeechVocabulary>,
+    prompt_tokens: usize,
 ) -> Result<(), sse::Gone> {
     let mut is_first = true;
     loop {
@@ -140,7 +166,7 @@ async fn stream(
                 if let Some(vocabulary) = &shown {
                     done["logprobs"] = logprobs(&transcript.segments, vocabulary);
                 }
-                done["usage"] = usage(&transcript);
+                done["usage"] = usage_in_tokens(&transcript, work.tokens(), prompt_tokens);
                 events.send(&done).await?;
                 return events.done().await;
             }

@@ -76,6 +76,11 @@ impl Work {
         Self { receiver, app, record, id, started: Instant::now(), tokens: 0, ended: false }
     }
 
+    /// How many tokens have been written.
+    pub fn tokens(&self) -> usize {
+        self.tokens
+    }
+
     /// Waits until the sound has been read.
     ///
     /// # Errors

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::items::{Head, call_item, call_item_id, message_item, reasoning_item, text_part};
+use super::items::{
+    Head, Status, call_item, call_item_id, message_item, reasoning_item, status_at, text_part,
+};
 use crate::answer::{Answers, Call, ChatStep, Delta};
 use crate::custom::CallKind;
 use crate::{ids, sse};
@@ -45,22 +47,22 @@ impl Writer {
         Ok(())
     }
 
-    /// Closes the open item.
-    async fn close(&mut self) -> Result<(), sse::Gone> {
+    /// Closes the open item, which has the status `status` from now on.
+    async fn close(&mut self, status: Status) -> Result<(), sse::Gone> {
         let index = self.output.len();
         match std::mem::replace(&mut self.open, Open::Nothing) {
             Open::Nothing => Ok(()),
             Open::Reasoning(id, text) => {
                 let done = json!({"item_id": id, "output_index": index, "content_index": 0, "text": text});
                 self.send("response.reasoning_text.done", done).await?;
-                self.done(reasoning_item(&id, &text)).await
+                self.done(reasoning_item(&id, &text, status)).await
             }
             Open::Message(id, text) => {
                 let done = json!({"item_id": id, "output_index": index, "content_index": 0, "text": text, "logprobs": []});
                 self.send("response.output_text.done", done).await?;
                 let done = json!({"item_id": id, "output_index": index, "content_index": 0, "part": text_part(&text)});
                 self.send("response.content_part.done", done).await?;
-                self.done(message_item(&id, Some(&text))).await
+                self.done(message_item(&id, &text, status)).await
             }
             Open::Call(id, call) => {
                 let (event, done) = match call.kind {
@@ -74,15 +76,15 @@ impl Writer {
                     ),
                 };
                 self.send(event, done).await?;
-                self.done(call_item(&id, &call, "completed")).await
+                self.done(call_item(&id, &call, status)).await
             }
         }
     }
 
     async fn open_message(&mut self) -> Result<(), sse::Gone> {
-        self.close().await?;
+        self.close(Status::Completed).await?;
         let id = ids::name("msg_");
-        self.add(message_item(&id, None)).await?;
+        self.add(message_item(&id, "", Status::InProgress)).await?;
         let index = self.output.len();
         let part = json!({"item_id": id, "output_index": index, "content_index": 0, "part": text_part("")});
         self.send("response.content_part.added", part).await?;
@@ -95,9 +97,9 @@ impl Writer {
         match delta {
             Delta::Reasoning(text) => {
                 if !matches!(self.open, Open::Reasoning(..)) {
-                    self.close().await?;
+                    self.close(Status::Completed).await?;
                     let id = ids::name("rs_");
-                    self.add(reasoning_item(&id, "")).await?;
+                    self.add(reasoning_item(&id, "", Status::InProgress)).await?;
                     self.open = Open::Reasoning(id, String::new());
                 }
                 let index = self.output.len();
@@ -117,10 +119,10 @@ impl Writer {
                 self.send("response.output_text.delta", delta).await
             }
             Delta::CallBegin { id: call_id, name, kind, .. } => {
-                self.close().await?;
+                self.close(Status::Completed).await?;
                 let id = call_item_id(kind);
                 let call = Call { id: call_id, name, kind, arguments: String::new() };
-                self.add(call_item(&id, &call, "in_progress")).await?;
+                self.add(call_item(&id, &call, Status::InProgress)).await?;
                 self.open = Open::Call(id, call);
                 Ok(())
             }
@@ -153,11 +155,17 @@ pub(super) async fn stream_answer(
             Ok(ChatStep::Delta(delta, _)) => writer.write(delta).await?,
             Ok(ChatStep::Prefill) => {}
             Ok(ChatStep::End(ended)) => {
-                if writer.output.is_empty() && matches!(writer.open, Open::Nothing | Open::Reasoning(..)) {
+                let status = status_at(Some(&ended));
+                let is_silent = match writer.open {
+                    Open::Nothing => true,
+                    Open::Reasoning(..) => status == Status::Completed,
+                    _ => false,
+                };
+                if writer.output.is_empty() && is_silent {
                     // An answer without a word is a message all the same.
                     writer.open_message().await?;
                 }
-                writer.close().await?;
+                writer.close(status).await?;
                 let response = head.response(&writer.output, Some(&ended));
                 let event = format!("response.{}", response["status"].as_str().unwrap_or("completed"));
                 return writer.send(&event, json!({"response": response})).await;

@@ -1,6 +1,6 @@
 //! A response and the items of its output.
 
-use brasa::FinishReason;
+use brasa::{FinishReason, SamplingParams};
 use serde_json::{Map, Value, json};
 
 use crate::answer::{Call, Ended};
@@ -8,55 +8,76 @@ use crate::custom::CallKind;
 use crate::ids;
 use crate::usage::Usage;
 
+/// How far an item of an output has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Status {
+    InProgress,
+    Completed,
+    /// The answer ended within it.
+    Incomplete,
+}
+
+impl Status {
+    fn name(self) -> &'static str {
+        match self {
+            Self::InProgress => "in_progress",
+            Self::Completed => "completed",
+            Self::Incomplete => "incomplete",
+        }
+    }
+}
+
+/// The status of the last item of an answer that has ended.
+pub(super) fn status_at(ended: Option<&Ended>) -> Status {
+    if ended.is_some_and(is_cut) { Status::Incomplete } else { Status::Completed }
+}
+
+/// True if an answer ended at a limit of tokens.
+fn is_cut(ended: &Ended) -> bool {
+    matches!(ended.end.reason, FinishReason::Length | FinishReason::ContextFull)
+}
+
 /// Fields of a response that are known before its first token: its id, its model and its settings.
 pub(super) struct Head {
     pub id: String,
     pub created: u64,
     pub model: String,
+    /// What the response repeats of its request.
     pub settings: Map<String, Value>,
-    pub temperature: f32,
-    pub top_p: f32,
-    pub max_output_tokens: Option<usize>,
+    pub sampling: SamplingParams,
 }
 
 impl Head {
+    /// The response with an output, as its specification has it: every key is there.
     pub fn response(&self, output: &[Value], ended: Option<&Ended>) -> Value {
-        let is_cut = ended.is_some_and(|ended| {
-            matches!(ended.end.reason, FinishReason::Length | FinishReason::ContextFull)
-        });
+        let is_cut = ended.is_some_and(is_cut);
         let status = match ended {
-            None => "in_progress",
-            Some(_) if is_cut => "incomplete",
-            Some(_) => "completed",
+            None => Status::InProgress,
+            Some(_) => status_at(ended),
         };
         let mut response = json!({
             "id": self.id,
             "object": "response",
             "created_at": self.created,
-            "status": status,
+            "completed_at": (status == Status::Completed).then(ids::unix_seconds),
+            "status": status.name(),
             "background": false,
             "error": null,
             "incomplete_details": if is_cut { json!({"reason": "max_output_tokens"}) } else { Value::Null },
-            "max_output_tokens": self.max_output_tokens,
             "model": self.model,
             "output": output,
             "previous_response_id": null,
             "store": false,
-            "temperature": self.temperature,
-            "top_p": self.top_p,
-            "truncation": "disabled",
+            "service_tier": "default",
+            "temperature": self.sampling.temperature,
+            "top_p": self.sampling.top_p,
+            "presence_penalty": self.sampling.presence_penalty,
+            "frequency_penalty": self.sampling.frequency_penalty,
+            "top_logprobs": 0,
             "usage": ended.map(usage_of),
         });
         for (name, value) in &self.settings {
-            let default = match name.as_str() {
-                "tools" => json!([]),
-                "tool_choice" => json!("auto"),
-                "parallel_tool_calls" => json!(true),
-                "metadata" => json!({}),
-                "text" => json!({"format": {"type": "text"}}),
-                _ => Value::Null,
-            };
-            response[name] = if value.is_null() { default } else { value.clone() };
+            response[name] = value.clone();
         }
         response
     }
@@ -68,23 +89,30 @@ fn usage_of(ended: &Ended) -> Value {
     usage.responses()
 }
 
-pub(super) fn reasoning_item(id: &str, text: &str) -> Value {
+pub(super) fn reasoning_item(id: &str, text: &str, status: Status) -> Value {
     let content: Vec<Value> =
         if text.is_empty() { Vec::new() } else { vec![json!({"type": "reasoning_text", "text": text})] };
-    json!({"id": id, "type": "reasoning", "summary": [], "content": content, "encrypted_content": null})
+    json!({
+        "id": id,
+        "type": "reasoning",
+        "summary": [],
+        "content": content,
+        "encrypted_content": null,
+        "status": status.name(),
+    })
 }
 
 pub(super) fn text_part(text: &str) -> Value {
     json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []})
 }
 
-pub(super) fn message_item(id: &str, text: Option<&str>) -> Value {
-    let status = if text.is_some() { "completed" } else { "in_progress" };
-    let content: Vec<Value> = text.map(text_part).into_iter().collect();
-    json!({"id": id, "type": "message", "role": "assistant", "status": status, "content": content})
+/// A message; one in progress has no text yet.
+pub(super) fn message_item(id: &str, text: &str, status: Status) -> Value {
+    let content: Vec<Value> = (status != Status::InProgress).then(|| text_part(text)).into_iter().collect();
+    json!({"id": id, "type": "message", "role": "assistant", "status": status.name(), "content": content})
 }
 
-pub(super) fn call_item(id: &str, call: &Call, status: &str) -> Value {
+pub(super) fn call_item(id: &str, call: &Call, status: Status) -> Value {
     let (kind, text) = match call.kind {
         CallKind::Function => ("function_call", "arguments"),
         CallKind::Custom => ("custom_tool_call", "input"),
@@ -95,7 +123,7 @@ pub(super) fn call_item(id: &str, call: &Call, status: &str) -> Value {
         "call_id": call.id,
         "name": call.name,
         text: call.arguments,
-        "status": status,
+        "status": status.name(),
     })
 }
 

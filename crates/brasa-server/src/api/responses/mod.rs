@@ -10,19 +10,18 @@ use axum::response::Response;
 use brasa::{GenerateOptions, Model};
 use serde_json::{Map, Value, json};
 
-use crate::answer::{Answers, Whole};
+use crate::answer::{Answers, Call, Whole};
 use crate::api::{chat, finish_fields};
 use crate::constraint::Constraint;
 use crate::error::{ApiError, Result};
 use crate::fields::Fields;
-use crate::generate::blocking;
+use crate::generate::{Shown, blocking};
 use crate::log::Record;
 use crate::state::App;
-use crate::usage::Telling;
 use crate::{ids, reply, sampling, sse};
 use events::stream_answer;
 use input::{conversation, format};
-use items::{Head, call_item, call_item_id, message_item, reasoning_item};
+use items::{Head, Status, call_item, call_item_id, message_item, reasoning_item, status_at};
 
 /// Answers an input.
 pub(crate) async fn create(
@@ -39,19 +38,24 @@ pub(crate) async fn create(
     let streams = fields.switch("stream")?.unwrap_or(false);
     if let Some(options) = fields.value("stream_options") {
         // A response's events end with its usage anyway.
-        fields.see_inside("stream_options", &options, &["include_usage"]);
+        fields.inside("stream_options", options)?.switch("include_usage")?;
     }
-    finish_fields(&app, &mut fields);
-    let job = chat::Job { app: &app, loaded: &loaded, record: &record, choices: 1, logprobs: false };
+    finish_fields(&app, &mut fields)?;
+    let job = chat::Job {
+        app: &app,
+        loaded: &loaded,
+        record: &record,
+        choices: 1,
+        logprobs: false,
+        shown: Shown::default(),
+    };
     let (answers, _) = job.start(conversation, &options).await?;
     let head = Head {
         id: ids::name("resp_"),
         created: ids::unix_seconds(),
         model: loaded.id().to_owned(),
         settings: settings.0,
-        temperature: options.sampling.temperature,
-        top_p: options.sampling.top_p,
-        max_output_tokens: options.max_tokens,
+        sampling: options.sampling,
     };
     if !streams {
         return whole(&head, answers).await;
@@ -75,15 +79,14 @@ struct Settings(Map<String, Value>);
 
 impl Settings {
     fn read(fields: &mut Fields) -> Result<Self> {
-        fields.refuse("background", "answers are made while the client waits")?;
-        fields.refuse("conversation", "the server keeps no conversations")?;
         fields.refuse("prompt", "the server keeps no prompts")?;
         fields
             .refuse("top_logprobs", "responses have no log-probabilities here; chat completions have them")?;
+        let truncation = fields.peek("truncation").cloned().filter(|value| !value.is_null());
         fields.only("truncation", &[json!("disabled"), json!("auto")], "the input is taken as it is")?;
         // Results of tools that the server runs, and thoughts in a form that it alone can read: it has neither.
-        let include = fields.value("include");
-        if include.is_some_and(|include| include.to_string().contains("output_text.logprobs")) {
+        let include: Vec<String> = fields.optional("include")?.unwrap_or_default();
+        if include.iter().any(|wanted| wanted.contains("output_text.logprobs")) {
             let why = "responses have no log-probabilities here; chat completions have them";
             return Err(ApiError::unsupported("include", why));
         }
@@ -93,19 +96,73 @@ impl Settings {
             return Err(error.with_param("previous_response_id"));
         }
         let mut repeated = Map::new();
-        for name in
-            ["instructions", "tools", "tool_choice", "reasoning", "text", "metadata", "parallel_tool_calls"]
-        {
-            repeated.insert(name.into(), fields.peek(name).cloned().unwrap_or(Value::Null));
+        for (name, default) in [
+            ("instructions", Value::Null),
+            ("tool_choice", json!("auto")),
+            ("metadata", json!({})),
+            ("parallel_tool_calls", json!(true)),
+            ("max_output_tokens", Value::Null),
+            ("max_tool_calls", Value::Null),
+            ("safety_identifier", Value::Null),
+            ("prompt_cache_key", Value::Null),
+        ] {
+            let sent = fields.peek(name).filter(|value| !value.is_null());
+            repeated.insert(name.into(), sent.cloned().unwrap_or(default));
         }
+        let with = |name: &str, keys: &[(&str, Value)]| {
+            with_keys(fields.peek(name).cloned().unwrap_or(Value::Null), keys)
+        };
+        repeated.insert(
+            "reasoning".into(),
+            with("reasoning", &[("effort", Value::Null), ("summary", Value::Null)]),
+        );
+        let mut text = with("text", &[("format", json!({"type": "text"}))]);
+        if text["format"]["type"] == "json_schema" {
+            let format = text["format"].take();
+            text["format"] = with_keys(format, &[("description", Value::Null), ("strict", json!(true))]);
+        }
+        repeated.insert("text".into(), text);
+        let tools = fields.peek("tools").and_then(Value::as_array).cloned().unwrap_or_default();
+        repeated.insert("tools".into(), tools.into_iter().map(repeated_tool).collect());
+        let truncation = truncation.unwrap_or_else(|| json!("disabled"));
+        repeated.insert("truncation".into(), truncation);
         Ok(Self(repeated))
     }
 }
 
+/// A tool as a response repeats it: a function has all its keys.
+fn repeated_tool(tool: Value) -> Value {
+    if tool["type"] != "function" {
+        return tool;
+    }
+    with_keys(tool, &[("description", Value::Null), ("parameters", Value::Null), ("strict", Value::Null)])
+}
+
+/// An object with further keys, where it has none of their names. What is no object is replaced by one.
+fn with_keys(value: Value, keys: &[(&str, Value)]) -> Value {
+    let mut map = match value {
+        Value::Object(map) => map,
+        _ => Map::new(),
+    };
+    for (name, default) in keys {
+        map.entry(*name).or_insert_with(|| default.clone());
+    }
+    Value::Object(map)
+}
+
+/// Refuses to compact a conversation: its shorter form would be one that only the service that made it can read.
+pub(crate) async fn compact() -> ApiError {
+    let message = "/responses/compact is not supported: the server keeps nothing and has no form of its own for a conversation; send it whole, or a summary of it as a message";
+    ApiError::not_implemented(message)
+}
+
 fn options(fields: &mut Fields, app: &App, model: &Model) -> Result<GenerateOptions> {
-    Telling::refuse(fields)?;
     let mut options = sampling::options(fields, app, model)?;
-    let limit = fields.count("max_output_tokens", 0, usize::MAX)?;
+    let mut limit = fields.count("max_output_tokens", 0, usize::MAX)?;
+    // Chats' names, which some clients send here too.
+    for name in ["max_completion_tokens", "max_tokens"] {
+        limit = limit.or(fields.count(name, 0, usize::MAX)?);
+    }
     options.max_tokens = limit.or(app.options.default_max_tokens);
     Ok(options)
 }
@@ -113,13 +170,22 @@ fn options(fields: &mut Fields, app: &App, model: &Model) -> Result<GenerateOpti
 async fn whole(head: &Head, answers: Answers) -> Result<Response> {
     let mut wholes = answers.collect().await?;
     let Whole { reasoning, content, calls, ended, .. } = wholes.pop().unwrap_or_default();
+    let last = status_at(ended.as_ref());
+    let is_cut_in_thoughts = last == Status::Incomplete && content.is_empty() && !reasoning.is_empty();
+    let has_message = !content.is_empty() || (calls.is_empty() && !is_cut_in_thoughts);
+    // An answer ends within its last item.
+    let status = |is_last: bool| if is_last { last } else { Status::Completed };
     let mut output = Vec::new();
     if !reasoning.is_empty() {
-        output.push(reasoning_item(&ids::name("rs_"), &reasoning));
+        let status = status(!has_message && calls.is_empty());
+        output.push(reasoning_item(&ids::name("rs_"), &reasoning, status));
     }
-    if !content.is_empty() || calls.is_empty() {
-        output.push(message_item(&ids::name("msg_"), Some(&content)));
+    if has_message {
+        output.push(message_item(&ids::name("msg_"), &content, status(calls.is_empty())));
     }
-    output.extend(calls.iter().map(|call| call_item(&call_item_id(call.kind), call, "completed")));
+    let count = calls.len();
+    let call =
+        |(at, call): (usize, &Call)| call_item(&call_item_id(call.kind), call, status(at + 1 == count));
+    output.extend(calls.iter().enumerate().map(call));
     Ok(reply::ok(&head.response(&output, ended.as_ref())))
 }

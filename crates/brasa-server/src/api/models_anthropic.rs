@@ -1,0 +1,68 @@
+//! Anthropic's form of the list of models, for clients that send `anthropic-version`.
+
+use std::collections::HashMap;
+
+use axum::http::HeaderMap;
+use brasa::tokenizer::CivilTime;
+use serde_json::{Value, json};
+
+use crate::error::{ApiError, Result};
+
+/// Models of a page if a client does not say how many.
+const USUAL: usize = 20;
+/// Most models of a page.
+const MOST: usize = 1000;
+
+/// True if a client speaks Anthropic's form.
+pub(crate) fn is_wanted(headers: &HeaderMap) -> bool {
+    headers.contains_key("anthropic-version")
+}
+
+/// A page of `models`, each an id and the time when the server got to know it, as `limit`, `after_id` and `before_id` ask for it.
+///
+/// # Errors
+///
+/// 400 for a limit that is no number from 1 to 1000, and for the id of no model.
+pub(crate) fn page(models: &[(String, u64)], query: &HashMap<String, String>) -> Result<Value> {
+    let limit = match query.get("limit") {
+        None => USUAL,
+        Some(text) => {
+            let limit = text.parse().ok().filter(|limit| (1..=MOST).contains(limit));
+            limit.ok_or_else(|| {
+                ApiError::field("limit", format!("`limit` is {text:?}, expected a whole number, 1 to {MOST}"))
+            })?
+        }
+    };
+    let place = |name: &str| match query.get(name) {
+        None => Ok(None),
+        Some(id) => {
+            let place = models.iter().position(|(known, _)| known == id);
+            place.map(Some).ok_or_else(|| {
+                ApiError::field(name, format!("`{name}` is {id:?}, and there is no such model"))
+            })
+        }
+    };
+    let (after, before) = (place("after_id")?, place("before_id")?);
+    let start = after.map_or(0, |place| place + 1);
+    let end = before.unwrap_or(models.len()).max(start);
+    let rest = &models[start..end];
+    let count = limit.min(rest.len());
+    // A page before an id ends with the model in front of it.
+    let page = if before.is_some() && after.is_none() { &rest[rest.len() - count..] } else { &rest[..count] };
+    Ok(json!({
+        "data": page.iter().map(|(id, created)| form(id, *created)).collect::<Vec<_>>(),
+        "has_more": count < rest.len(),
+        "first_id": page.first().map(|(id, _)| id),
+        "last_id": page.last().map(|(id, _)| id),
+    }))
+}
+
+/// One model.
+pub(crate) fn form(id: &str, created: u64) -> Value {
+    json!({"type": "model", "id": id, "display_name": id, "created_at": time(created)})
+}
+
+/// Seconds since 1970 as RFC 3339 writes them.
+fn time(seconds: u64) -> String {
+    CivilTime::from_unix(i64::try_from(seconds).unwrap_or_default()).format("%Y-%m-%dT%H:%M:%SZ")
+}

@@ -1,0 +1,97 @@
+//! `/score`: how well texts answer texts, pair by pair, in vLLM's form.
+
+use axum::Extension;
+use axum::extract::State;
+use axum::response::Response;
+use brasa::{RequestOptions, RerankOptions};
+use serde_json::{Value, json};
+
+use crate::api::finish_fields;
+use crate::error::{ApiError, Result};
+use crate::fields::{Fields, kind};
+use crate::generate::{blocking, in_time};
+use crate::loaded::Loaded;
+use crate::log::Record;
+use crate::state::App;
+use crate::{adapters, ids, reply, sampling};
+
+/// Most pairs of one request.
+const MOST_PAIRS: usize = 2048;
+
+/// The names of the two lists, oldest first.
+const NAMES: [[&str; 2]; 3] = [["text_1", "text_2"], ["data_1", "data_2"], ["queries", "documents"]];
+
+/// Scores pairs of texts: one text and many, or two lists of one length.
+pub(crate) async fn create(
+    State(app): State<App>,
+    Extension(record): Extension<Record>,
+    mut fields: Fields,
+) -> Result<Response> {
+    let loaded = app.registry.acquire(fields.optional::<String>("model")?.as_deref()).await?;
+    if let Loaded::Text(text) = &loaded {
+        adapters::refuse(&mut fields, &text.model)?;
+    }
+    let [first, second] =
+        NAMES.into_iter().find(|[first, _]| fields.peek(first).is_some()).unwrap_or(NAMES[0]);
+    let queries = texts(&mut fields, first)?;
+    let documents = texts(&mut fields, second)?;
+    if queries.len() != 1 && queries.len() != documents.len() {
+        let message = format!(
+            "`{first}` has {} texts and `{second}` {}: expected one text, or lists of one length",
+            queries.len(),
+            documents.len()
+        );
+        return Err(ApiError::field(first, message));
+    }
+    let options = RerankOptions {
+        instruction: fields.optional("instruction")?,
+        raw: fields.switch("raw_scores")?.unwrap_or(false),
+        truncate: fields.switch("truncate")?.unwrap_or(false),
+        request: RequestOptions { deadline: sampling::deadline(&app), ..RequestOptions::default() },
+    };
+    finish_fields(&app, &mut fields)?;
+    let id = loaded.presence().id.as_str();
+    record.set("model", id);
+    let _busy = loaded.presence().keep_busy();
+    let (mut scores, mut tokens) = (Vec::with_capacity(documents.len()), 0);
+    // The documents of one query are scored together.
+    let each = if queries.len() == 1 { documents.len() } else { 1 };
+    for (query, documents) in queries.into_iter().zip(documents.chunks(each)) {
+        let (reranker, documents, options) = (loaded.reranker()?, documents.to_vec(), options.clone());
+        let mut asked = blocking(move || Ok(reranker.rerank(&query, &documents, &options)?)).await?;
+        tokens += asked.tokens();
+        scores.extend(in_time(&app, loaded.presence(), |context| asked.poll_next(context)).await?);
+    }
+    record.set("prompt_tokens", tokens);
+    let form = |(index, score): (usize, &f32)| json!({"index": index, "object": "score", "score": score});
+    Ok(reply::ok(&json!({
+        "id": ids::name("score-"),
+        "object": "list",
+        "created": ids::unix_seconds(),
+        "model": id,
+        "data": scores.iter().enumerate().map(form).collect::<Vec<_>>(),
+        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+    })))
+}
+
+/// A text, or a list of texts.
+fn texts(fields: &mut Fields, name: &str) -> Result<Vec<String>> {
+    let wrong =
+        |what: &str| ApiError::field(name, format!("`{name}` is {what}, expected a text or a list of texts"));
+    match fields.value(name).ok_or_else(|| fields.missing(name))? {
+        Value::String(text) => Ok(vec![text]),
+        Value::Array(items) if items.is_empty() => Err(wrong("an empty list")),
+        Value::Array(items) if items.len() > MOST_PAIRS => {
+            let message = format!("`{name}` has {} texts, at most {MOST_PAIRS} are possible", items.len());
+            Err(ApiError::field(name, message))
+        }
+        Value::Array(items) => {
+            let text = |item| match item {
+                Value::String(text) => Ok(text),
+                other => Err(wrong(&format!("a list with {}", kind(&other)))),
+            };
+            items.into_iter().map(text).collect()
+        }
+        other => Err(wrong(kind(&other))),
+    }
+}
