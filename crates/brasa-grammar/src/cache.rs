@@ -1,38 +1,41 @@
-//! Compiled grammars that were used last, so that a repeated grammar costs nothing.
+//! Compiled grammars that were used last, so that a repeated grammar costs nothing, nor does a repeated error.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::{CompiledGrammar, Grammar};
+use crate::{CompiledGrammar, Grammar, GrammarError};
+
+/// A compiled grammar, or why it is none.
+type Compiled = Result<Arc<CompiledGrammar>, GrammarError>;
 
 /// Compiled grammars, least recently used first, within a budget of bytes of source.
 ///
 /// Keys are whole texts: a schema with its properties in another order is another grammar.
 #[derive(Default)]
 pub struct Cache {
-    kept: Mutex<VecDeque<(String, Arc<CompiledGrammar>)>>,
+    kept: Mutex<VecDeque<(String, Compiled)>>,
 }
 
 impl Cache {
-    /// Finds a grammar, and marks it as used last.
-    pub fn find(&self, key: &str) -> Option<Arc<CompiledGrammar>> {
+    /// Finds a grammar or the error that compiling it was, and marks it as used last.
+    pub fn find(&self, key: &str) -> Option<Compiled> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let at = kept.iter().position(|(found, _)| found == key)?;
         let entry = kept.remove(at)?;
-        let compiled = Arc::clone(&entry.1);
+        let compiled = entry.1.clone();
         kept.push_back(entry);
         Some(compiled)
     }
 
     /// Keeps a grammar. Drops grammars that were not used for longest while more than `most` are kept, or while their sources have more
     /// than `budget_bytes`.
-    pub fn keep(&self, key: String, compiled: &Arc<CompiledGrammar>, most: usize, budget_bytes: usize) {
+    pub fn keep(&self, key: String, compiled: &Compiled, most: usize, budget_bytes: usize) {
         if key.len() > budget_bytes {
             return;
         }
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.retain(|(found, _)| *found != key);
-        kept.push_back((key, Arc::clone(compiled)));
+        kept.push_back((key, compiled.clone()));
         let mut bytes: usize = kept.iter().map(|(key, _)| key.len()).sum();
         while kept.len() > most || bytes > budget_bytes {
             let Some((key, _)) = kept.pop_front() else { return };

@@ -1,10 +1,10 @@
 //! Grammars to parsers.
 
-use std::sync::{Arc, OnceLock, mpsc};
-use std::{fmt, thread};
+use std::fmt;
+use std::sync::{Arc, OnceLock};
 
 use brasa_tokenizer::{ThoughtMarks, Tokenizer};
-use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
+use llguidance::api::{ParserLimits, TopLevelGrammar};
 use llguidance::toktrie::InferenceCapabilities;
 use llguidance::{Logger, Matcher, ParserFactory};
 use serde_json::{Value, json};
@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 use brasa_engine::MaskSource;
 
 use crate::cache::{self, Cache};
-use crate::limits::{COMPILE_STACK_BYTES, COMPILE_TIME, KEPT_BYTES, KEPT_GRAMMARS, SOURCE_BYTES};
+use crate::limits::{KEPT_BYTES, KEPT_GRAMMARS, SOURCE_BYTES};
 use crate::parser::{Parser, ReadMasks};
 use crate::shapes::Shapes;
 use crate::thoughts::AfterThoughts;
-use crate::{CompiledGrammar, Grammar, GrammarError, gbnf, limits, schema, vocabulary};
+use crate::{CompiledGrammar, Grammar, GrammarError, compilers, gbnf, lark, limits, schema, vocabulary};
 
 /// Compiles grammars for one model.
 ///
@@ -38,10 +38,15 @@ struct Factory {
 
 impl Factory {
     /// A parser in front of the text, or why there is none.
-    fn matcher(&self, grammar: TopLevelGrammar, limits: ParserLimits) -> Result<Matcher, String> {
+    fn matcher(
+        &self,
+        grammar: TopLevelGrammar,
+        numbers: &schema::Exact,
+        limits: ParserLimits,
+    ) -> Result<Matcher, String> {
         let logger = Logger::new(0, 0);
         let parser = self.parsers.create_parser_from_init_ext(
-            GrammarInit::Serialized(grammar),
+            numbers.exchange(grammar, self.parsers.tok_env(), &limits)?,
             logger,
             InferenceCapabilities::default(),
             limits,
@@ -67,12 +72,16 @@ impl Grammars {
         refuse_too_large(grammar)?;
         let key = cache::key(grammar);
         if let Some(compiled) = self.cache.find(&key) {
-            return Ok(compiled);
+            return compiled;
         }
-        let (source, loose) = self.source(grammar)?;
-        let compiled = self.compile_afresh(grammar.kind(), source, loose)?;
-        self.cache.keep(key, &compiled, KEPT_GRAMMARS, KEPT_BYTES);
-        Ok(compiled)
+        let mut notes = schema::Notes::default();
+        let (source, loose) = self.source(grammar, &mut notes)?;
+        let compiled = self.compile_afresh(grammar.kind(), source, loose, notes);
+        // What is too slow once is not tried again.
+        if !matches!(compiled, Err(GrammarError::Busy | GrammarError::NoThread(_))) {
+            self.cache.keep(key, &compiled, KEPT_GRAMMARS, KEPT_BYTES);
+        }
+        compiled
     }
 
     fn compile_afresh(
@@ -80,25 +89,27 @@ impl Grammars {
         kind: &'static str,
         grammar: TopLevelGrammar,
         loose: Option<schema::Loose>,
+        notes: schema::Notes,
     ) -> Result<Arc<CompiledGrammar>, GrammarError> {
         let factory = Arc::clone(self.factory()?);
         let vocab_size = self.vocab_size;
         let work = move || {
-            let wrong = |what: String| GrammarError::Grammar { kind, what: cleaned(&what) };
+            let wrong = |what: String| refusal(kind, &what, notes.one_of.as_ref());
             let limits = if loose.is_some() { limits::exact_parser() } else { limits::parser() };
-            let exact = factory.matcher(grammar, limits).map_err(wrong)?;
+            let exact = factory.matcher(grammar, &notes.numbers, limits).map_err(wrong)?;
             // Without a loose form, the exact one does its work.
             let loose = loose.and_then(|loose| {
                 let most_chars = loose.slack_chars.checked_sub(factory.longest_chars)?;
-                Some((factory.matcher(json_schema(loose.schema, false), limits::parser()).ok()?, most_chars))
+                let grammar = json_schema(loose.schema, false);
+                Some((factory.matcher(grammar, &notes.numbers, limits::parser()).ok()?, most_chars))
             });
             let parser = match loose {
                 Some((loose, most_chars)) => Parser::with_loose(exact, loose, most_chars),
                 None => Parser::new(exact),
             };
-            Ok(Arc::new(CompiledGrammar::new(parser, vocab_size).map_err(wrong)?))
+            Ok(Arc::new(CompiledGrammar::new(parser, kind, vocab_size).map_err(wrong)?))
         };
-        on_thread(kind, work)
+        compilers::run(kind, work)
     }
 
     /// A mask that sets in behind the thoughts of an answer, for models that think first.
@@ -133,16 +144,23 @@ impl Grammars {
     }
 
     /// The grammar in the parser's terms, and the loose form of a schema that has one.
-    fn source(&self, grammar: &Grammar) -> Result<(TopLevelGrammar, Option<schema::Loose>), GrammarError> {
+    fn source(
+        &self,
+        grammar: &Grammar,
+        notes: &mut schema::Notes,
+    ) -> Result<(TopLevelGrammar, Option<schema::Loose>), GrammarError> {
         let source = match grammar {
             Grammar::JsonSchema(value) => {
-                let schema::Checked { exact, loose } = schema::checked(value)?;
+                let schema::Checked { exact, loose } =
+                    schema::checked(value, schema::Unsupported::Refused, notes)?;
                 return Ok((json_schema(exact, false), loose));
             }
-            Grammar::LenientJsonSchema(value) => json_schema(schema::lenient(value)?, true),
+            Grammar::LenientJsonSchema(value) => {
+                json_schema(schema::checked(value, schema::Unsupported::Ignored, notes)?.exact, true)
+            }
             Grammar::AnyJson => json_schema(json!({}), false),
             Grammar::Regex(text) => TopLevelGrammar::from_regex(text),
-            Grammar::Lark(text) => TopLevelGrammar::from_lark(text.clone()),
+            Grammar::Lark(text) => TopLevelGrammar::from_lark(lark::with_checked_schemas(text, notes)?),
             Grammar::Gbnf(text) => {
                 TopLevelGrammar::from_lark(gbnf::to_lark(text, &|name| self.tokenizer.token_to_id(name))?)
             }
@@ -156,14 +174,14 @@ impl Grammars {
                         let what = "a choice of grammars within another".to_owned();
                         return Err(GrammarError::Grammar { kind: grammar.kind(), what });
                     }
-                    let (TopLevelGrammar { grammars: mut parts, .. }, _) = self.source(grammar)?;
+                    let (TopLevelGrammar { grammars: mut parts, .. }, _) = self.source(grammar, notes)?;
                     parts.iter_mut().take(1).for_each(|part| part.name = Some(name.clone()));
                     whole.grammars.append(&mut parts);
                 }
                 whole
             }
             Grammar::AfterSpace(grammar) => {
-                let (TopLevelGrammar { grammars: mut parts, .. }, _) = self.source(grammar)?;
+                let (TopLevelGrammar { grammars: mut parts, .. }, _) = self.source(grammar, notes)?;
                 parts.iter_mut().take(1).for_each(|part| part.name = Some("text".into()));
                 let mut whole = TopLevelGrammar::from_lark("start: \" \"? @text".into());
                 whole.grammars.append(&mut parts);
@@ -213,29 +231,18 @@ fn json_schema(mut schema: Value, is_lenient: bool) -> TopLevelGrammar {
     TopLevelGrammar::from_json_schema(schema)
 }
 
-/// Runs `work` on a thread with a large stack, and waits for a limited time.
-fn on_thread<T: Send + 'static>(
-    kind: &'static str,
-    work: impl FnOnce() -> Result<T, GrammarError> + Send + 'static,
-) -> Result<T, GrammarError> {
-    let (done, result) = mpsc::sync_channel(1);
-    let body = move || {
-        // Nobody listens any more if it took too long.
-        let _ = done.send(work());
-    };
-    thread::Builder::new()
-        .name("brasa-grammar".into())
-        .stack_size(COMPILE_STACK_BYTES)
-        .spawn(body)
-        .map_err(|error| GrammarError::NoThread(error.to_string()))?;
-    match result.recv_timeout(COMPILE_TIME) {
-        Ok(result) => result,
-        Err(mpsc::RecvTimeoutError::Timeout) => {
-            Err(GrammarError::TooSlow { kind, seconds: COMPILE_TIME.as_secs() })
-        }
-        Err(mpsc::RecvTimeoutError::Disconnected) => {
-            Err(GrammarError::Grammar { kind, what: "the parser failed".into() })
-        }
+/// The error for a grammar that the parser refuses.
+fn refusal(kind: &'static str, what: &str, one_of: Option<&String>) -> GrammarError {
+    if let Some(place) = one_of.filter(|_| what.contains("coerce_one_of")) {
+        return GrammarError::Keyword { keyword: "oneOf".into(), place: place.clone() };
+    }
+    // The text of a grammar that nobody has written helps nobody.
+    match what.split_once("failed to compile JSON schema: ") {
+        Some((_, what)) => GrammarError::Grammar {
+            kind: "JSON schema",
+            what: cleaned(what.lines().next().unwrap_or_default()),
+        },
+        None => GrammarError::Grammar { kind, what: cleaned(what) },
     }
 }
 

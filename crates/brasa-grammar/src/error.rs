@@ -20,6 +20,14 @@ pub enum GrammarError {
         /// What is wrong.
         what: String,
     },
+    /// A part of a JSON schema that is right and not supported.
+    #[error("JSON schema, {place}: {what}")]
+    Unsupported {
+        /// JSON pointer of the schema; `#` is the whole.
+        place: String,
+        /// What is not supported.
+        what: String,
+    },
     /// A GBNF grammar that is wrong.
     #[error("GBNF grammar, line {line}, column {column}: {what}")]
     Gbnf {
@@ -56,10 +64,25 @@ pub enum GrammarError {
         /// The limit.
         seconds: u64,
     },
+    /// Too many other grammars that are compiled, or wait for that.
+    #[error("grammars of other requests take too long; none of the threads that compile grammars is free")]
+    Busy,
     /// A vocabulary that no answer can end with.
     #[error("the model's vocabulary has no token that ends an answer, so that no grammar can end one")]
     NoEnd,
     /// The system gave no thread.
     #[error("no thread to compile the grammar: {0}")]
     NoThread(String),
+}
+
+impl GrammarError {
+    /// The error with the place of the whole schema in front of the place in it.
+    pub(crate) fn within(mut self, whole: &str) -> Self {
+        if let Self::Keyword { place, .. } | Self::Schema { place, .. } | Self::Unsupported { place, .. } =
+            &mut self
+        {
+            *place = format!("{whole}, {place}");
+        }
+        self
+    }
 }

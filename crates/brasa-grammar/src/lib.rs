@@ -34,9 +34,11 @@
 
 mod cache;
 mod compile;
+mod compilers;
 mod error;
 pub mod gbnf;
 mod grammar;
+mod lark;
 mod limits;
 mod mask;
 mod parser;

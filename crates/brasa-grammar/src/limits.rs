@@ -8,6 +8,8 @@ use llguidance::api::ParserLimits;
 pub const SOURCE_BYTES: usize = 2 << 20;
 /// Subschemas that a JSON schema may have. Published schemas have up to 3,000.
 pub const SUBSCHEMAS: usize = 8_000;
+/// Properties of one object that may be left out. The work on a mask grows with their square.
+pub const OPTIONAL_PROPERTIES: usize = 500;
 /// Depth to which the values of a JSON schema may nest.
 pub const SCHEMA_DEPTH: usize = 100;
 /// The longest that compiling may take.
@@ -15,6 +17,11 @@ pub const COMPILE_TIME: Duration = Duration::from_secs(10);
 /// Stack of the thread that compiles. The library below recurses through chains of references, up to [`SUBSCHEMAS`] of them.
 /// Only what is used becomes memory.
 pub const COMPILE_STACK_BYTES: usize = 512 << 20;
+
+/// Threads that compile grammars at once, those of grammars that take too long included.
+pub const COMPILE_THREADS: usize = 4;
+/// Grammars that may wait for such a thread.
+pub const WAITING_GRAMMARS: usize = 256;
 
 /// Compiled grammars that a model keeps.
 pub const KEPT_GRAMMARS: usize = 64;
@@ -25,6 +32,9 @@ pub const KEPT_BYTES: usize = 4 << 20;
 pub fn parser() -> ParserLimits {
     ParserLimits {
         max_lexer_states: 64_000,
+        // Four for each property of an object that may be left out.
+        max_items_in_row: 4_000,
+        step_max_items: 100_000,
         step_lexer_fuel: 250_000,
         verbose_errors: false,
         ..ParserLimits::default()

@@ -19,12 +19,15 @@ pub struct CompiledGrammar {
     /// The parser in front of the text. Each mask gets a copy of it and of all that it has learned, so that no text waits for
     /// another or fails with it.
     first: Mutex<Computed>,
+    /// The kind of grammar, for errors.
+    kind: &'static str,
     vocab_size: usize,
 }
 
 /// The mask of one text.
 struct GrammarMask {
     next: Next,
+    kind: &'static str,
     vocab_size: usize,
 }
 
@@ -57,11 +60,11 @@ impl CompiledGrammar {
     /// # Errors
     ///
     /// The parser's reason why no text can begin.
-    pub(crate) fn new(parser: Parser, vocab_size: usize) -> Result<Self, String> {
+    pub(crate) fn new(parser: Parser, kind: &'static str, vocab_size: usize) -> Result<Self, String> {
         let first = Computed::ahead_of(parser);
         match first.allowed.front() {
             Some(Err(reason)) => Err(reason.clone()),
-            _ => Ok(Self { first: Mutex::new(first), vocab_size }),
+            _ => Ok(Self { first: Mutex::new(first), kind, vocab_size }),
         }
     }
 }
@@ -74,7 +77,7 @@ impl MaskSource for CompiledGrammar {
             forced: first.forced.clone(),
             allowed: first.allowed.clone(),
         };
-        Box::new(GrammarMask { next: Next::Here(here.into()), vocab_size: self.vocab_size })
+        Box::new(GrammarMask { next: Next::Here(here.into()), kind: self.kind, vocab_size: self.vocab_size })
     }
 }
 
@@ -123,15 +126,15 @@ impl GrammarMask {
         }
         match &mut self.next {
             Next::Here(computed) => Ok(computed),
-            Next::Failed(reason) => Err(SamplingError::Mask { reason: reason.clone() }),
-            Next::Coming { .. } => Err(SamplingError::Mask { reason: "the parser failed".into() }),
+            Next::Failed(reason) => Err(failure(self.kind, reason)),
+            Next::Coming { .. } => Err(failure(self.kind, "the parser failed")),
         }
     }
 }
 
 impl TokenMask for GrammarMask {
     fn fill(&mut self, drafts: &[u32], words: &mut [u32]) -> Result<(), SamplingError> {
-        let vocab_size = self.vocab_size;
+        let (kind, vocab_size) = (self.kind, self.vocab_size);
         let computed = self.here()?;
         words.fill(0);
         let common = computed.forced.iter().zip(drafts).take_while(|(forced, draft)| forced == draft).count();
@@ -151,8 +154,9 @@ impl TokenMask for GrammarMask {
                 Ok(())
             }
             Err(reason) => {
-                self.next = Next::Failed(reason.clone());
-                Err(SamplingError::Mask { reason })
+                let error = failure(kind, &reason);
+                self.next = Next::Failed(reason);
+                Err(error)
             }
         }
     }
@@ -186,6 +190,11 @@ impl TokenMask for GrammarMask {
             Next::Failed(_) => {}
         }
     }
+}
+
+/// The error of a text whose grammar says no longer what may come.
+fn failure(kind: &str, reason: &str) -> SamplingError {
+    SamplingError::Mask { reason: format!("{kind}: {reason}") }
 }
 
 /// The mask of a parser that gave no reason.

@@ -235,7 +235,16 @@ impl From<GrammarError> for ApiError {
     fn from(error: GrammarError) -> Self {
         let message = error.to_string();
         match error {
-            GrammarError::Keyword { .. } => Self { code: "unsupported_schema", ..Self::invalid(message) },
+            GrammarError::Keyword { .. }
+            | GrammarError::Unsupported { .. }
+            | GrammarError::TooSlow { kind: "JSON schema", .. }
+            | GrammarError::Grammar { kind: "JSON schema", .. } => {
+                Self { code: "unsupported_schema", ..Self::invalid(message) }
+            }
+            GrammarError::TooLarge { what, .. } if what.ends_with("JSON schema") => {
+                Self { code: "unsupported_schema", ..Self::invalid(message) }
+            }
+            GrammarError::Busy => Self::unavailable("grammars_busy", message),
             GrammarError::NoEnd => Self::not_implemented(message),
             GrammarError::NoThread(_) => Self::internal(message),
             _ => Self { code: "invalid_grammar", ..Self::invalid(message) },
@@ -262,6 +271,13 @@ impl From<EngineError> for ApiError {
             EngineError::Sampling(
                 SamplingError::Parameter { name, .. } | SamplingError::Token { name, .. },
             ) => Self::field(&name.replace([' ', '-'], "_"), message),
+            // A grammar beyond the limits of work, found out within its answer.
+            EngineError::Sampling(SamplingError::Mask { reason }) if reason.starts_with("JSON schema") => {
+                Self { code: "unsupported_schema", ..Self::invalid(message) }
+            }
+            EngineError::Sampling(SamplingError::Mask { .. }) => {
+                Self { code: "invalid_grammar", ..Self::invalid(message) }
+            }
             // Logits that are no numbers are the model's fault; what biases and grammars forbid is the request's.
             EngineError::Sampling(SamplingError::NoToken { not_finite: 1.., .. }) => {
                 Self { code: "no_token", ..Self::internal(message) }

@@ -1,8 +1,16 @@
 //! JSON schemas: what of them is supported, found out before the parser sees them, so that errors name the place.
 
+mod classes;
+mod constants;
+mod counts;
+mod decimal;
 mod disjoint;
+mod exact;
 mod exclusive;
 mod lengths;
+mod negation;
+mod numbers;
+mod rewrite;
 mod texts;
 mod unique;
 
@@ -10,12 +18,13 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
+pub use self::exact::Exact;
 pub use self::texts::Loose;
 use crate::GrammarError;
-use crate::limits::{SCHEMA_DEPTH, SOURCE_BYTES, SUBSCHEMAS};
+use crate::limits::{OPTIONAL_PROPERTIES, SCHEMA_DEPTH, SOURCE_BYTES, SUBSCHEMAS};
 
 /// Keywords that change which values are right, and that are not supported.
-const UNSUPPORTED: [&str; 19] = [
+const UNSUPPORTED: [&str; 20] = [
     "not",
     "if",
     "then",
@@ -35,6 +44,7 @@ const UNSUPPORTED: [&str; 19] = [
     "$dynamicRef",
     "$dynamicAnchor",
     "x-guidance",
+    numbers::MARK,
 ];
 
 /// Formats of strings that the parser supports.
@@ -78,14 +88,35 @@ pub struct Checked {
     pub loose: Option<Loose>,
 }
 
-/// The schema without keywords that say nothing, if all of it is supported. It is [`bounded`].
+/// What is to be known about the schemas of one grammar beside their forms for the parser.
+#[derive(Clone, Default)]
+pub struct Notes {
+    /// Numbers that the parser would round.
+    pub numbers: Exact,
+    /// The place of a `oneOf` that is not known to be an `anyOf`.
+    pub one_of: Option<String>,
+}
+
+/// What is done about keywords that are not supported.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Unsupported {
+    /// The first one is an error.
+    Refused,
+    /// They are ignored, and `oneOf` is read as `anyOf`.
+    Ignored,
+}
+
+/// The schema in the parser's terms, without keywords that say nothing. It is [`bounded`]. Adds to the notes of the whole grammar.
 ///
 /// # Errors
 ///
 /// [`GrammarError::Keyword`], [`GrammarError::Schema`], [`GrammarError::TooLarge`].
-pub fn checked(schema: &Value) -> Result<Checked, GrammarError> {
+pub fn checked(schema: &Value, unsupported: Unsupported, notes: &mut Notes) -> Result<Checked, GrammarError> {
+    let schema = &*constants::spelled_out(schema)?;
+    let schema = &*rewrite::rewritten(schema);
     let mut walk = Walk {
         root: schema,
+        unsupported,
         seen: HashSet::new(),
         open: Vec::new(),
         neutral: Vec::new(),
@@ -93,16 +124,28 @@ pub fn checked(schema: &Value) -> Result<Checked, GrammarError> {
         texts: Vec::new(),
         exclusive: Vec::new(),
         unique: Vec::new(),
+        numbers: Vec::new(),
         count: 0,
     };
-    walk.open.push(("#".into(), schema));
-    while let Some((place, schema)) = walk.open.pop() {
+    walk.open.push(("#".into(), schema, Position::Value));
+    while let Some((place, schema, position)) = walk.open.pop() {
         walk.check(&place, schema)?;
+        if position == Position::Value
+            && let Some(marked) = numbers::mark(
+                walk.root,
+                &place,
+                schema,
+                unsupported == Unsupported::Ignored,
+                &mut notes.numbers,
+            )?
+        {
+            walk.numbers.push((place, marked));
+        }
     }
     let mut exact = schema.clone();
     for (place, keyword) in &walk.neutral {
         edit(&mut exact, place, |keywords| {
-            keywords.remove(*keyword);
+            keywords.shift_remove(*keyword);
         });
     }
     for (place, pattern) in &walk.patterns {
@@ -112,13 +155,43 @@ pub fn checked(schema: &Value) -> Result<Checked, GrammarError> {
     }
     for place in &walk.texts {
         edit(&mut exact, place, texts::drop_implied_lengths);
+        edit(&mut exact, place, narrow_patterns);
     }
-    let mut loose = texts::loosen(&exact, &walk.texts);
-    walk.replace(&mut exact);
-    if let Some(loose) = &mut loose {
-        walk.replace(&mut loose.schema);
+    let mut marked = Vec::new();
+    for (place, replacement) in std::mem::take(&mut walk.numbers) {
+        edit(&mut exact, &place, |keywords| {
+            keywords.insert(numbers::MARK.into(), marked.len().into());
+        });
+        marked.push(replacement);
+    }
+    let mut loose = match unsupported {
+        Unsupported::Refused => texts::loosen(&exact, &walk.texts),
+        Unsupported::Ignored => None,
+    };
+    for form in std::iter::once(&mut exact).chain(loose.as_mut().map(|loose| &mut loose.schema)) {
+        walk.replace(form);
+        if notes.one_of.is_none() {
+            notes.one_of = walk.first_one_of(form);
+        }
+        if !marked.is_empty() {
+            let mut used = HashSet::new();
+            numbers::place(form, &marked, &mut used);
+            numbers::define(form, &used);
+        }
     }
     Ok(Checked { exact, loose })
+}
+
+/// Patterns of texts and of names as the parser has to see them.
+fn narrow_patterns(keywords: &mut Map<String, Value>) {
+    if let Some(narrow) = keywords.get("pattern").and_then(Value::as_str).and_then(classes::narrowed) {
+        keywords.insert("pattern".into(), narrow.into());
+    }
+    let names = keywords.get_mut("patternProperties").and_then(Value::as_object_mut);
+    if let Some(names) = names.filter(|names| names.keys().any(|name| classes::narrowed(name).is_some())) {
+        let narrowed = std::mem::take(names).into_iter();
+        *names = narrowed.map(|(name, schema)| (classes::narrowed(&name).unwrap_or(name), schema)).collect();
+    }
 }
 
 /// Changes the keywords at a place.
@@ -127,18 +200,6 @@ fn edit(schema: &mut Value, place: &str, change: impl FnOnce(&mut Map<String, Va
     if let Some(keywords) = found.and_then(Value::as_object_mut) {
         change(keywords);
     }
-}
-
-/// The schema, of which unsupported keywords will be ignored.
-///
-/// # Errors
-///
-/// [`GrammarError::Schema`].
-pub fn lenient(schema: &Value) -> Result<Value, GrammarError> {
-    if !schema.is_object() && !schema.is_boolean() {
-        return Err(wrong("#", format!("expected an object, found {}", kind(schema))));
-    }
-    Ok(schema.clone())
 }
 
 /// Refuses values that are too deep or too large to be walked.
@@ -178,12 +239,22 @@ pub fn bounded(schema: &Value) -> Result<(), GrammarError> {
     Ok(())
 }
 
+/// Where a schema stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Position {
+    /// Where it measures a value by itself.
+    Value,
+    /// Within a schema that measures the same value.
+    Part,
+}
+
 /// A walk over all schemas that a value may be measured by. Definitions count only if something refers to them.
 struct Walk<'a> {
     root: &'a Value,
+    unsupported: Unsupported,
     /// References that were followed.
     seen: HashSet<&'a str>,
-    open: Vec<(String, &'a Value)>,
+    open: Vec<(String, &'a Value, Position)>,
     /// Unsupported keywords with values that say nothing.
     neutral: Vec<(String, &'static str)>,
     /// Patterns that formats add, with their places.
@@ -194,6 +265,8 @@ struct Walk<'a> {
     exclusive: Vec<String>,
     /// Places of lists without equal items, which are spelled out.
     unique: Vec<String>,
+    /// Places of schemas whose numbers are described here.
+    numbers: Vec<(String, numbers::Marked)>,
     count: usize,
 }
 
@@ -213,22 +286,36 @@ impl<'a> Walk<'a> {
                 other => Err(wrong(place, format!("expected a schema, found {}", kind(other)))),
             };
         };
+        let count = counts::optional(keywords).len();
+        if count > OPTIONAL_PROPERTIES {
+            return Err(GrammarError::TooLarge {
+                what: "optional properties of one object in a JSON schema",
+                count,
+                most: OPTIONAL_PROPERTIES,
+            });
+        }
         for keyword in UNSUPPORTED {
             if let Some(value) = keywords.get(keyword) {
                 if keyword == "uniqueItems"
                     && *value == Value::Bool(true)
+                    && !keywords.get("items").is_some_and(numbers::is_rounded)
                     && unique::lists(keywords).is_some()
                 {
                     self.unique.push(place.into());
-                } else if !says_nothing(keyword, value, keywords) {
+                } else if self.unsupported == Unsupported::Refused && !says_nothing(keyword, value, keywords)
+                {
                     return Err(GrammarError::Keyword { keyword: keyword.into(), place: place.into() });
                 }
                 self.neutral.push((place.into(), keyword));
             }
         }
+        if self.unsupported == Unsupported::Refused && !counts::is_exact(keywords) {
+            return Err(GrammarError::Keyword { keyword: "minProperties".into(), place: place.into() });
+        }
         if let Some(format) = keywords.get("format").and_then(Value::as_str) {
             let has_pattern = keywords.contains_key("pattern");
-            if OTHER_FORMATS.contains(&format) || format == "uri-template" && has_pattern {
+            let is_unsupported = OTHER_FORMATS.contains(&format) || format == "uri-template" && has_pattern;
+            if is_unsupported && self.unsupported == Unsupported::Refused {
                 return Err(GrammarError::Keyword {
                     keyword: format!("format: {format}"),
                     place: place.into(),
@@ -243,7 +330,7 @@ impl<'a> Walk<'a> {
                 self.neutral.push((place.into(), "format"));
             }
         }
-        if keywords.contains_key("pattern") {
+        if keywords.contains_key("pattern") || keywords.contains_key("patternProperties") {
             self.texts.push(place.into());
         }
         if keywords.contains_key("oneOf") {
@@ -255,13 +342,17 @@ impl<'a> Walk<'a> {
         for (keyword, value) in keywords {
             let here = format!("{place}/{}", escaped(keyword));
             match (keyword.as_str(), value) {
-                (keyword, _) if ONE.contains(&keyword) => self.open.push((here, value)),
-                ("items", Value::Array(items)) => self.open_list(&here, items),
-                ("items", _) => self.open.push((here, value)),
-                (keyword, Value::Array(items)) if LISTS.contains(&keyword) => self.open_list(&here, items),
+                (keyword, _) if ONE.contains(&keyword) => self.open.push((here, value, Position::Value)),
+                ("items" | "prefixItems", Value::Array(items)) => {
+                    self.open_list(&here, items, Position::Value)
+                }
+                ("items", _) => self.open.push((here, value, Position::Value)),
+                (keyword, Value::Array(items)) if LISTS.contains(&keyword) => {
+                    self.open_list(&here, items, Position::Part);
+                }
                 (keyword, Value::Object(map)) if MAPS.contains(&keyword) => {
-                    self.open
-                        .extend(map.iter().map(|(key, item)| (format!("{here}/{}", escaped(key)), item)));
+                    let place = |key: &str| format!("{here}/{}", escaped(key));
+                    self.open.extend(map.iter().map(|(key, item)| (place(key), item, Position::Value)));
                 }
                 (keyword, other) if LISTS.contains(&keyword) => {
                     return Err(wrong(&here, format!("expected a list of schemas, found {}", kind(other))));
@@ -275,8 +366,8 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    fn open_list(&mut self, here: &str, items: &'a [Value]) {
-        self.open.extend(items.iter().enumerate().map(|(at, item)| (format!("{here}/{at}"), item)));
+    fn open_list(&mut self, here: &str, items: &'a [Value], position: Position) {
+        self.open.extend(items.iter().enumerate().map(|(at, item)| (format!("{here}/{at}"), item, position)));
     }
 
     /// Says with `anyOf` what the parser does not know: lists without equal items, and each `oneOf` for which the same values are known.
@@ -302,6 +393,15 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// The first place of a `oneOf` that stayed.
+    fn first_one_of(&self, schema: &Value) -> Option<String> {
+        let mut places = self.exclusive.iter().filter(|place| {
+            let found = schema.pointer(place.strip_prefix('#').unwrap_or_default());
+            found.is_some_and(|keywords| keywords.get("oneOf").is_some())
+        });
+        places.next().cloned()
+    }
+
     /// Opens the schema that a reference names, the first time.
     fn follow(&mut self, place: &str, reference: &'a Value) -> Result<(), GrammarError> {
         let Some(name) = reference.as_str() else {
@@ -310,8 +410,13 @@ impl<'a> Walk<'a> {
         if !self.seen.insert(name) {
             return Ok(());
         }
-        let Some(pointer) = name.strip_prefix('#').filter(|rest| rest.is_empty() || rest.starts_with('/'))
-        else {
+        let pointer = name.strip_prefix('#').filter(|rest| rest.is_empty() || rest.starts_with('/'));
+        if self.unsupported == Unsupported::Ignored && !pointer.is_some_and(|rest| !rest.contains(['~', '%']))
+        {
+            // The parser follows more of them, and says what it does not.
+            return Ok(());
+        }
+        let Some(pointer) = pointer else {
             return Err(wrong(
                 place,
                 format!("`$ref` to {name:?}: only places of this schema (`#/…`) can be named"),
@@ -322,7 +427,7 @@ impl<'a> Walk<'a> {
             return Err(wrong(place, format!("`$ref` to {name:?}: names with escapes are not supported")));
         }
         match self.root.pointer(pointer) {
-            Some(target) => self.open.push((format!("#{pointer}"), target)),
+            Some(target) => self.open.push((format!("#{pointer}"), target, Position::Value)),
             None => return Err(wrong(place, format!("`$ref` to {name:?}: there is no such place"))),
         }
         Ok(())

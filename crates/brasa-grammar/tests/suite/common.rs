@@ -3,6 +3,7 @@
 use std::sync::{Arc, LazyLock};
 
 use brasa_engine::MaskSource;
+use brasa_fuzz::Rng;
 use brasa_grammar::{Grammar, GrammarError, Grammars};
 use brasa_graph::sampling::SamplingError;
 use brasa_tokenizer::{AddSpecial, HfFiles, ParseSpecial, Tokenizer};
@@ -92,4 +93,32 @@ pub fn try_judge(grammar: &dyn MaskSource, text: &[u8]) -> Result<Verdict, Sampl
     }
     mask.fill(&[], &mut words)?;
     Ok(if has(&words, END) { Verdict::Whole } else { Verdict::Beginning })
+}
+
+/// A text of a grammar, whose bytes are drawn among those that may come. `None` if it does not end soon.
+pub fn drawn(grammar: &dyn MaskSource, rng: &mut Rng, most_bytes: usize) -> Option<String> {
+    let mut mask = grammar.start();
+    let mut words = vec![0; VOCAB.div_ceil(32)];
+    let mut text = Vec::new();
+    while text.len() < most_bytes {
+        mask.fill(&[], &mut words).unwrap();
+        let ids = allowed(&words);
+        assert!(!ids.is_empty(), "nothing may follow {:?}", String::from_utf8_lossy(&text));
+        // Blanks and letters come in large numbers.
+        let kinds: [fn(u32) -> bool; 4] = [
+            |id| id == END,
+            |id| u8::try_from(id).is_ok_and(|byte| byte.is_ascii_digit()),
+            |id| u8::try_from(id).is_ok_and(|byte| byte.is_ascii_punctuation()),
+            |_| true,
+        ];
+        let kind = rng.choose(&kinds);
+        let some: Vec<u32> = ids.iter().copied().filter(|&id| kind(id)).collect();
+        let id = *rng.choose(if some.is_empty() { &ids } else { &some });
+        if id == END {
+            return Some(String::from_utf8(text).unwrap());
+        }
+        mask.accept(id);
+        text.push(id as u8);
+    }
+    None
 }

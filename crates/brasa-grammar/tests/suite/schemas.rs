@@ -68,17 +68,25 @@ fn what_is_not_supported_is_named_with_its_place() {
     let keyword =
         |keyword: &str, place: &str| GrammarError::Keyword { keyword: keyword.into(), place: place.into() };
     for (schema, error) in [
-        (json!({"not": {"type": "null"}}), keyword("not", "#")),
+        (json!({"not": {"pattern": "a"}}), keyword("not", "#")),
+        (json!({"type": "object", "minProperties": 2}), keyword("minProperties", "#")),
+        (
+            json!({"patternProperties": {"^x_[ab]$": {"const": 1}}, "additionalProperties": false, "minProperties": 2}),
+            keyword("minProperties", "#"),
+        ),
         (
             json!({"properties": {"a/b": {"items": {"contains": {}}}}}),
             keyword("contains", "#/properties/a~1b/items"),
         ),
         (json!({"anyOf": [true, {"uniqueItems": true}]}), keyword("uniqueItems", "#/anyOf/1")),
         (
-            json!({"type": "array", "items": {"enum": [1, 2, 3, 4, 5]}, "uniqueItems": true}),
+            json!({"type": "array", "items": {"enum": [1, 2, 3, 4, 5, 6]}, "uniqueItems": true}),
             keyword("uniqueItems", "#"),
         ),
-        (json!({"$ref": "#/$defs/a", "$defs": {"a": {"if": {}, "then": false}}}), keyword("if", "#/$defs/a")),
+        (
+            json!({"$ref": "#/$defs/a", "$defs": {"a": {"if": {"format": "date"}, "then": false}}}),
+            keyword("if", "#/$defs/a"),
+        ),
         (json!({"type": "string", "format": "color"}), keyword("format: color", "#")),
         (json!({"type": "string", "format": "json-pointer"}), keyword("format: json-pointer", "#")),
         (json!({"x-guidance": {}}), keyword("x-guidance", "#")),
@@ -144,9 +152,9 @@ fn repeated_grammars_are_compiled_once() {
     let first = grammars.compile(&one).unwrap();
     assert!(Arc::ptr_eq(&first, &grammars.compile(&one).unwrap()));
     assert_eq!(judge(&*grammars.compile(&other).unwrap(), br#"{"b""#), Verdict::Beginning);
-    let lenient = Grammar::LenientJsonSchema(json!({"not": {}}));
+    let lenient = Grammar::LenientJsonSchema(json!({"not": {"pattern": "a"}}));
     assert!(grammars.compile(&lenient).is_ok());
-    assert!(grammars.compile(&Grammar::JsonSchema(json!({"not": {}}))).is_err());
+    assert!(grammars.compile(&Grammar::JsonSchema(json!({"not": {"pattern": "a"}}))).is_err());
     for text in ["a", "b"] {
         let regex = grammars.compile(&Grammar::Regex(text.into())).unwrap();
         assert_eq!(judge(&*regex, text.as_bytes()), Verdict::Whole);
@@ -160,4 +168,19 @@ fn repeated_grammars_are_compiled_once() {
         !Arc::ptr_eq(&first, &grammars.compile(&one).unwrap()),
         "what was not used for longest is dropped"
     );
+}
+
+/// An object with many properties that may be left out is served up to a limit, which is named beyond.
+#[test]
+fn properties_that_may_be_left_out_are_bounded() {
+    let wide = |count: usize| {
+        let properties: serde_json::Map<_, _> =
+            (0..count).map(|number| (format!("p{number}"), json!({"type": "integer"}))).collect();
+        json!({"type": "object", "properties": properties, "additionalProperties": false})
+    };
+    let grammar = compile(&Grammar::JsonSchema(wide(500))).unwrap();
+    assert_eq!(judge(&*grammar, br#"{"p77": 2, "p499": 3}"#), Verdict::Whole);
+    for grammar in [Grammar::JsonSchema(wide(501)), Grammar::LenientJsonSchema(wide(501))] {
+        assert!(matches!(compile(&grammar), Err(GrammarError::TooLarge { count: 501, most: 500, .. })));
+    }
 }

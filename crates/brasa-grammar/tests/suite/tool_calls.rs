@@ -378,3 +378,40 @@ fn read_either(format: ToolFormat, text: &str) -> (String, usize) {
     let calls = events.iter().filter(|event| matches!(event, AnswerEvent::CallBegin { .. })).count();
     (content.collect(), calls)
 }
+
+/// Arguments hold what their schema names, with numbers of any size, and an error says whose schema it is.
+#[test]
+fn arguments_are_closed_and_exact() {
+    let judge = Judge::new(&["<tool_call>", "</tool_call>"]);
+    let format = ToolFormat::by_name("hermes").unwrap();
+    let tool = |strict: Value, parameters: &Value| json!({"type": "function", "function": {"name": "f", "strict": strict, "parameters": parameters}});
+    let lark = |tool: Value| {
+        format.constraint(&[tool], &ToolChoice::Required, false, &judge.tokenizer).unwrap().unwrap()
+    };
+    let parameters = json!({"type": "object", "properties": {"id": {"const": 1_234_567_890_123_456_789_u64},
+        "in": {"type": "object", "properties": {"a": {"type": "null"}}}}, "required": ["id"]});
+    for (strict, is_open) in [(json!(null), false), (json!(true), false), (json!(false), true)] {
+        let grammar = judge.compile(&lark(tool(strict, &parameters)));
+        for (arguments, is_right) in [
+            (r#"{"id": 1234567890123456789}"#, true),
+            (r#"{"id": 1234567890123456768}"#, false),
+            (r#"{"id": 1234567890123456789, "in": {"a": null}}"#, true),
+            (r#"{"id": 1234567890123456789, "in": {"b": 1}}"#, is_open),
+            (r#"{"id": 1234567890123456789, "more": 1}"#, is_open),
+        ] {
+            let text = format!("<tool_call>\n{{\"name\": \"f\", \"arguments\": {arguments}}}\n</tool_call>");
+            assert_eq!(judge.judge(&grammar, &text).is_ok(), is_right, "{is_open} {arguments}");
+        }
+    }
+    let parameters = json!({"type": "object", "properties": {"a": {"contains": {}}}});
+    let error = judge.grammars.compile(&Grammar::Lark(lark(tool(json!(true), &parameters)))).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "JSON schema, parameters of `f`, #/properties/a: `contains` is not supported"
+    );
+    judge.compile(&lark(tool(json!(null), &parameters)));
+    let impossible = json!({"type": "object", "properties": {"a": false}, "required": ["a"]});
+    let error =
+        judge.grammars.compile(&Grammar::Lark(lark(tool(json!(true), &impossible)))).unwrap_err().to_string();
+    assert!(error.starts_with("JSON schema: ") && !error.contains("start:"), "{error}");
+}

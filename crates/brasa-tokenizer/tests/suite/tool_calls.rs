@@ -592,7 +592,7 @@ fn grammars_of_calls_are_made_where_they_are_asked_for() {
         let rules = lark.lines().filter(|line| line.starts_with(|letter: char| letter.is_lowercase()));
         rules.collect::<Vec<_>>().join("\n")
     };
-    let call = r#"call_6: "{\"name\": \"g\", \"arguments\": " %json {"type":"object","x-guidance":{"whitespace_pattern":"\\x20|(?:\\r?\\n){1,2}[\\x20\\t]{0,40}","lenient":LENIENT,"coerce_one_of":LENIENT}} "}""#;
+    let call = r#"call_6: "{\"name\": \"g\", \"arguments\": " %json {"type":"object","x-guidance":{"whitespace_pattern":"\\x20|(?:\\r?\\n){1,2}[\\x20\\t]{0,40}","lenient":LENIENT,"coerce_one_of":LENIENT},"x-brasa-place":"parameters of `g`"} "}""#;
     assert_eq!(
         lark(&tools(), ToolChoice::Named("g".into()), true),
         format!(

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::choice::ToolChoice;
 use super::format::ToolFormat;
 use super::input::{TextGrammar, json_object};
-use super::lark::{Lark, is_required, json_of, quoted};
+use super::lark::{Lark, Strictness, is_required, json_of, quoted};
 use super::literal::Dialect;
 use super::tagged::Tags;
 use super::tools::{Tools, Types};
@@ -56,7 +56,8 @@ impl ToolFormat {
     /// several calls. Thoughts are no part of the grammar.
     ///
     /// Arguments of strict tools follow their schemas, and a keyword that is not supported makes the grammar invalid. For other
-    /// tools such keywords are ignored. Strings in tags and in quotation marks of control tokens are free, but for a property whose
+    /// tools such keywords are ignored. Objects whose schema has `properties` have no others, unless the schema says so or the tool says
+    /// `"strict": false`. Strings in tags and in quotation marks of control tokens are free, but for a property whose
     /// schema says `"x-grammar": {"syntax": "lark" | "regex", "definition": …}` and which is the tool's only one: its text follows that
     /// grammar, in JSON too.
     ///
@@ -82,10 +83,11 @@ impl ToolFormat {
         tokenizer: &Tokenizer,
         beside: Beside,
     ) -> Result<Option<String>> {
-        let is_strict = |tool: &Value| tool.get("function").unwrap_or(tool)["strict"] == true;
         let required = choice.is_required();
         let known = Tools::new(tools, |name| choice.allows(name));
-        if *choice == ToolChoice::None || !(required || tools.iter().any(is_strict)) {
+        if *choice == ToolChoice::None
+            || !(required || tools.iter().any(|tool| Strictness::of(tool) == Strictness::Strict))
+        {
             return Ok(None);
         }
         if known.is_empty() {
@@ -104,14 +106,14 @@ impl ToolFormat {
         let mut lark = Lark::new(tokenizer);
         let mut calls = Vec::new();
         for (name, schema) in known.iter() {
-            let is_strict = tools
-                .iter()
-                .any(|tool| tool.get("function").unwrap_or(tool)["name"] == name && is_strict(tool));
+            let mut of_name =
+                tools.iter().filter(|tool| tool.get("function").unwrap_or(tool)["name"] == name);
+            let strictness = of_name.next_back().map_or(Strictness::Plain, Strictness::of);
             let body = match (beside, writing.call) {
                 (Beside::Grammar, Call::Object { name: name_key, arguments, .. }) if !writing.is_marked => {
-                    json_of(&whole_call(name_key, name, arguments, schema), is_strict)
+                    json_of(&whole_call(name_key, name, arguments, schema), strictness, name)
                 }
-                _ => call(&mut lark, &writing, name, schema, is_strict)?,
+                _ => call(&mut lark, &writing, name, schema, strictness)?,
             };
             calls.push(lark.rule("call", &body));
         }
@@ -204,11 +206,11 @@ fn call(
     writing: &Writing,
     name: &str,
     schema: &Value,
-    is_strict: bool,
+    strictness: Strictness,
 ) -> Result<String> {
     let json = match writing.call {
         Call::Literal(_) | Call::Tagged(_) => String::new(),
-        _ => json_object(schema, lark)?.unwrap_or_else(|| json_of(schema, is_strict)),
+        _ => json_object(schema, lark)?.unwrap_or_else(|| json_of(schema, strictness, name)),
     };
     Ok(match writing.call {
         Call::Object { other, name: name_key, arguments } => {
@@ -228,12 +230,18 @@ fn call(
                 quoted(&dialect.close.to_string())
             )
         }
-        Call::Tagged(tags) => tagged(lark, tags, name, schema, is_strict)?,
+        Call::Tagged(tags) => tagged(lark, tags, name, schema, strictness)?,
     })
 }
 
 /// A call in tags, with its arguments in the order of the schema.
-fn tagged(lark: &mut Lark<'_>, tags: &Tags, name: &str, schema: &Value, is_strict: bool) -> Result<String> {
+fn tagged(
+    lark: &mut Lark<'_>,
+    tags: &Tags,
+    name: &str,
+    schema: &Value,
+    strictness: Strictness,
+) -> Result<String> {
     let line = if tags.on_lines { "\n" } else { "" };
     let mut body = lark.text(&format!("{}{name}{}\n", tags.name, tags.name_end))?;
     let properties = schema.get("properties").and_then(Value::as_object);
@@ -255,7 +263,8 @@ fn tagged(lark: &mut Lark<'_>, tags: &Tags, name: &str, schema: &Value, is_stric
             }
             _ if Types::of(value, 0).contains(Types::STRING) => lark.text_until(&end)?,
             _ => {
-                format!("{} {}", json_of(&with_definitions(value, schema), is_strict), lark.text(&end)?)
+                let json = json_of(&with_definitions(value, schema), strictness, name);
+                format!("{json} {}", lark.text(&end)?)
             }
         };
         let argument = lark.rule("argument", &format!("{} {value}", lark.text(&head)?));

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::closed::closed;
 use super::input::TextGrammar;
 use super::literal::Dialect;
 use super::tools::Types;
@@ -183,17 +184,42 @@ impl<'a> Lark<'a> {
     }
 }
 
-/// A JSON value of a schema. `is_strict`: a keyword that is not supported makes the grammar invalid; else it is ignored.
-pub fn json_of(schema: &Value, is_strict: bool) -> String {
-    let mut schema = schema.clone();
+/// How the grammar of a call follows the schema of its arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strictness {
+    /// `"strict": true`: a keyword that is not supported makes the grammar invalid.
+    Strict,
+    /// Such keywords are ignored.
+    Plain,
+    /// `"strict": false`: such keywords are ignored, and objects may have properties that their schemas do not name.
+    Open,
+}
+
+impl Strictness {
+    /// What a tool says.
+    pub fn of(tool: &Value) -> Self {
+        match tool.get("function").unwrap_or(tool).get("strict") {
+            Some(Value::Bool(true)) => Self::Strict,
+            Some(Value::Bool(false)) => Self::Open,
+            _ => Self::Plain,
+        }
+    }
+}
+
+/// A JSON value of a schema for arguments of `tool`.
+pub fn json_of(schema: &Value, strictness: Strictness, tool: &str) -> String {
+    let mut schema = if strictness == Strictness::Open { schema.clone() } else { closed(schema) };
     if let Some(keywords) = schema.as_object_mut() {
+        let is_lenient = strictness != Strictness::Strict;
         let options = json!({
             // Blanks without end are no part of an answer.
             "whitespace_pattern": r"\x20|(?:\r?\n){1,2}[\x20\t]{0,40}",
-            "lenient": !is_strict,
-            "coerce_one_of": !is_strict,
+            "lenient": is_lenient,
+            "coerce_one_of": is_lenient,
         });
         keywords.insert("x-guidance".into(), options);
+        // Errors name it.
+        keywords.insert("x-brasa-place".into(), format!("parameters of `{tool}`").into());
     }
     format!("%json {schema}")
 }

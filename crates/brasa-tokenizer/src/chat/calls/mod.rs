@@ -5,6 +5,7 @@
 
 mod answer;
 mod choice;
+mod closed;
 mod constraint;
 mod format;
 mod headed;
