@@ -2,8 +2,8 @@
 
 use serde_json::{Deserializer, Value};
 
-use crate::GrammarError;
 use crate::schema::{self, Notes, Unsupported, bounded};
+use crate::{GrammarError, Literals};
 
 /// What begins a schema.
 const JSON: &str = "%json";
@@ -25,8 +25,10 @@ pub fn with_checked_schemas(text: &str, notes: &mut Notes) -> Result<String, Gra
         checked.push_str(before);
         let mut values = Deserializer::from_str(behind).into_iter::<Value>();
         match values.next() {
-            Some(Ok(schema)) => {
-                rest = &behind[values.byte_offset()..];
+            Some(Ok(mut schema)) => {
+                let (schema_text, behind) = behind.split_at(values.byte_offset());
+                Literals::of(schema_text.as_bytes()).put_back(&mut schema);
+                rest = behind;
                 checked.push(' ');
                 checked.push_str(&checked_schema(schema, notes)?.to_string());
             }

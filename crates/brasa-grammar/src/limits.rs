@@ -10,6 +10,8 @@ pub const SOURCE_BYTES: usize = 2 << 20;
 pub const SUBSCHEMAS: usize = 8_000;
 /// Properties of one object that may be left out. The work on a mask grows with their square.
 pub const OPTIONAL_PROPERTIES: usize = 500;
+/// Patterns that one text may have to match together. The time to compile them grows with the product of their states.
+pub const PATTERNS_TOGETHER: usize = 4;
 /// Depth to which the values of a JSON schema may nest.
 pub const SCHEMA_DEPTH: usize = 100;
 /// The longest that compiling may take.

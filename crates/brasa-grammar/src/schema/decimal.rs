@@ -36,7 +36,11 @@ impl Decimal {
         let is_zero = digits.iter().all(|&digit| digit == b'0');
         let power = if is_zero { 0 } else { power };
         let most = MOST_DIGITS as i64;
-        if digits.len() > MOST_DIGITS || power.abs() > most || !digits.iter().all(u8::is_ascii_digit) {
+        if digits.is_empty()
+            || digits.len() > MOST_DIGITS
+            || power.abs() > most
+            || !digits.iter().all(u8::is_ascii_digit)
+        {
             return None;
         }
         let point = whole.len() as i64 + power;

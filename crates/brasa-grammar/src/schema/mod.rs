@@ -18,10 +18,12 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
+pub use self::decimal::Decimal;
 pub use self::exact::Exact;
+pub use self::numbers::LITERAL;
 pub use self::texts::Loose;
 use crate::GrammarError;
-use crate::limits::{OPTIONAL_PROPERTIES, SCHEMA_DEPTH, SOURCE_BYTES, SUBSCHEMAS};
+use crate::limits::{OPTIONAL_PROPERTIES, PATTERNS_TOGETHER, SCHEMA_DEPTH, SOURCE_BYTES, SUBSCHEMAS};
 
 /// Keywords that change which values are right, and that are not supported.
 const UNSUPPORTED: [&str; 20] = [
@@ -128,9 +130,22 @@ pub fn checked(schema: &Value, unsupported: Unsupported, notes: &mut Notes) -> R
         count: 0,
     };
     walk.open.push(("#".into(), schema, Position::Value));
+    let has_numbers = numbers::may_matter(schema);
     while let Some((place, schema, position)) = walk.open.pop() {
         walk.check(&place, schema)?;
+        let patterns = if position == Position::Value && schema.get("allOf").is_some() {
+            texts::patterns_together(walk.root, schema, &mut 200)
+        } else {
+            0
+        };
+        if patterns > PATTERNS_TOGETHER {
+            let what = format!(
+                "{patterns} patterns that hold together are not supported, at most {PATTERNS_TOGETHER} are"
+            );
+            return Err(GrammarError::Unsupported { place, what });
+        }
         if position == Position::Value
+            && has_numbers
             && let Some(marked) = numbers::mark(
                 walk.root,
                 &place,

@@ -21,8 +21,8 @@ pub const LITERAL: &str = "x-brasa-number";
 const KEYWORDS: [&str; 5] = ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"];
 /// Ways in which the choices of one schema may be combined.
 const MOST_ALTERNATIVES: usize = 64;
-/// Depth to which choices and references are followed.
-const MOST_DEPTH: usize = 32;
+/// Choices and references that are followed for one number.
+const MOST_STEPS: usize = 500;
 /// The parser multiplies rests by ten in 32 bits.
 const MOST_DIVISOR: u32 = 400_000_000;
 /// Digits behind the decimal point of a divisor.
@@ -100,6 +100,21 @@ fn is_inexact(keywords: &Map<String, Value>) -> bool {
         || keywords.get("enum").and_then(Value::as_array).is_some_and(|values| !values.iter().all(is_plain))
 }
 
+/// False if [`mark`] has nothing to do for any part of a schema.
+pub fn may_matter(schema: &Value) -> bool {
+    fn count(value: &Value) -> usize {
+        match value {
+            Value::Array(items) => items.iter().map(count).sum(),
+            Value::Object(map) => {
+                let own = if is_inexact(map) { 2 } else { usize::from(map.contains_key("multipleOf")) };
+                own + map.values().map(count).sum::<usize>()
+            }
+            _ => 0,
+        }
+    }
+    count(schema) >= 2
+}
+
 /// Finds out for a schema, at a place where a value stands, whether its numbers need a description of their own, and makes that.
 /// `coerces_one_of`: `oneOf` is read as `anyOf`.
 ///
@@ -124,8 +139,8 @@ pub fn mark(
     }
     let many =
         "numbers beyond 2^53, or decimals that f64 does not hold, within this many choices are not supported";
-    let alternatives =
-        alternatives(root, schema, coerces_one_of, 0).map_err(|problem| refused(problem.unwrap_or(many)))?;
+    let alternatives = alternatives(root, schema, coerces_one_of, &mut { MOST_STEPS })
+        .map_err(|problem| refused(problem.unwrap_or(many)))?;
     let mut stands = Vec::new();
     let mut other_types: Vec<&'static str> = Vec::new();
     for together in alternatives {
@@ -246,10 +261,11 @@ fn alternatives<'a>(
     root: &'a Value,
     schema: &'a Value,
     coerces_one_of: bool,
-    depth: usize,
+    steps: &mut usize,
 ) -> Result<Vec<Together<'a>>, Option<&'static str>> {
+    *steps = steps.checked_sub(1).ok_or(None)?;
     let keywords = match schema {
-        Value::Object(keywords) if depth < MOST_DEPTH => keywords,
+        Value::Object(keywords) => keywords,
         Value::Bool(false) => return Ok(Vec::new()),
         Value::Bool(true) => return Ok(vec![Vec::new()]),
         _ => return Err(None),
@@ -265,17 +281,17 @@ fn alternatives<'a>(
     };
     if let Some(reference) = keywords.get("$ref").and_then(Value::as_str) {
         let target = target(root, reference).ok_or(None)?;
-        narrow(alternatives(root, target, coerces_one_of, depth + 1)?)?;
+        narrow(alternatives(root, target, coerces_one_of, steps)?)?;
     }
     for part in keywords.get("allOf").and_then(Value::as_array).into_iter().flatten() {
-        narrow(alternatives(root, part, coerces_one_of, depth + 1)?)?;
+        narrow(alternatives(root, part, coerces_one_of, steps)?)?;
     }
     for name in ["anyOf", "oneOf"] {
         let Some(parts) = keywords.get(name).and_then(Value::as_array) else { continue };
         let mut options = Vec::new();
         let mut ends = Vec::new();
         for part in parts {
-            options.extend(alternatives(root, part, coerces_one_of, depth + 1)?);
+            options.extend(alternatives(root, part, coerces_one_of, steps)?);
             ends.push(options.len());
         }
         if name == "oneOf" && !coerces_one_of && !are_apart(&options, &ends) {
@@ -488,7 +504,7 @@ impl<'a> Said<'a> {
 
 fn decimal(text: &str) -> Result<Decimal, String> {
     Decimal::parse(text).ok_or_else(|| {
-        let shown: String = text.chars().take(40).collect();
+        let shown: String = text.chars().take(60).collect();
         format!("the number {shown} has too many digits")
     })
 }

@@ -23,6 +23,22 @@ pub struct Loose {
     pub slack_chars: usize,
 }
 
+/// Patterns that one text may have to match together, as far as references and choices are followed: `steps` schemas at most.
+pub fn patterns_together(root: &Value, schema: &Value, steps: &mut usize) -> usize {
+    let Some(keywords) = schema.as_object().filter(|_| *steps > 0) else { return 0 };
+    *steps -= 1;
+    let mut parts = |name: &str| {
+        let parts = keywords.get(name).and_then(Value::as_array).into_iter().flatten();
+        parts.map(|part| patterns_together(root, part, steps)).collect::<Vec<_>>()
+    };
+    let all: usize = parts("allOf").iter().sum();
+    let any = parts("anyOf").into_iter().chain(parts("oneOf")).max().unwrap_or(0);
+    let target =
+        keywords.get("$ref").and_then(Value::as_str).and_then(|name| root.pointer(name.strip_prefix('#')?));
+    let behind = target.map_or(0, |target| patterns_together(root, target, steps));
+    usize::from(keywords.contains_key("pattern")) + all + any + behind
+}
+
 /// Drops lengths that a pattern implies.
 pub fn drop_implied_lengths(keywords: &mut Map<String, Value>) {
     let Some(lengths) = keywords.get("pattern").and_then(Value::as_str).and_then(Lengths::of) else { return };

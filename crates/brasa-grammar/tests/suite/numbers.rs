@@ -1,14 +1,15 @@
 //! Numbers of schemas at the edges of `i64`, `u64` and `f64`.
 
 use brasa_fuzz::Rng;
-use brasa_grammar::Grammar;
+use brasa_grammar::{Grammar, Literals};
 use serde_json::Value;
 
 use super::common::{Verdict, compile, drawn, judge};
 
 /// Compiles a schema.
 fn of(schema: &str) -> std::sync::Arc<dyn brasa_engine::MaskSource> {
-    let value: Value = serde_json::from_str(schema).unwrap();
+    let mut value: Value = serde_json::from_str(schema).unwrap();
+    Literals::of(schema.as_bytes()).put_back(&mut value);
     compile(&Grammar::JsonSchema(value)).unwrap_or_else(|error| panic!("{schema}: {error}"))
 }
 
@@ -286,6 +287,38 @@ fn drawn_numbers_are_within_their_bounds() {
             assert!(number % divisor == 0, "{schema} {text}");
         }
     }
+}
+
+/// Numbers that a JSON value does not hold are put back from the text.
+#[test]
+fn numbers_beyond_64_bits_are_read_from_the_text() {
+    check(
+        r#"{"const": 12345678901234567890123}"#,
+        &["12345678901234567890123"],
+        &["12345678901234567000000", "1.2345678901234568e22"],
+    );
+    check(
+        r#"{"type": "integer", "minimum": -9223372036854775809, "maximum": 18446744073709551617}"#,
+        &["-9223372036854775809", "18446744073709551617"],
+        &["-9223372036854775810", "18446744073709551618"],
+    );
+    check(
+        r#"{"type": "number", "minimum": 0.10000000000000000001, "maximum": 0.10000000000000000003}"#,
+        &["0.10000000000000000002"],
+        &["0.1", "0.10000000000000000004"],
+    );
+    check(
+        r#"{"enum": ["18446744073709551616", 18446744073709551616]}"#,
+        &["18446744073709551616", "\"18446744073709551616\""],
+        &["18446744073709552000"],
+    );
+    let two = r#"{"enum": [1e22, 10000000000000000000001]}"#;
+    let mut value: Value = serde_json::from_str(two).unwrap();
+    Literals::of(two.as_bytes()).put_back(&mut value);
+    let error = compile(&Grammar::JsonSchema(value)).err().unwrap().to_string();
+    assert!(error.starts_with("JSON schema, #: the number written here, or another"), "{error}");
+    let lark = compile(&Grammar::Lark("start: %json {\"const\": 18446744073709551616}".into())).unwrap();
+    assert_eq!(judge(&*lark, b"18446744073709551616"), Verdict::Whole);
 }
 
 #[test]

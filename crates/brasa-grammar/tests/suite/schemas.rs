@@ -105,6 +105,10 @@ fn what_is_not_supported_is_named_with_its_place() {
         (json!({"type": "string", "pattern": "a(?=b)"}), "look"),
         (json!({"oneOf": [{"type": "number"}, {"type": "integer"}]}), "oneOf"),
         (json!(false), "nsatisfiable"),
+        (
+            json!({"items": {"allOf": vec![json!({"pattern": ".*a.{3}.*"}); 20]}}),
+            "#/items: 20 patterns that hold together are not supported, at most 4 are",
+        ),
     ] {
         let error = compile(&Grammar::JsonSchema(schema.clone())).unwrap_err().to_string();
         assert!(error.starts_with("JSON schema") && error.contains(part), "{schema}: {error}");
