@@ -1,5 +1,6 @@
 //! Generation options from flags, the checkpoint's recommendation and defaults, in that order.
 
+use brasa::grammar::Literals;
 use brasa::sampling::{SamplingOrder, SamplingParams};
 use brasa::{ContextPolicy, GenerateOptions, Grammar, Model};
 
@@ -68,8 +69,9 @@ fn grammar(arguments: &SamplingArguments) -> Result<Option<Grammar>, Failure> {
         text => text,
     };
     if let Some(text) = schema {
-        let schema = serde_json::from_str(&text)
+        let mut schema = serde_json::from_str(&text)
             .map_err(|error| Failure::Usage(format!("--json-schema: not JSON: {error}")))?;
+        Literals::of(text.as_bytes()).put_back(&mut schema);
         return Ok(Some(Grammar::JsonSchema(schema)));
     }
     let text = match file(grammar_file)? {

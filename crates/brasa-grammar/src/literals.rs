@@ -1,6 +1,6 @@
 //! Numbers of JSON texts that a parsed value rounds.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
@@ -8,6 +8,8 @@ use crate::schema::{Decimal, LITERAL};
 
 /// Digits from which on a number may be rounded.
 const LEAST_DIGITS: usize = 16;
+/// Rounded numbers that are kept.
+const MOST_KEPT: usize = 1000;
 
 /// The numbers of a JSON text that [`Value`] rounds when the text is read: integers beyond 64 bits, and decimals with more digits than an `f64` holds.
 ///
@@ -24,28 +26,18 @@ const LEAST_DIGITS: usize = 16;
 pub struct Literals {
     /// The text of each rounded number by what it is rounded to. `None` if two numbers become one.
     texts: HashMap<u64, Option<String>>,
-    /// What the numbers are that are not rounded.
-    exact: HashSet<u64>,
+    /// True if there are more than are kept.
+    is_full: bool,
 }
 
 impl Literals {
     /// The rounded numbers of a text. The text may be wrong.
     pub fn of(json: &[u8]) -> Self {
         let mut found = Self::default();
-        let mut at = 0;
-        while at < json.len() {
-            match json[at] {
-                b'"' => at = behind_text(json, at),
-                b'-' | b'0'..=b'9' => {
-                    let rest = &json[at..];
-                    let is_part =
-                        |byte: &u8| byte.is_ascii_digit() || matches!(byte, b'-' | b'+' | b'.' | b'e' | b'E');
-                    let length = rest.iter().take_while(|byte| is_part(byte)).count();
-                    found.see(&rest[..length]);
-                    at += length;
-                }
-                _ => at += 1,
-            }
+        each_number(json, |text| found.see(text));
+        if !found.texts.is_empty() {
+            // Another number may have the place of a rounded one.
+            each_number(json, |text| found.compare(text));
         }
         found
     }
@@ -60,6 +52,7 @@ impl Literals {
             Value::Object(map) => map.values_mut().for_each(|value| self.put_back(value)),
             Value::Number(number) if number.is_f64() => {
                 let text = number.as_f64().and_then(|number| self.texts.get(&number.to_bits()));
+                let text = text.or(self.is_full.then_some(&None));
                 if let Some(text) = text {
                     // Which one was meant is not known.
                     let text =
@@ -71,26 +64,51 @@ impl Literals {
         }
     }
 
-    fn see(&mut self, text: &[u8]) {
-        let Ok(text) = std::str::from_utf8(text) else { return };
-        if text.parse::<i64>().is_ok() || text.parse::<u64>().is_ok() {
+    fn see(&mut self, text: &str) {
+        let digits = text.bytes().take_while(|byte| !matches!(byte, b'e' | b'E')).filter(u8::is_ascii_digit).count();
+        if digits < LEAST_DIGITS {
             return;
         }
-        // As values are read, which is not always to the nearest.
-        let Ok(number) = serde_json::from_str::<f64>(text) else { return };
-        let digits =
-            text.bytes().take_while(|byte| !matches!(byte, b'e' | b'E')).filter(u8::is_ascii_digit).count();
-        let is_rounded =
-            digits >= LEAST_DIGITS && Decimal::parse(text) != Decimal::parse(&number.to_string());
-        let bits = number.to_bits();
-        match self.texts.get_mut(&bits) {
-            Some(known) if known.as_deref() != Some(text) => *known = None,
-            None if is_rounded => {
-                let is_shared = self.exact.contains(&bits);
-                self.texts.insert(bits, (!is_shared).then(|| text.to_owned()));
+        let Some(number) = rounded(text) else { return };
+        if Decimal::parse(text) == Decimal::parse(&number.to_string()) {
+            return;
+        }
+        if self.texts.len() < MOST_KEPT {
+            self.texts.entry(number.to_bits()).or_insert_with(|| Some(text.to_owned()));
+        } else {
+            self.is_full = true;
+        }
+    }
+
+    fn compare(&mut self, text: &str) {
+        let known = rounded(text).and_then(|number| self.texts.get_mut(&number.to_bits()));
+        if let Some(known) = known.filter(|known| known.as_deref() != Some(text)) {
+            *known = None;
+        }
+    }
+}
+
+/// What a number is read as if it is no integer of 64 bits.
+fn rounded(text: &str) -> Option<f64> {
+    let is_integer = text.parse::<i64>().is_ok() || text.parse::<u64>().is_ok();
+    // As values are read, which is not always to the nearest.
+    if is_integer { None } else { serde_json::from_str(text).ok() }
+}
+
+fn each_number(json: &[u8], mut see: impl FnMut(&str)) {
+    let mut at = 0;
+    while at < json.len() {
+        match json[at] {
+            b'"' => at = behind_text(json, at),
+            b'-' | b'0'..=b'9' => {
+                let is_part = |byte: &u8| byte.is_ascii_digit() || matches!(byte, b'-' | b'+' | b'.' | b'e' | b'E');
+                let length = json[at..].iter().take_while(|byte| is_part(byte)).count();
+                if let Ok(text) = std::str::from_utf8(&json[at..at + length]) {
+                    see(text);
+                }
+                at += length;
             }
-            Some(_) => {}
-            None => _ = self.exact.insert(bits),
+            _ => at += 1,
         }
     }
 }

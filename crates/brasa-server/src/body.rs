@@ -6,6 +6,7 @@ use std::time::Duration;
 use axum::body::HttpBody;
 use axum::extract::{FromRequest, Request};
 use axum::http::header;
+use brasa::grammar::Literals;
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -41,16 +42,17 @@ impl FromRequest<App> for Fields {
         let is_short = bytes.len() <= SHORT;
         let parse = move || {
             let value = json::read(&bytes, values, &mut account);
+            let literals = Literals::of(&bytes);
             account.shrink(bytes.len());
-            Ok((value, account))
+            Ok((value, literals, account))
         };
-        let (value, account) =
+        let (value, literals, account) =
             if is_short { parse()? } else { pool::blocking(Lane::LongTexts, parse).await? };
         if let Some(record) = record {
             record.memory.hold(account);
         }
         match value? {
-            Value::Object(map) => Ok(Self::new(map)),
+            Value::Object(map) => Ok(Self::with_literals(map, literals)),
             other => Err(ApiError::invalid(format!("the body is {}, expected an object", kind(&other)))),
         }
     }

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
+use brasa::grammar::Literals;
 use brasa::{Grammar, MaskSource, Model};
 use serde_json::{Value, json};
 
@@ -43,13 +44,16 @@ impl Constraint {
             found.push(Self::new("grammar", Grammar::from_text(text)));
         }
         if let Some(schema) = fields.value("json_schema") {
-            found.push(Self::new("json_schema", Grammar::JsonSchema(schema_of("json_schema", schema)?)));
+            found.push(Self::new(
+                "json_schema",
+                Grammar::JsonSchema(schema_of(fields, "json_schema", schema)?),
+            ));
         }
         if let Some(outputs) = fields.value("structured_outputs") {
             let mut outputs = fields.inside("structured_outputs", outputs)?;
             for member in ["json", "regex", "choice", "grammar", "json_object"] {
                 if let Some(value) = outputs.value(member) {
-                    found.extend(Self::of_member(&outputs.name(member), member, value)?);
+                    found.extend(Self::of_member(&outputs, &outputs.name(member), member, value)?);
                 }
             }
             outputs.refuse("structural_tag", "only whole answers are held to a grammar")?;
@@ -61,7 +65,7 @@ impl Constraint {
         for member in GUIDED {
             let name = format!("guided_{member}");
             if let Some(value) = fields.value(&name) {
-                found.extend(Self::of_member(&name, member, value)?);
+                found.extend(Self::of_member(fields, &name, member, value)?);
             }
         }
         let first = (!found.is_empty()).then(|| found.swap_remove(0));
@@ -89,7 +93,7 @@ impl Constraint {
             "json_object" => match format.value("schema") {
                 Some(schema) => {
                     let name = format.name("schema");
-                    let grammar = Grammar::JsonSchema(schema_of(&name, schema)?);
+                    let grammar = Grammar::JsonSchema(schema_of(body, &name, schema)?);
                     Ok(Some(Self::new(name, grammar)))
                 }
                 None => Ok(Some(Self::new(param, any_object()))),
@@ -104,7 +108,7 @@ impl Constraint {
                     inner.value(name);
                 }
                 let name = inner.name("schema");
-                let schema = schema_of(&name, inner.required("schema")?)?;
+                let schema = schema_of(body, &name, inner.required("schema")?)?;
                 let grammar = match inner.switch("strict")? {
                     Some(false) => Grammar::LenientJsonSchema(schema),
                     _ => Grammar::JsonSchema(schema),
@@ -122,7 +126,7 @@ impl Constraint {
     }
 
     /// Reads a member of vLLM's `structured_outputs`.
-    fn of_member(param: &str, member: &str, value: Value) -> Result<Option<Self>> {
+    fn of_member(fields: &Fields, param: &str, member: &str, value: Value) -> Result<Option<Self>> {
         let text = |value: Value| match value {
             Value::String(text) => Ok(text),
             other => Err(ApiError::field(param, format!("`{param}` is {}, expected a text", kind(&other)))),
@@ -130,12 +134,16 @@ impl Constraint {
         let grammar = match member {
             "json" => {
                 let schema = match value {
-                    Value::String(text) => serde_json::from_str(&text).map_err(|error| {
-                        ApiError::field(param, format!("`{param}` is a text that is no JSON: {error}"))
-                    })?,
+                    Value::String(text) => {
+                        let mut schema = serde_json::from_str(&text).map_err(|error| {
+                            ApiError::field(param, format!("`{param}` is a text that is no JSON: {error}"))
+                        })?;
+                        Literals::of(text.as_bytes()).put_back(&mut schema);
+                        schema
+                    }
                     value => value,
                 };
-                Grammar::JsonSchema(schema_of(param, schema)?)
+                Grammar::JsonSchema(schema_of(fields, param, schema)?)
             }
             "regex" => Grammar::Regex(text(value)?),
             "choice" => Grammar::Regex(one_of(param, value)?),
@@ -171,10 +179,10 @@ fn any_object() -> Grammar {
     Grammar::JsonSchema(json!({"type": "object"}))
 }
 
-/// Refuses a schema that is neither an object nor a truth value.
-fn schema_of(param: &str, schema: Value) -> Result<Value> {
+/// A schema with its numbers as they are written. Refuses what is neither an object nor a truth value.
+fn schema_of(fields: &Fields, param: &str, schema: Value) -> Result<Value> {
     match schema {
-        Value::Object(_) | Value::Bool(_) => Ok(schema),
+        Value::Object(_) | Value::Bool(_) => Ok(fields.exact(schema)),
         other => {
             Err(ApiError::field(param, format!("`{param}` is {}, expected a JSON schema", kind(&other))))
         }

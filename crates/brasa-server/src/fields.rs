@@ -6,6 +6,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use brasa::grammar::Literals;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
@@ -27,6 +28,8 @@ pub(crate) struct Fields {
     place: String,
     /// The unknown fields inside the objects of the body.
     unknown_inside: Arc<Mutex<Vec<String>>>,
+    /// The numbers of the body that its values round.
+    literals: Arc<Literals>,
 }
 
 impl Drop for Fields {
@@ -41,7 +44,20 @@ impl Fields {
     /// The fields of a body.
     pub fn new(map: Map<String, Value>) -> Self {
         let model = map.get("model").and_then(Value::as_str).map(String::from);
-        Self { map, model, place: String::new(), unknown_inside: Arc::default() }
+        Self { map, model, place: String::new(), unknown_inside: Arc::default(), literals: Arc::default() }
+    }
+
+    /// The fields of a body with the numbers that its values round.
+    pub fn with_literals(map: Map<String, Value>, literals: Literals) -> Self {
+        let mut fields = Self::new(map);
+        fields.literals = Arc::new(literals);
+        fields
+    }
+
+    /// A schema of the body with its numbers as they are written.
+    pub fn exact(&self, mut schema: Value) -> Value {
+        self.literals.put_back(&mut schema);
+        schema
     }
 
     /// The fields of an object inside the body, by its way from there.
@@ -50,7 +66,8 @@ impl Fields {
             Value::Object(map) => {
                 let unknown_inside = Arc::clone(&self.unknown_inside);
                 let model = self.model.clone();
-                Ok(Self { map, model, place: format!("{place}."), unknown_inside })
+                let literals = Arc::clone(&self.literals);
+                Ok(Self { map, model, place: format!("{place}."), unknown_inside, literals })
             }
             other => {
                 Err(ApiError::field(place, format!("`{place}` is {}, expected an object", kind(&other))))
