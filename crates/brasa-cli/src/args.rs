@@ -1,5 +1,6 @@
 //! Flags. A flag that llama.cpp has too has its name.
 
+mod defaults;
 mod files;
 mod generate;
 mod load;
@@ -16,6 +17,7 @@ use clap::{Arg, ArgAction, ColorChoice, CommandFactory, Parser, Subcommand};
 
 use crate::paint::When;
 
+pub use defaults::DefaultsArguments;
 pub use files::{DiscoverArguments, DoctorArguments, PullArguments, QuantizeArguments};
 pub use generate::{
     DraftArguments, GenerateArguments, PromptArguments, PromptCacheArguments, RemoteArguments, RunArguments,
@@ -123,6 +125,19 @@ impl Arguments {
                 model.help("Model of speech: a folder of Hugging Face or MLX, a GGUF file, or a ggml-*.bin of whisper.cpp")
             })
         });
+        // A word that is no option becomes `--model` before the parser sees it.
+        let with_model =
+            ["run", "chat", "generate", "perplexity", "tokenize", "logits", "embed", "bench", "serve"];
+        let root = with_model.into_iter().fold(root, |root, name| {
+            let rest = match name {
+                "serve" => "[MODEL]...",
+                "perplexity" => "--file <FILE> [MODEL]",
+                _ => "[MODEL]",
+            };
+            root.mut_subcommand(name, |command| {
+                command.override_usage(format!("brasa {name} [OPTIONS] {rest}"))
+            })
+        });
         root.color(color).mut_args(|argument| {
             let is_shown = SHORT_HELP.contains(&argument.get_id().as_str());
             if is_shown { argument } else { argument.hide_short_help(true) }
@@ -139,6 +154,8 @@ impl Arguments {
             return parser;
         }
         let help = Arg::new("help").short('h').long("help").action(ArgAction::HelpShort).help("Print help");
+        // The heading of the last options is not for it.
+        let help = help.help_heading(None::<&'static str>);
         parser.mut_subcommand("serve", |serve| {
             serve.mut_args(|option| option.hide_short_help(false)).disable_help_flag(true).arg(help)
         })

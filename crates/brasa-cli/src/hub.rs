@@ -7,16 +7,28 @@ use brasa_hub::{Hub, HubError, Wanted};
 
 use crate::args::{HubArguments, SourceArguments};
 use crate::failure::Failure;
-use crate::{interrupt, load, output};
+use crate::{interrupt, load, named, output};
 
-/// Replaces a repository by the path of its files, which are downloaded if they are not there.
+/// Replaces a repository by the path of its files, which are downloaded if they are not there, and a name by the path of its model.
 ///
 /// # Errors
 ///
-/// The errors of [`fetch`]; [`Failure::Failed`] for a path that does not exist and looks like a repository.
+/// The errors of [`fetch`]; [`Failure::Failed`] for a name that no model has.
 pub fn resolve(arguments: &mut SourceArguments) -> Result<(), Failure> {
+    resolve_below(arguments, named::folder().as_deref())
+}
+
+/// Like [`resolve`], with names of models below `folder`.
+///
+/// # Errors
+///
+/// The errors of [`resolve`].
+pub fn resolve_below(arguments: &mut SourceArguments, folder: Option<&Path>) -> Result<(), Failure> {
     if let Some(path) = &arguments.model {
-        return existing(path);
+        if let Some(found) = existing(path, folder)? {
+            arguments.model = Some(found);
+        }
+        return Ok(());
     }
     match &arguments.hf_repo {
         Some(repo) => arguments.model = Some(fetch(repo, &arguments.hub)?),
@@ -30,16 +42,31 @@ pub fn resolve(arguments: &mut SourceArguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Fails with a hint if a path does not exist and could be a repository.
-fn existing(path: &Path) -> Result<(), Failure> {
-    let text = path.to_str().filter(|text| !text.to_ascii_lowercase().ends_with(".gguf"));
-    match text.filter(|_| !path.exists()).filter(|text| Wanted::parse(text).is_ok()) {
-        Some(repo) => Err(Failure::Failed(format!(
-            "{repo}: no such file or folder\nhint: -hf {repo} takes the repository of this name on Hugging Face's hub; \
-             `brasa pull {repo}` only downloads it"
-        ))),
-        None => Ok(()),
+/// The model that a path stands for which does not exist: one of this name below `folder`, or in the hub's cache. Fails with a hint if it is
+/// nowhere.
+fn existing(path: &Path, folder: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
+    let Some(name) = path.to_str().filter(|_| !path.exists()) else { return Ok(None) };
+    if let Some(found) = named::find(name, folder)? {
+        return Ok(Some(found));
     }
+    if name.to_ascii_lowercase().ends_with(".gguf") {
+        // The message of the loader is about files.
+        return Ok(None);
+    }
+    if Wanted::parse(name).is_ok() {
+        return Err(Failure::Failed(format!(
+            "{name}: no such file or folder\nhint: -hf {name} takes the repository of this name on Hugging Face's hub; \
+             `brasa pull {name}` only downloads it"
+        )));
+    }
+    if name.contains(['/', '\\']) {
+        return Ok(None);
+    }
+    let below = folder.map(|folder| format!(", below {}", folder.display())).unwrap_or_default();
+    Err(Failure::Failed(format!(
+        "{name}: no model of this name here{below} or in the hub's cache\nhint: `brasa pull USER/{name}` downloads a repository of \
+         Hugging Face's hub, `-hf USER/{name}` also runs it; `brasa discover DIR` lists the models below a folder"
+    )))
 }
 
 /// Downloads the files of a repository that are not there, with a progress bar at a terminal; returns the path to open.

@@ -198,7 +198,7 @@ pub fn options(arguments: &SetupArguments) -> Result<LoadOptions, Failure> {
 pub fn options_without_kv_type(arguments: &SetupArguments) -> Result<LoadOptions, Failure> {
     let chat_template = match &arguments.chat_template_file {
         Some(path) => Some(input::text(path)?),
-        None => None,
+        None => arguments.chat_template.clone(),
     };
     let precision = match arguments.precision {
         PrecisionName::Fast => Precision::Fast,

@@ -14,12 +14,14 @@ mod input;
 mod interrupt;
 mod load;
 mod mlx_config;
+mod named;
 mod output;
 mod paint;
 mod painted;
 mod prompt_cache;
 mod sampling;
 mod suggested;
+mod templates;
 mod terminal;
 mod values;
 mod visible;
@@ -55,9 +57,11 @@ fn run() -> Result<(), Failure> {
     let color = When::of(&arguments);
     paint::choose(color);
     let arguments = mlx_config::extend(config::extend(arguments, color)?, color)?;
+    let habits::Translated { arguments, notes: of_variables } =
+        habits::environment::extend(arguments, std::env::vars_os(), color)?;
     let matches = Arguments::parser_of(&arguments, color).get_matches_from(arguments);
     let mut arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    for note in notes {
+    for note in notes.into_iter().chain(of_variables) {
         output::note(&format!("note: {note}"));
     }
     if let Some(source) = arguments.source_mut() {

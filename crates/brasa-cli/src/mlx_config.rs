@@ -141,7 +141,6 @@ impl Config {
         for switch in ["train", "test", "grad_checkpoint", "mask_prompt"] {
             self.switch(switch)?;
         }
-        self.whole("steps_per_report", 10)?;
         Ok(())
     }
 
@@ -207,6 +206,9 @@ impl Config {
         }
         if !words.is_set("evaluate_every") {
             words.set("steps_per_eval", self.count("steps_per_eval", 200)?);
+        }
+        if !words.is_set("report_every") {
+            words.set("steps_per_report", self.count("steps_per_report", 10)?);
         }
         for (key, default) in [("val_batches", 25), ("test_batches", 500)] {
             if let Some(batches) = self.whole(key, default)? {

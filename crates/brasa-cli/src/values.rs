@@ -1,5 +1,6 @@
 //! Values of options as people write them, checked. Flags and the chat's `/set` read them with these functions.
 
+use std::net::{IpAddr, TcpListener, ToSocketAddrs};
 use std::num::NonZeroU64;
 use std::path::Path;
 
@@ -11,6 +12,8 @@ use brasa::sampling::SamplingParams;
 use brasa::speech::language_code;
 use brasa::train::optimizer::{Adafactor, MlxSchedule};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+
+use crate::templates;
 
 /// A number of tokens; `None` for no limit.
 pub type Limit = Option<usize>;
@@ -263,6 +266,70 @@ pub fn batch(text: &str) -> Result<usize, String> {
 /// Reads a number that is not infinite.
 pub fn finite(text: &str) -> Result<f32, String> {
     text.parse().ok().filter(|value: &f32| value.is_finite()).ok_or_else(|| "expected a number".into())
+}
+
+/// Reads a JSON object.
+pub fn object(text: &str) -> Result<serde_json::Map<String, serde_json::Value>, String> {
+    serde_json::from_str(text).map_err(|error| format!("expected a JSON object: {error}"))
+}
+
+/// Reads a chat template, by its name or in Jinja.
+pub fn chat_template(text: &str) -> Result<String, String> {
+    match templates::source(text) {
+        Some(source) => Ok(source.into()),
+        None if text.contains('{') => Ok(text.into()),
+        None => Err(format!("expected a text in Jinja, or one of {}", templates::names())),
+    }
+}
+
+/// Reads the path below which a server serves: `/llm`, without a slash at its end.
+pub fn prefix(text: &str) -> Result<String, String> {
+    let text = text.trim_end_matches('/');
+    if text.is_empty() || text.starts_with('/') {
+        Ok(text.into())
+    } else {
+        Err("expected a path such as /llm".into())
+    }
+}
+
+/// Reads seconds, or -1 for never.
+pub fn interval(text: &str) -> Result<Option<u64>, String> {
+    match text {
+        "-1" => Ok(None),
+        text => match text.parse() {
+            Ok(seconds @ 1..=86_400) => Ok(Some(seconds)),
+            _ => Err("expected 1 to 86400 seconds, or -1 for never".into()),
+        },
+    }
+}
+
+/// Reads an address, or the name of this machine or another and takes its addresses.
+pub fn host(text: &str) -> Result<Vec<IpAddr>, String> {
+    if let Ok(address) = text.trim_start_matches('[').trim_end_matches(']').parse() {
+        return Ok(vec![address]);
+    }
+    if text.ends_with(".sock") {
+        return Err("sockets of Unix are not served; a proxy may listen there".into());
+    }
+    let found = (text, 0).to_socket_addrs().map_err(|error| format!("no address of this name: {error}"))?;
+    let mut addresses: Vec<IpAddr> = Vec::new();
+    for address in found.map(|found| found.ip()) {
+        if !addresses.contains(&address) {
+            addresses.push(address);
+        }
+    }
+    // A name such as localhost may have an address of a kind that this machine does not speak.
+    if addresses.iter().any(can_listen) {
+        addresses.retain(can_listen);
+    }
+    // The older kind first: the line that tells the address shows it.
+    addresses.sort_by_key(IpAddr::is_ipv6);
+    if addresses.is_empty() { Err("no address of this name".into()) } else { Ok(addresses) }
+}
+
+/// True if this machine has the address.
+fn can_listen(address: &IpAddr) -> bool {
+    TcpListener::bind((*address, 0)).is_ok()
 }
 
 /// Reads a text that may end an answer.

@@ -52,7 +52,10 @@ impl FromRequest<App> for Fields {
             record.memory.hold(account);
         }
         match value? {
-            Value::Object(map) => Ok(Self::with_literals(map, literals)),
+            Value::Object(map) => {
+                let fields = Self::with_literals(map, literals);
+                Ok(fields.with_defaults(app.options.request_defaults.clone()))
+            }
             other => Err(ApiError::invalid(format!("the body is {}, expected an object", kind(&other)))),
         }
     }

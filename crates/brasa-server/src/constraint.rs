@@ -16,6 +16,18 @@ const MOST_TEXTS: usize = 1024;
 /// vLLM's older names of the members of `structured_outputs`.
 const GUIDED: [&str; 4] = ["json", "regex", "choice", "grammar"];
 
+/// Fields of a request that ask for a form of its answer.
+const OWN: [&str; 8] = [
+    "response_format",
+    "grammar",
+    "json_schema",
+    "structured_outputs",
+    "guided_json",
+    "guided_regex",
+    "guided_choice",
+    "guided_grammar",
+];
+
 /// A grammar, and the field of the request that it came from.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Constraint {
@@ -37,6 +49,12 @@ impl Constraint {
     /// 400 that names the field, also if two fields ask for a grammar.
     pub fn read(fields: &mut Fields, other: Option<Self>) -> Result<Option<Self>> {
         let mut found: Vec<Self> = other.into_iter().collect();
+        // The operator's grammar is for requests that ask for none.
+        if !found.is_empty() || OWN.iter().any(|name| fields.peek(name).is_some_and(|value| !value.is_null()))
+        {
+            fields.take_default("grammar");
+            fields.take_default("json_schema");
+        }
         if let Some(format) = fields.value("response_format") {
             found.extend(Self::of_format(fields, "response_format", format)?);
         }

@@ -57,13 +57,29 @@ impl Conversation {
         }
         let messages = messages.into_iter().enumerate().map(|(at, message)| message_of(fields, at, message));
         let messages = messages.collect::<Result<_>>()?;
-        let mut conversation = Self { messages, ..Self::default() };
+        let mut conversation = Self { messages, ..Self::begin(fields)? };
         conversation.read_tools(fields)?;
         conversation.choose(fields)?;
         conversation.read_template_options(fields)?;
         if conversation.messages.is_empty() {
             return Err(ApiError::field("messages", "`messages` is empty: there is nothing to answer"));
         }
+        Ok(conversation)
+    }
+
+    /// A conversation without messages that has the operator's defaults of template options, which fields of the request override.
+    pub fn begin(fields: &mut Fields) -> Result<Self> {
+        if fields.peek("tools").and_then(Value::as_array).is_some_and(|tools| !tools.is_empty()) {
+            // A call has its own form.
+            fields.take_default("grammar");
+            fields.take_default("json_schema");
+        }
+        let mut conversation = Self::default();
+        let mut defaults = Map::new();
+        for name in ["reasoning_effort", "chat_template_kwargs"] {
+            defaults.extend(fields.take_default(name).map(|value| (name.to_owned(), value)));
+        }
+        conversation.read_template_options(&mut Fields::new(defaults))?;
         Ok(conversation)
     }
 

@@ -22,6 +22,8 @@ const MOST_UNKNOWN: usize = 1000;
 #[derive(Debug, Default)]
 pub(crate) struct Fields {
     map: Map<String, Value>,
+    /// Values that the server's operator chose for fields that the body does not have.
+    defaults: Map<String, Value>,
     /// The model that the body names, read or not.
     model: Option<String>,
     /// The way to the object from the body, with a full stop behind; empty for the body itself.
@@ -44,7 +46,14 @@ impl Fields {
     /// The fields of a body.
     pub fn new(map: Map<String, Value>) -> Self {
         let model = map.get("model").and_then(Value::as_str).map(String::from);
-        Self { map, model, place: String::new(), unknown_inside: Arc::default(), literals: Arc::default() }
+        Self {
+            map,
+            defaults: Map::new(),
+            model,
+            place: String::new(),
+            unknown_inside: Arc::default(),
+            literals: Arc::default(),
+        }
     }
 
     /// The fields of a body with the numbers that its values round.
@@ -52,6 +61,12 @@ impl Fields {
         let mut fields = Self::new(map);
         fields.literals = Arc::new(literals);
         fields
+    }
+
+    /// The fields with the operator's defaults for those that the body does not have.
+    pub fn with_defaults(mut self, defaults: Map<String, Value>) -> Self {
+        self.defaults = defaults;
+        self
     }
 
     /// A schema of the body with its numbers as they are written.
@@ -67,7 +82,8 @@ impl Fields {
                 let unknown_inside = Arc::clone(&self.unknown_inside);
                 let model = self.model.clone();
                 let literals = Arc::clone(&self.literals);
-                Ok(Self { map, model, place: format!("{place}."), unknown_inside, literals })
+                let place = format!("{place}.");
+                Ok(Self { map, defaults: Map::new(), model, place, unknown_inside, literals })
             }
             other => {
                 Err(ApiError::field(place, format!("`{place}` is {}, expected an object", kind(&other))))
@@ -85,9 +101,15 @@ impl Fields {
         format!("{}{field}", self.place)
     }
 
-    /// Takes a field as it is; `None` if it is absent or null.
+    /// Takes a field as it is, or the operator's default; `None` if it is absent or null and has no default.
     pub fn value(&mut self, field: &str) -> Option<Value> {
-        self.map.swap_remove(field).filter(|value| !value.is_null())
+        let default = self.take_default(field);
+        self.map.swap_remove(field).filter(|value| !value.is_null()).or(default)
+    }
+
+    /// Takes the operator's default of a field, whether the body has the field or not.
+    pub fn take_default(&mut self, field: &str) -> Option<Value> {
+        self.defaults.swap_remove(field)
     }
 
     /// A field that stays to be read.
@@ -142,7 +164,9 @@ impl Fields {
 
     /// Reads a limit of tokens: a whole number, or a negative one for no limit.
     pub fn limit(&mut self, field: &str) -> Result<Option<Limit>> {
-        if self.map.get(field).and_then(Value::as_i64).is_some_and(|number| number < 0) {
+        let own = self.map.get(field).filter(|value| !value.is_null());
+        let found = own.or_else(|| self.defaults.get(field));
+        if found.and_then(Value::as_i64).is_some_and(|number| number < 0) {
             self.value(field);
             return Ok(Some(Limit::None));
         }

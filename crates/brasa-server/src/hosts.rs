@@ -24,8 +24,8 @@ pub(crate) struct Hosts {
     names: Vec<String>,
     /// True if every name is served.
     any: bool,
-    /// The address at which the server listens.
-    address: IpAddr,
+    /// True if this machine alone reaches the server.
+    is_private: bool,
 }
 
 impl Hosts {
@@ -39,7 +39,7 @@ impl Hosts {
             .collect();
         let any =
             !options.api_keys.is_empty() || options.tls.is_some() || names.iter().any(|name| name == "*");
-        Self { names, any, address: options.host.to_canonical() }
+        Self { names, any, is_private: options.is_private() }
     }
 
     /// True if a request to `authority`, a host with or without a port, is served.
@@ -58,7 +58,7 @@ impl Hosts {
     /// True for addresses, which nobody can rebind, and names of a private network, as far as the server can be reached by them.
     fn is_own(&self, host: &str) -> bool {
         let address = host.parse::<IpAddr>().map(|address| address.to_canonical());
-        if self.address.is_loopback() {
+        if self.is_private {
             return address.is_ok_and(|address| address.is_loopback());
         }
         // Addresses may be translated on the way, for example to a container.

@@ -39,7 +39,10 @@ impl Registry {
         };
         let missing = |message: String| ApiError::not_found("model_not_found", message).with_param("model");
         let Some(name) = name else { return first().ok_or_else(|| missing("there is no model".into())) };
-        let of = |name: &str| entries.iter().find(|entry| entry.source.id == name).cloned();
+        let of = |name: &str| {
+            let found = entries.iter().find(|entry| entry.source.id == name);
+            found.or_else(|| entries.first().filter(|_| self.is_alias(name))).cloned()
+        };
         let found = of(name).or_else(|| name.rsplit_once(':').and_then(|(model, _)| of(model)));
         let named = || entries.iter().find(|entry| entry.has_adapter(name)).cloned();
         if let Some(found) = found.or_else(named) {

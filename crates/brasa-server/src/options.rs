@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brasa::{LoadOptions, Pooling};
+use serde_json::{Map, Value};
 
 /// How to serve. The default serves nothing yet, on the loopback interface.
 #[derive(Clone)]
@@ -13,8 +14,16 @@ use brasa::{LoadOptions, Pooling};
 pub struct ServerOptions {
     /// The address to listen at.
     pub host: IpAddr,
+    /// Further addresses to listen at, at the same port.
+    pub more_hosts: Vec<IpAddr>,
     /// The port to listen at; 0 for a free one.
     pub port: u16,
+    /// Lets other processes listen at the same address and port, so that the system spreads connections among them. Unix only.
+    pub reuse_port: bool,
+    /// The path below which everything is served, such as `/llm`; empty for the root.
+    pub api_prefix: String,
+    /// Threads that read requests and write answers. Models have threads of their own.
+    pub http_threads: usize,
     /// Keys, one of which every request must show; empty for no check.
     pub api_keys: Vec<String>,
     /// Allows an address other than loopback although there is no key.
@@ -29,6 +38,12 @@ pub struct ServerOptions {
     pub any_model: bool,
     /// The folder whose adapters may be loaded while the server runs, by those who may use the server; `None` refuses to load and unload.
     pub lora_dir: Option<PathBuf>,
+    /// Loads models of the folder when a request names them; else `POST /models/load` alone does.
+    pub autoload: bool,
+    /// Further names of the first model.
+    pub aliases: Vec<String>,
+    /// Words about the models of the start for `/v1/models`, which change nothing.
+    pub tags: Vec<String>,
     /// Most models that are loaded at once. A further one displaces the model that has been idle for the longest time.
     pub max_loaded: usize,
     /// Time without requests after which a model is unloaded; `None` for never.
@@ -41,6 +56,11 @@ pub struct ServerOptions {
     pub request_timeout: Duration,
     /// Tokens of an answer if the request sets no limit; `None` until the context is full.
     pub default_max_tokens: Option<usize>,
+    /// Values of fields for requests that generate text and do not have them, by the fields' names: `temperature`, `top_k`, `top_p`, `min_p`,
+    /// `seed`, `repeat_penalty`, `repeat_last_n`, `presence_penalty`, `frequency_penalty`, `logit_bias`, `samplers`, `stop`, `ignore_eos`,
+    /// `grammar`, `json_schema`, `chat_template_kwargs` and `reasoning_effort`. A field of the request wins. A grammar is not for requests
+    /// with tools or a form of their own.
+    pub request_defaults: Map<String, Value>,
     /// Most bytes of a request's body.
     pub max_body_bytes: usize,
     /// Most bytes that all requests take together: their bodies, and the values that are made of them. Requests of up to 64 KiB are
@@ -82,6 +102,18 @@ pub struct ServerOptions {
 /// Takes lines of a log.
 pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
 
+impl ServerOptions {
+    /// Every address to listen at.
+    pub(crate) fn hosts(&self) -> impl Iterator<Item = IpAddr> + '_ {
+        std::iter::once(self.host).chain(self.more_hosts.iter().copied())
+    }
+
+    /// True if this machine alone reaches the server.
+    pub(crate) fn is_private(&self) -> bool {
+        self.hosts().all(|host| host.to_canonical().is_loopback())
+    }
+}
+
 /// The files of a server that speaks TLS, both PEM.
 #[derive(Clone, Debug)]
 pub struct TlsFiles {
@@ -121,7 +153,11 @@ impl Default for ServerOptions {
     fn default() -> Self {
         Self {
             host: IpAddr::from([127, 0, 0, 1]),
+            more_hosts: Vec::new(),
             port: 8080,
+            reuse_port: false,
+            api_prefix: String::new(),
+            http_threads: 2,
             api_keys: Vec::new(),
             allow_public_without_key: false,
             tls: None,
@@ -129,12 +165,16 @@ impl Default for ServerOptions {
             models_dir: None,
             any_model: false,
             lora_dir: None,
+            autoload: true,
+            aliases: Vec::new(),
+            tags: Vec::new(),
             max_loaded: 4,
             unload_idle_after: None,
             load: LoadOptions { prefix_bytes: Some(2 << 30), max_waiting: 256, ..LoadOptions::default() },
             pooling: None,
             request_timeout: Duration::from_hours(1),
             default_max_tokens: None,
+            request_defaults: Map::new(),
             max_body_bytes: 16 << 20,
             max_request_memory_bytes: 512 << 20,
             max_audio_bytes: 25 << 20,

@@ -36,6 +36,12 @@ pub(crate) struct Registry {
     max_loaded: usize,
     /// Which names stand for models besides their own.
     pub names: Names,
+    /// Models of the start, which come first.
+    named: usize,
+    /// Loads models of the folder for requests that name them.
+    autoload: bool,
+    /// Further names of the first model.
+    aliases: Vec<String>,
     /// The canonical path of the folder whose models may be loaded by path.
     directory: Option<PathBuf>,
     /// One model is loaded at a time, so that each sees the room that the one before it has left.
@@ -106,6 +112,9 @@ impl Registry {
             load,
             max_loaded: max_loaded.max(1),
             names: Names::default(),
+            named: sources.len(),
+            autoload: true,
+            aliases: Vec::new(),
             directory: directory.map(|path| path.canonicalize().unwrap_or_else(|_| path.to_owned())),
             turn: Mutex::default(),
             ending: Mutex::default(),
@@ -134,6 +143,11 @@ impl Registry {
         self
     }
 
+    /// The registry with further names of the first model, and whether requests load models of the folder.
+    pub fn with(self, aliases: Vec<String>, autoload: bool) -> Self {
+        Self { aliases, autoload, ..self }
+    }
+
     /// Every model.
     pub fn entries(&self) -> Vec<Arc<Entry>> {
         self.lock().clone()
@@ -141,7 +155,7 @@ impl Registry {
 
     /// True if there is a model of this very name.
     pub fn has(&self, name: &str) -> bool {
-        self.lock().iter().any(|entry| entry.source.id == name)
+        self.is_alias(name) || self.lock().iter().any(|entry| entry.source.id == name)
     }
 
     /// The model of a name, loaded; waits until it is.
@@ -151,7 +165,7 @@ impl Registry {
 
     async fn acquire_kind(self: &Arc<Self>, name: Option<&str>, kind: Option<ModelKind>) -> Result<Loaded> {
         let entry = self.find(name, kind)?;
-        let loaded = self.load(&entry).await?;
+        let loaded = self.load_for_request(&entry).await?;
         // Its adapters are known now.
         self.find(name, kind)?;
         Ok(loaded)
@@ -182,6 +196,25 @@ impl Registry {
     /// The errors of [`acquire`](Self::acquire), and 400 for a model of another kind.
     pub async fn acquire_speech(self: &Arc<Self>, name: Option<&str>) -> Result<Arc<LoadedSpeech>> {
         self.acquire_kind(name, Some(ModelKind::Speech)).await?.speech()
+    }
+
+    /// Loads a model that a request names, unless it has to be loaded by hand.
+    async fn load_for_request(self: &Arc<Self>, entry: &Arc<Entry>) -> Result<Loaded> {
+        if !self.autoload && matches!(&*entry.lock(), State::Unloaded { .. } | State::Failed(_)) {
+            let is_named = self.lock().iter().take(self.named).any(|named| Arc::ptr_eq(named, entry));
+            if !is_named {
+                let name = &entry.source.id;
+                let message =
+                    format!("{name} is not loaded, and this server loads models by POST /models/load alone");
+                return Err(ApiError { code: "model_not_loaded", ..ApiError::invalid(message) });
+            }
+        }
+        self.load(entry).await
+    }
+
+    /// True for a further name of the first model.
+    pub fn is_alias(&self, name: &str) -> bool {
+        self.aliases.iter().any(|alias| alias == name)
     }
 
     /// Loads a model, or waits for whoever loads it already.

@@ -6,7 +6,7 @@ use axum::Router;
 use axum::extract::Request;
 use axum::http::Uri;
 use axum::middleware::{from_fn, from_fn_with_state};
-use axum::response::{IntoResponse, Response};
+use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
@@ -58,11 +58,39 @@ pub(crate) fn router(app: &App) -> Router {
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method);
     let router = TowerToHyperService::new(layer(router).with_state(app.clone()));
+    let prefix = app.options.api_prefix.clone();
     // Before a path is looked up, and before anybody asks whether it needs a key.
-    Router::new().fallback(move |mut request: Request| {
-        tidy(request.uri_mut());
-        router.call(request)
+    Router::new().fallback(move |request: Request| {
+        let (router, prefix) = (router.clone(), prefix.clone());
+        async move {
+            match below(request, &prefix) {
+                Ok(mut request) => {
+                    tidy(request.uri_mut());
+                    router.call(request).await.into_response()
+                }
+                Err(answer) => answer,
+            }
+        }
     })
+}
+
+/// The request as though its path began behind the prefix; the answer to a request for another path.
+#[allow(clippy::result_large_err, reason = "both are moved once a request")]
+fn below(mut request: Request, prefix: &str) -> Result<Request, Response> {
+    let path = request.uri().path();
+    match path.strip_prefix(prefix) {
+        _ if prefix.is_empty() => return Ok(request),
+        // The page names its files from its own folder on.
+        Some("") => return Err(Redirect::permanent(&format!("{prefix}/")).into_response()),
+        Some(rest) if rest.starts_with('/') => {}
+        _ => return Err(nothing_at(path).into_response()),
+    }
+    let whole = request.uri().path_and_query().map(|path| path.as_str().to_owned()).unwrap_or_default();
+    let mut parts = std::mem::take(request.uri_mut()).into_parts();
+    // What follows a slash of a path is a path.
+    parts.path_and_query = whole.strip_prefix(prefix).and_then(|path| path.parse().ok());
+    *request.uri_mut() = Uri::from_parts(parts).unwrap_or_default();
+    Ok(request)
 }
 
 /// The routes of OpenAI's and Anthropic's forms, with and without the version in front.
@@ -126,7 +154,11 @@ fn tidy(uri: &mut Uri) {
 }
 
 async fn unknown(request: Request) -> ApiError {
-    let path: String = request.uri().path().chars().take(128).collect();
+    nothing_at(request.uri().path())
+}
+
+fn nothing_at(path: &str) -> ApiError {
+    let path: String = path.chars().take(128).collect();
     ApiError::not_found("unknown_path", format!("there is nothing at {path}"))
 }
 

@@ -21,9 +21,13 @@ use crate::adapters::Applied;
 use crate::auth::Keys;
 use crate::budget::Budget;
 use crate::connection::{Hold, TimedStream};
+use crate::defaults;
 use crate::error::ServerError;
+use crate::generate;
 use crate::hosts::Hosts;
 use crate::limits::RateLimiter;
+use crate::listen;
+use crate::loaded::Loaded;
 use crate::log::SeenOnce;
 use crate::log_writer::LogWriter;
 use crate::metrics::Metrics;
@@ -42,9 +46,6 @@ const AFTER_REFUSAL: Duration = Duration::from_millis(50);
 /// Longest pause between two searches for idle models.
 const IDLE_SEARCH: Duration = Duration::from_secs(30);
 
-/// Threads that serve connections. The models have threads of their own.
-const THREADS: usize = 2;
-
 /// The address of the client, as an extension of its requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer(pub SocketAddr);
@@ -61,7 +62,7 @@ pub(crate) struct Peer(pub SocketAddr);
 /// # Ok::<(), brasa_server::ServerError>(())
 /// ```
 pub struct Server {
-    listener: TcpListener,
+    listeners: Vec<TcpListener>,
     address: SocketAddr,
     tls: Option<TlsAcceptor>,
     app: App,
@@ -91,10 +92,10 @@ impl Server {
     /// [`ServerError::Options`] for an address other than loopback without a key, for a certificate or key of TLS that does not
     /// serve, or if there is no model; [`ServerError::Bind`].
     pub fn bind(mut options: ServerOptions) -> Result<Self, ServerError> {
-        if !options.host.is_loopback() && options.api_keys.is_empty() && !options.allow_public_without_key {
+        if !options.is_private() && options.api_keys.is_empty() && !options.allow_public_without_key {
             return Err(ServerError::Options(format!(
                 "{} can be reached by others, and there is no key\nhint: --api-key sets a key, --allow-public-without-key does without",
-                options.host
+                options.hosts().find(|host| !host.is_loopback()).unwrap_or(options.host)
             )));
         }
         if options.api_keys.iter().any(|key| key.trim().is_empty()) {
@@ -106,6 +107,8 @@ impl Server {
         if let Some(folder) = options.lora_dir.as_ref().filter(|folder| !folder.is_dir()) {
             return Err(ServerError::Options(format!("{}: no folder for adapters", folder.display())));
         }
+        defaults::check_names(&options).map_err(ServerError::Options)?;
+        check_prefix(&options.api_prefix).map_err(ServerError::Options)?;
         let tls =
             options.tls.as_ref().map(|files| brasa_tls::server(&files.certificates, &files.key)).transpose();
         let tls = tls.map_err(|error| ServerError::Options(error.to_string()))?;
@@ -121,14 +124,24 @@ impl Server {
             offers_adapters: options.load.adapters_by_request || options.lora_dir.is_some(),
         };
         let registry = registry.map_err(|error| ServerError::Options(error.to_string()))?.with_names(names);
+        let registry = registry.with(options.aliases.clone(), options.autoload);
         if registry.entries().is_empty() {
             return Err(ServerError::Options("there is no model to serve".into()));
         }
-        let address = SocketAddr::new(options.host, options.port);
-        let bind_error = |error| ServerError::Bind { address: address.to_string(), error };
-        let listener = TcpListener::bind(address).map_err(bind_error)?;
-        listener.set_nonblocking(true).map_err(bind_error)?;
-        let address = listener.local_addr().map_err(bind_error)?;
+        let mut address = SocketAddr::new(options.host, options.port);
+        let mut listeners = Vec::new();
+        for host in options.hosts() {
+            // A free port that the first address got is the port of all.
+            let wanted = SocketAddr::new(host, address.port());
+            let listener = listen::at(wanted, options.reuse_port)
+                .map_err(|error| ServerError::Bind { address: wanted.to_string(), error })?;
+            if listeners.is_empty() {
+                address = listener
+                    .local_addr()
+                    .map_err(|error| ServerError::Bind { address: wanted.to_string(), error })?;
+            }
+            listeners.push(listener);
+        }
         let log_writer = LogWriter::start(Arc::clone(&options.log))?;
         options.log = log_writer.log();
         let app = Arc::new(AppState {
@@ -146,7 +159,7 @@ impl Server {
             adapters: Applied::default(),
             options,
         });
-        Ok(Self { listener, address, tls: tls.map(|config| Arc::new(config).into()), app })
+        Ok(Self { listeners, address, tls: tls.map(|config| Arc::new(config).into()), app })
     }
 
     /// The address that clients reach.
@@ -157,7 +170,7 @@ impl Server {
     /// The URL that clients are told.
     pub fn url(&self) -> String {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
-        format!("{scheme}://{}", self.address)
+        format!("{scheme}://{}{}", self.address, self.app.options.api_prefix)
     }
 
     /// A handle that ends the server.
@@ -173,14 +186,14 @@ impl Server {
     /// and leaves no model that could be used; [`ServerError::System`].
     pub fn run(self) -> Result<(), ServerError> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(THREADS)
+            .worker_threads(self.app.options.http_threads.max(1))
             .thread_name("brasa-http")
             .enable_all()
             .build()?;
         let handlers = pool::handlers()?;
         let app = Arc::clone(&self.app);
         let _ = app.handlers.set(handlers.handle().clone());
-        let result = runtime.block_on(serve(self.listener, self.tls, self.app));
+        let result = runtime.block_on(serve(self.listeners, self.tls, self.app));
         // A model that is just being loaded must not hold up the end.
         runtime.shutdown_timeout(FAREWELL);
         handlers.shutdown_background();
@@ -189,14 +202,16 @@ impl Server {
     }
 }
 
-async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, app: App) -> Result<(), ServerError> {
-    let listener = tokio::net::TcpListener::from_std(listener)?;
+async fn serve(listeners: Vec<TcpListener>, tls: Option<TlsAcceptor>, app: App) -> Result<(), ServerError> {
     let router = router::router(&app);
     let connections = Arc::new(Semaphore::new(app.options.max_connections.max(1)));
     let (close, closing) = watch::channel(());
-    let accepting = tokio::spawn({
+    let mut accepting = tokio::task::JoinSet::new();
+    for listener in listeners {
+        let listener = tokio::net::TcpListener::from_std(listener)?;
         let (app, connections) = (Arc::clone(&app), Arc::clone(&connections));
-        async move {
+        let (router, closing, tls) = (router.clone(), closing.clone(), tls.clone());
+        accepting.spawn(async move {
             loop {
                 let Ok(permit) = Arc::clone(&connections).acquire_owned().await else { return };
                 match listener.accept().await {
@@ -223,8 +238,8 @@ async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, app: App) -> Res
                     Err(_) => tokio::time::sleep(AFTER_REFUSAL).await,
                 }
             }
-        }
-    });
+        });
+    }
     let result = tokio::select! {
         result = load_first_models(&app) => match result {
             Ok(()) => {
@@ -243,7 +258,7 @@ async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, app: App) -> Res
         app.lifecycle.cut();
         let _ = timeout(FAREWELL, app.lifecycle.idle()).await;
     }
-    accepting.abort();
+    accepting.abort_all();
     // Every connection sends what it has and ends; those that do not in time are cut off.
     drop(close);
     let all = app.options.max_connections.max(1) as u32;
@@ -261,12 +276,34 @@ async fn load_first_models(app: &App) -> Result<(), ServerError> {
             .await
             .map_err(|error| ServerError::Model { id: entry.source.id.clone(), error: error.message })?;
         (app.options.log)(&loaded.start_line().to_string());
+        check_defaults(app, &loaded).await?;
         for warning in loaded.warnings() {
             let line = serde_json::json!({"model": loaded.presence().id, "warning": warning});
             (app.options.log)(&line.to_string());
         }
     }
     Ok(())
+}
+
+/// Refuses defaults of requests that no request for the model could have.
+async fn check_defaults(app: &App, loaded: &Loaded) -> Result<(), ServerError> {
+    if app.options.request_defaults.is_empty() {
+        return Ok(());
+    }
+    let Loaded::Text(loaded) = loaded else { return Ok(()) };
+    let (app, loaded) = (Arc::clone(app), Arc::clone(loaded));
+    let checked = generate::blocking(move || defaults::check(&app, &loaded.model)).await;
+    checked.map_err(|error| ServerError::Options(format!("a default of requests: {}", error.message)))
+}
+
+/// The reason why a prefix of paths is none.
+fn check_prefix(prefix: &str) -> Result<(), String> {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-._~/".contains(letter);
+    let is_path = prefix.starts_with('/') && !prefix.ends_with('/') && !prefix.contains("//");
+    if prefix.is_empty() || is_path && prefix.chars().all(is_plain) {
+        return Ok(());
+    }
+    Err(format!("prefix `{prefix}`: expected a path such as /llm, without a slash at its end"))
 }
 
 /// Unloads idle models for ever; waits for ever if they stay.

@@ -78,7 +78,7 @@ pub struct LoadOptions {
     pub strict: bool,
     /// Pre-tokenizer by its GGUF name, for files that name none or an unknown one.
     pub pre_tokenizer: Option<String>,
-    /// A Jinja chat template in place of the checkpoint's.
+    /// A Jinja chat template in place of the checkpoint's, or the name of a built-in one: `chatml`, `llama3` or `gemma`.
     pub chat_template: Option<String>,
 }
 

@@ -123,7 +123,7 @@ pub struct RemoteArguments {
     /// Ask the server at URL, whose key is in BRASA_API_KEY; -m is then its name of a model
     #[arg(long, value_name = "URL", hide_short_help = true, conflicts_with_all = [
         "hf_repo", "context", "threads", "device", "gpu_memory", "precision", "deterministic", "cache_type_k", "cache_type_v", "chunk",
-        "lora", "strict", "pre", "chat_template_file", "lookup", "model_draft", "draft_max", "draft_min",
+        "lora", "strict", "pre", "chat_template", "chat_template_file", "lookup", "model_draft", "draft_max", "draft_min",
     ])]
     pub server: Option<String>,
 }

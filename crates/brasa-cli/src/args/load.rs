@@ -84,6 +84,9 @@ pub struct SetupArguments {
     /// Pre-tokenizer by its GGUF name, for files that name none or an unknown one
     #[arg(long, value_name = "NAME", hide_short_help = true)]
     pub pre: Option<String>,
+    /// Chat template in place of the model's, by a name such as chatml or llama3, or in Jinja
+    #[arg(long, value_name = "NAME", value_parser = values::chat_template, conflicts_with = "chat_template_file", hide_short_help = true)]
+    pub chat_template: Option<String>,
     /// Jinja chat template to use in place of the model's
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub chat_template_file: Option<PathBuf>,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{DraftArguments, HubArguments, PoolingName, SetupArguments};
+use super::{DefaultsArguments, DraftArguments, HubArguments, PoolingName, SetupArguments};
 use crate::values::{self, Limit, positive};
 
 /// `brasa serve`
@@ -19,9 +19,12 @@ pub struct ServeArguments {
     /// Model: a GGUF file, or a folder with a checkpoint (may be repeated) [default: the built-in one]
     #[arg(short, long = "model", value_name = "PATH")]
     pub models: Vec<PathBuf>,
-    /// Name of the first model [default: its file's name]
-    #[arg(short, long, value_name = "NAME")]
-    pub alias: Option<String>,
+    /// Names of the first model, with commas between them [default: its file's name]
+    #[arg(short, long, value_name = "NAME", value_delimiter = ',')]
+    pub alias: Vec<String>,
+    /// Words about the models for /v1/models, with commas between them; they change nothing
+    #[arg(long, value_name = "TAG", value_delimiter = ',', hide_short_help = true)]
+    pub tags: Vec<String>,
     /// Model of Hugging Face's hub, USER/REPO[:QUANT] (-hf)
     #[arg(long, value_name = "USER/REPO")]
     pub hf_repo: Option<String>,
@@ -31,6 +34,9 @@ pub struct ServeArguments {
     /// Answer requests for unknown models by the first one
     #[arg(long, hide_short_help = true)]
     pub any_model: bool,
+    /// Load models of the folder by POST /models/load alone, not for requests that name them
+    #[arg(long, hide_short_help = true)]
+    pub no_models_autoload: bool,
     /// Folder of adapters that POST /v1/load_lora_adapter may load
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath, hide_short_help = true)]
     pub lora_dir: Option<PathBuf>,
@@ -40,16 +46,28 @@ pub struct ServeArguments {
     /// Unload a model after so many seconds without a request; 0 for never
     #[arg(long, value_name = "S", default_value_t = 0, hide_short_help = true)]
     pub sleep_idle_seconds: u64,
-    /// Address to listen at
-    #[arg(long, value_name = "IP", default_value = "127.0.0.1")]
-    pub host: IpAddr,
+    /// Address or name to listen at; several with commas between them
+    #[arg(long, value_name = "HOST", default_value = "127.0.0.1", value_delimiter = ',', value_parser = values::host)]
+    pub host: Vec<Hosts>,
     /// Port to listen at; 0 for a free one
     #[arg(long, value_name = "N", default_value_t = 8080)]
     pub port: u16,
-    /// Key that requests must show (may be repeated)
-    #[arg(long, value_name = "KEY")]
+    /// Let other processes listen at the same address and port
+    #[arg(long, hide_short_help = true)]
+    pub reuse_port: bool,
+    /// Path below which everything is served, such as /llm
+    #[arg(long, value_name = "PATH", value_parser = values::prefix, hide_short_help = true)]
+    pub api_prefix: Option<String>,
+    /// Threads that read requests and write answers
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = http_threads, hide_short_help = true)]
+    pub threads_http: usize,
+    /// Seconds between two signs of life in a stream; -1 for none
+    #[arg(long, value_name = "S", default_value = "30", value_parser = values::interval, allow_negative_numbers = true, hide_short_help = true)]
+    pub sse_ping_interval: Interval,
+    /// Keys, one of which requests must show, with commas between them (may be repeated)
+    #[arg(long, value_name = "KEY", value_delimiter = ',')]
     pub api_key: Vec<String>,
-    /// File with keys, one a line
+    /// File with keys, one a line; lines that begin with # are comments
     #[arg(long, value_name = "FILE")]
     pub api_key_file: Option<PathBuf>,
     /// Allow an address that others can reach although there is no key
@@ -76,10 +94,10 @@ pub struct ServeArguments {
     /// How embeddings are pooled [default: as the model says, else last]
     #[arg(long, value_enum, value_name = "WAY", hide_possible_values = false, hide_short_help = true)]
     pub pooling: Option<PoolingName>,
-    /// Longest time for a request in seconds (-to)
+    /// Longest time for a request in seconds
     #[arg(long, value_name = "S", default_value_t = 3600, value_parser = clap::value_parser!(u64).range(1..), hide_short_help = true)]
     pub timeout: u64,
-    /// Longest silence of a client in a request in seconds
+    /// Longest silence of a client in a request in seconds (-to)
     #[arg(long, value_name = "S", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..), hide_short_help = true)]
     pub client_timeout: u64,
     /// Seconds that running requests have to finish when the server is asked to end
@@ -109,8 +127,8 @@ pub struct ServeArguments {
     /// Name under which a server without a key may be asked, beside addresses and localhost; * for any (may be repeated)
     #[arg(long, value_name = "NAME", value_delimiter = ',', hide_short_help = true)]
     pub allowed_hosts: Vec<String>,
-    /// Origin whose pages may use the server, or * for all (may be repeated)
-    #[arg(long, value_name = "ORIGIN", hide_short_help = true)]
+    /// Origins whose pages may use the server, with commas between them, or * for all (may be repeated)
+    #[arg(long, value_name = "ORIGIN", value_delimiter = ',', hide_short_help = true)]
     pub cors_origin: Vec<String>,
     /// Hide /slots, which shows what runs
     #[arg(long, hide_short_help = true)]
@@ -133,6 +151,23 @@ pub struct ServeArguments {
     pub drafts: DraftArguments,
     #[command(flatten)]
     pub setup: SetupArguments,
+    /// Begin with all adapters off; requests and POST /lora-adapters turn them on
+    #[arg(long, hide_short_help = true)]
+    pub lora_init_without_apply: bool,
+    #[command(flatten)]
+    pub defaults: DefaultsArguments,
+}
+
+/// The addresses of a host.
+pub type Hosts = Vec<IpAddr>;
+
+/// Seconds; `None` for never.
+pub type Interval = Option<u64>;
+
+/// Reads a number of threads from 1 to 256.
+fn http_threads(text: &str) -> Result<usize, String> {
+    positive(text)
+        .and_then(|threads| if threads > 256 { Err("expected at most 256".into()) } else { Ok(threads) })
 }
 
 /// Reads a number of MiB from 1 to 1024.

@@ -85,8 +85,11 @@ pub struct TrainArguments {
     /// Most batches of the evaluation on test.jsonl [default: all]
     #[arg(long, value_name = "N", value_parser = positive, help_heading = "Course", hide_short_help = true)]
     pub test_batches: Option<usize>,
-    /// An option of MLX-LM whose work is always done
-    #[arg(long, value_name = "N", help_heading = "Course", hide = true)]
+    /// Updates between two lines that tell the mean loss since the line before [default: a tenth of all where no bar is seen]
+    #[arg(long, value_name = "N", value_parser = positive, help_heading = "Course", hide_short_help = true)]
+    pub report_every: Option<usize>,
+    /// Batches between two lines that tell the loss, as MLX-LM counts
+    #[arg(long, value_name = "N", value_parser = positive, conflicts_with = "report_every", help_heading = "Course", hide = true)]
     pub steps_per_report: Option<usize>,
     /// An option of MLX-LM whose work is always done
     #[arg(long = "train", help_heading = "Course", hide = true)]
@@ -240,6 +243,12 @@ impl TrainArguments {
     /// The learning rate.
     pub fn peak_rate(&self) -> f64 {
         self.lr.unwrap_or(if self.method == MethodName::Full { 2e-5 } else { 2e-4 })
+    }
+
+    /// Updates between two lines that tell the loss, if an option says it.
+    pub fn report_updates(&self) -> Option<u64> {
+        let batches = self.steps_per_report.map(|batches| (batches / self.accumulate).max(1));
+        self.report_every.or(batches).map(|updates| updates as u64)
     }
 
     /// True if MLX-LM's defaults count for what is not set.

@@ -1,5 +1,6 @@
 //! `brasa serve`: models over HTTP.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +14,9 @@ use crate::{bundled, hub, input, interrupt, load, output};
 
 /// Most memory of keys and values that is fetched ahead of requests.
 const MOST_PREFAULTED_BYTES: u64 = 2 << 30;
+
+/// A time between two signs of life that no stream reaches.
+const NEVER: Duration = Duration::from_hours(24 * 365);
 
 /// Serves until Ctrl-C.
 pub fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
@@ -41,15 +45,24 @@ fn options(arguments: &ServeArguments) -> Result<ServerOptions, Failure> {
     };
     let seconds = |seconds: u64| Duration::from_secs(seconds);
     let quiet = arguments.quiet;
+    let mut hosts = arguments.host.iter().flatten().copied();
     Ok(ServerOptions {
-        host: arguments.host,
+        host: hosts.next().unwrap_or(IpAddr::from([127, 0, 0, 1])),
+        more_hosts: hosts.collect(),
         port: arguments.port,
+        reuse_port: arguments.reuse_port,
+        api_prefix: arguments.api_prefix.clone().unwrap_or_default(),
+        http_threads: arguments.threads_http,
+        ping_every: arguments.sse_ping_interval.map_or(NEVER, seconds),
         api_keys: keys(arguments)?,
         allow_public_without_key: arguments.allow_public_without_key,
         tls: tls(arguments)?,
         models: models(arguments)?,
         models_dir: arguments.models_dir.clone(),
         any_model: arguments.any_model,
+        autoload: !arguments.no_models_autoload,
+        aliases: arguments.alias.iter().skip(1).cloned().collect(),
+        tags: arguments.tags.clone(),
         lora_dir: arguments.lora_dir.clone(),
         max_loaded: arguments.models_max,
         unload_idle_after: (arguments.sleep_idle_seconds > 0).then(|| seconds(arguments.sleep_idle_seconds)),
@@ -57,6 +70,7 @@ fn options(arguments: &ServeArguments) -> Result<ServerOptions, Failure> {
         pooling: arguments.pooling.map(Into::into),
         request_timeout: seconds(arguments.timeout),
         default_max_tokens: arguments.n,
+        request_defaults: arguments.defaults.fields()?,
         max_body_bytes: arguments.max_body << 20,
         max_audio_bytes: arguments.max_audio << 20,
         max_audio_duration: seconds(arguments.max_audio_seconds),
@@ -93,7 +107,10 @@ fn draft_model(arguments: &ServeArguments) -> Result<Option<PathBuf>, Failure> {
 
 /// The adapters, which change the one model that is served.
 fn adapters(arguments: &ServeArguments) -> Result<Vec<AdapterSource>, Failure> {
-    let adapters = arguments.setup.lora.clone();
+    let mut adapters = arguments.setup.lora.clone();
+    if arguments.lora_init_without_apply {
+        adapters.iter_mut().for_each(|adapter| adapter.scale = 0.0);
+    }
     if !adapters.is_empty() && serves_several(arguments) {
         return Err(Failure::Usage(
             "--lora: an adapter changes one model alone, and several are served".into(),
@@ -113,7 +130,12 @@ fn keys(arguments: &ServeArguments) -> Result<Vec<String>, Failure> {
     if let Some(path) = &arguments.api_key_file {
         let text = input::text(path)?;
         let found = keys.len();
-        keys.extend(text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned));
+        keys.extend(
+            text.lines()
+                .map(str::trim)
+                .filter(|line| !line.is_empty() && !line.starts_with('#'))
+                .map(str::to_owned),
+        );
         if keys.len() == found {
             return Err(Failure::Failed(format!("{}: no key in it", path.display())));
         }
@@ -146,7 +168,7 @@ fn models(arguments: &ServeArguments) -> Result<Vec<ModelSource>, Failure> {
     let repo = arguments.hf_repo.iter().map(|repo| (None, Some(repo.clone())));
     for (model, hf_repo) in named.chain(repo) {
         let mut source = SourceArguments { model, hf_repo, hub: arguments.hub.clone() };
-        hub::resolve(&mut source)?;
+        hub::resolve_below(&mut source, arguments.models_dir.as_deref())?;
         paths.extend(source.model);
     }
     let mut models: Vec<ModelSource> = paths
@@ -156,7 +178,7 @@ fn models(arguments: &ServeArguments) -> Result<Vec<ModelSource>, Failure> {
     if models.is_empty() && arguments.models_dir.is_none() {
         models.push(ModelSource { id: bundled::ID.into(), data: ModelData::Bytes(bundled::MODEL) });
     }
-    if let (Some(alias), Some(first)) = (&arguments.alias, models.first_mut()) {
+    if let (Some(alias), Some(first)) = (arguments.alias.first(), models.first_mut()) {
         first.id.clone_from(alias);
     }
     Ok(models)

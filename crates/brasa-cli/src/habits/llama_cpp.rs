@@ -4,7 +4,8 @@
 //! (tools/server/README.md at commit 00dc8057), `llama-cli` (tools/cli at 07179550), `llama-completion` (tools/completion at
 //! 0935e842) and `llama-bench` (tools/llama-bench at 08d0baac). A few spellings that later versions dropped are kept.
 
-use super::row::Outcome::{Answered, Becomes, Cases, Command, Noted, Ours, SingleTurn, True};
+use super::llama_server::scaled_adapters;
+use super::row::Outcome::{Answered, Becomes, Cases, Command, Made, Noted, Ours, SingleTurn, True};
 use super::row::{Outcome, Row, flag, maybe, two, value};
 
 const DRAFT_MODEL: &str = "a draft model runs on the model's device with the model's settings";
@@ -176,11 +177,7 @@ pub const LLAMA_CPP: &[Row] = &[
     // Templates and thinking.
     flag("--jinja", True("chat templates are always Jinja")),
     flag("--no-jinja", Noted("chat templates are always Jinja")),
-    value(
-        "--chat-template",
-        "TEMPLATE",
-        Answered("`--chat-template-file FILE` takes a Jinja template; the model's own is the default"),
-    ),
+    value("--chat-template", "TEMPLATE", Ours("--chat-template")),
     value("--chat-template-file", "FILE", Ours("--chat-template-file")),
     value(
         "--chat-template-kwargs",
@@ -354,7 +351,7 @@ pub const LLAMA_CPP: &[Row] = &[
     value("-rpc --rpc", "SERVERS", Answered("models run on this machine alone")),
     // Adapters.
     value("--lora", "FILE", Ours("--lora")),
-    value("--lora-scaled", "FILE:SCALE", Answered("`--lora FILE=SCALE` scales an adapter")),
+    value("--lora-scaled", "FILE:SCALE", Made(scaled_adapters, "`--lora FILE=SCALE` for each")),
     value("--control-vector", "FILE", Answered(NO_CONTROL_VECTORS)),
     value("--control-vector-scaled", "FILE:SCALE", Answered(NO_CONTROL_VECTORS)),
     two("--control-vector-layer-range", ["START", "END"], Answered(NO_CONTROL_VECTORS)),

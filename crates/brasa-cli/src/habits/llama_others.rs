@@ -1,22 +1,7 @@
-//! Options of llama-server and llama-embedding that mean something else than in [`LLAMA_CPP`](super::llama_cpp::LLAMA_CPP), or are not there.
+//! Options of llama-embedding and llama-perplexity that mean something else than in [`LLAMA_CPP`](super::llama_cpp::LLAMA_CPP), or are not there.
 
 use super::row::Outcome::{Answered, Becomes, Cases, Ours, True};
 use super::row::{Row, flag, value};
-
-/// Options of llama-server that `brasa serve` has under another spelling, or does without.
-pub const LLAMA_SERVER: &[Row] = &[
-    value("-np", "N", Ours("--parallel")),
-    value("-to", "N", Ours("--timeout")),
-    value("-cram", "N", Ours("--cache-ram")),
-    value("--cors-origins", "LIST", Ours("--cors-origin")),
-    flag("--no-webui", Becomes(&["--no-ui"])),
-    flag("--metrics --props --slots --ui --webui --models-autoload", True("is always served")),
-    flag("-cb --cont-batching", True("requests are always batched")),
-    flag("--cache-prompt --cache-idle-slots", True("prompts are always kept, within `--cache-ram`")),
-    flag("--jinja", True("templates are always rendered")),
-    flag("--embedding --embeddings --rerank --reranking", True("is always served")),
-    value("--embd-normalize", "N", Answered("the field `embd_normalize` of /embedding says it, 2 or -1")),
-];
 
 /// Options of llama-embedding that `brasa embed` has in another way.
 pub const LLAMA_EMBEDDING: &[Row] = &[
@@ -46,4 +31,46 @@ pub const LLAMA_EMBEDDING: &[Row] = &[
         ),
     ),
     value("--embd-separator", "TEXT", Answered("`--lines` takes each line as a text")),
+    value("--cls-separator", "TEXT", Answered("`brasa rerank` judges pairs of texts")),
+    value("--attention", "KIND", Answered("the kind of attention is the model's own")),
+];
+
+/// Options of llama-perplexity that `brasa perplexity` has in another way, or not.
+pub const LLAMA_PERPLEXITY: &[Row] = &[
+    value(
+        "--chunks",
+        "N",
+        Cases(
+            &[(&["-1"], True("the whole text"))],
+            &Answered("the whole text is measured; `head -c N` makes a shorter file"),
+        ),
+    ),
+    value(
+        "--ppl-stride",
+        "N",
+        Cases(&[(&["0"], True("off"))], &Answered("windows of the text do not overlap")),
+    ),
+    value(
+        "--ppl-output-type",
+        "N",
+        Cases(&[(&["0"], True("one number"))], &Answered("`--json` prints the figures")),
+    ),
+    flag(
+        "--hellaswag --winogrande --multiple-choice",
+        Answered("tasks are measured by lm-eval, which asks `brasa serve` for log-probabilities"),
+    ),
+    value(
+        "--hellaswag-tasks --winogrande-tasks --multiple-choice-tasks",
+        "N",
+        Answered("tasks are measured by lm-eval, which asks `brasa serve` for log-probabilities"),
+    ),
+    flag(
+        "--kl-divergence",
+        Answered("`brasa logits` saves the logits of a text, which tell how two models differ"),
+    ),
+    value(
+        "--save-all-logits --kl-divergence-base",
+        "FILE",
+        Answered("`brasa logits` saves the logits of a text, in NumPy's format"),
+    ),
 ];

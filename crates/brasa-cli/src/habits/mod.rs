@@ -3,9 +3,11 @@
 //! Short options of several letters (`-ngl 99`) are read as such, a value may begin with `-`, and nothing is taken for an
 //! option behind `--` or in the place of a value.
 
+pub mod environment;
 mod llama_bench;
 mod llama_cpp;
 mod llama_others;
+mod llama_server;
 mod others;
 mod own;
 #[cfg(test)]
@@ -13,6 +15,7 @@ mod page;
 mod row;
 #[cfg(test)]
 mod tests;
+mod trainers;
 mod whisper_cpp;
 
 use std::collections::HashMap;
@@ -21,10 +24,12 @@ use std::ffi::{OsStr, OsString};
 use clap::{Command, CommandFactory};
 use llama_bench::LLAMA_BENCH;
 use llama_cpp::LLAMA_CPP;
-use llama_others::{LLAMA_EMBEDDING, LLAMA_SERVER};
-use others::{COMMANDS, MLX_LM};
+use llama_others::{LLAMA_EMBEDDING, LLAMA_PERPLEXITY};
+use llama_server::LLAMA_SERVER;
+use others::{COMMANDS, MLX_LM, MLX_SERVER};
 use own::Options;
 use row::{Outcome, Row, Value};
+use trainers::TRAINERS;
 use whisper_cpp::WHISPER_CPP;
 
 use crate::args::Arguments;
@@ -71,6 +76,13 @@ pub fn translate(arguments: impl Iterator<Item = OsString>) -> Result<Translated
         }
         translation.word(word, &mut rest)?;
     }
+    if command.is_some() && translation.out.iter().any(|word| word == "--version") {
+        // Commands have the program's version.
+        out.truncate(1);
+        out.push("--version".into());
+        return Ok(Translated { arguments: out, notes: translation.notes });
+    }
+    translation.name_models()?;
     Ok(translation.finish(out, command.is_some()))
 }
 
@@ -94,6 +106,8 @@ struct Translation {
     /// The command that a habit asks for, e.g. `generate`.
     command: Option<&'static str>,
     has_prompt: bool,
+    /// Words that name models.
+    models: Vec<OsString>,
     /// The note for arguments that ask for a single answer and hold no prompt.
     single_turn: Option<String>,
 }
@@ -109,6 +123,7 @@ impl Translation {
             notes: Vec::new(),
             command: None,
             has_prompt: false,
+            models: Vec::new(),
             single_turn: None,
         }
     }
@@ -116,7 +131,11 @@ impl Translation {
     /// Takes one word, and its value from `rest`, whose last word is the next.
     fn word(&mut self, word: OsString, rest: &mut Vec<OsString>) -> Result<(), Failure> {
         let Some(text) = word.to_str().filter(|text| text.len() > 1 && text.starts_with('-')) else {
-            self.out.push(word);
+            if self.own.takes_model(self.models.len()) && word != "-" {
+                self.models.push(word);
+            } else {
+                self.out.push(word);
+            }
             return Ok(());
         };
         let (name, inline) = match text.split_once('=') {
@@ -211,6 +230,10 @@ impl Translation {
         match row.outcome.for_value(&shown) {
             Outcome::Ours(long) => self.own_option(long, value),
             Outcome::Becomes(words) => self.out.extend(words.iter().map(OsString::from)),
+            Outcome::Made(read, _) => {
+                let words = read(&shown).map_err(|wrong| Failure::Usage(format!("{full}: {wrong}")))?;
+                self.out.extend(words.into_iter().map(OsString::from));
+            }
             Outcome::True(_) => {}
             Outcome::Noted(note) => self.notes.push(format!("{full}: {note}")),
             Outcome::SingleTurn(note) => self.single_turn = Some(format!("{full}: {note}")),
@@ -219,6 +242,29 @@ impl Translation {
             Outcome::Cases(..) => unreachable!("`for_value` returns no cases"),
         }
         Ok(())
+    }
+
+    /// Passes words that name models on as options.
+    fn name_models(&mut self) -> Result<(), Failure> {
+        let names_model = |word: &OsString| {
+            let word = word.to_string_lossy();
+            let option = word.split('=').next().unwrap_or_default();
+            matches!(option, "--model" | "--hf-repo") || self.own.names_model(&word)
+        };
+        match self.models.first() {
+            Some(first) if !self.own.takes_model(1) && self.out.iter().any(names_model) => {
+                Err(Failure::Usage(format!(
+                    "{}: an option names the model already\nhint: `-p TEXT` is a prompt",
+                    first.to_string_lossy()
+                )))
+            }
+            _ => {
+                for model in std::mem::take(&mut self.models) {
+                    self.own_option("--model", Some(model));
+                }
+                Ok(())
+            }
+        }
     }
 
     /// The whole line: `start`, which holds the program's name and the command if one was named, and the words.
@@ -255,7 +301,9 @@ fn rows(command: Option<&str>, own: &Options) -> HashMap<&'static str, &'static 
     let special: &[Row] = match command {
         Some("bench") => LLAMA_BENCH,
         Some("embed") => LLAMA_EMBEDDING,
+        Some("perplexity") => LLAMA_PERPLEXITY,
         Some("serve") => LLAMA_SERVER,
+        Some("train") => TRAINERS,
         Some("transcribe") => WHISPER_CPP,
         _ => &[],
     };
@@ -267,5 +315,8 @@ fn rows(command: Option<&str>, own: &Options) -> HashMap<&'static str, &'static 
         rows.retain(|spelling, _| !own.has(spelling));
     }
     rows.extend(special.iter().flat_map(spelled));
+    if command == Some("serve") {
+        rows.extend(MLX_SERVER.iter().flat_map(spelled));
+    }
     rows
 }

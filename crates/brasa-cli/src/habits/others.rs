@@ -53,12 +53,34 @@ pub const MLX_LM: &[Row] = &[
     flag("--trust-remote-code", True("a checkpoint's code is never run")),
 ];
 
+/// Options of `mlx_lm.server` that `brasa serve` has under another name, or does without.
+pub const MLX_SERVER: &[Row] = &[
+    value("--allowed-origins", "LIST", Ours("--cors-origin")),
+    value("--chat-template-args", "JSON", Ours("--chat-template-kwargs")),
+    value("--decode-concurrency --prompt-concurrency", "N", Ours("--parallel")),
+    value(
+        "--prompt-cache-size --prompt-cache-bytes",
+        "N",
+        Answered("`--cache-ram MIB` limits the keys and values that are kept"),
+    ),
+    value(
+        "--log-level",
+        "LEVEL",
+        Noted("the log has a line of JSON for each request; `--quiet` leaves it out"),
+    ),
+    flag("--pipeline", Answered("one device runs the model")),
+];
+
 /// Commands of Ollama and others, and what serves instead.
 pub const COMMANDS: &[(&str, &str)] = &[
     ("list", "`brasa discover DIR` lists the models below a folder"),
     ("ls", "`brasa discover DIR` lists the models below a folder"),
     ("show", "`brasa inspect FILE` shows a model"),
     ("server", "`brasa serve` serves models"),
+    ("lora", "`brasa train` learns adapters; its `--config` reads the YAML of mlx_lm.lora"),
+    ("fuse", "`brasa quantize IN OUT TYPE --lora DIR` merges an adapter"),
+    ("llama-server", "`brasa serve` serves models"),
+    ("llama-cli", "`brasa run` chats or answers"),
     ("create", "`brasa quantize IN OUT TYPE` writes a GGUF file"),
     ("convert", "`brasa quantize IN OUT TYPE` writes a GGUF file"),
     ("ps", "`/v1/models` of `brasa serve` lists what is loaded"),

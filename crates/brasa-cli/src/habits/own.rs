@@ -59,6 +59,32 @@ impl Options {
         self.command.as_deref().is_none_or(|name| matches!(name, "run" | "chat"))
     }
 
+    /// True if a word that is no option names a model, where `count` words did so before.
+    pub fn takes_model(&self, count: usize) -> bool {
+        match self.command.as_deref() {
+            Some("serve") => true,
+            Some("run" | "chat" | "generate" | "perplexity" | "tokenize" | "logits" | "embed" | "bench") => {
+                count == 0
+            }
+            _ => false,
+        }
+    }
+
+    /// True if `word` holds the letter of a model.
+    pub fn names_model(&self, word: &str) -> bool {
+        self.value_letter(word) == Some("--model")
+    }
+
+    /// The long name of the letter in `word` that takes a value.
+    fn value_letter(&self, word: &str) -> Option<&str> {
+        if word.starts_with("--") || !word.starts_with('-') {
+            return None;
+        }
+        let mut letters = word.chars().skip(1);
+        let found = letters.find_map(|letter| self.shorts.get(&letter).filter(|(_, value)| *value));
+        found.map(|(long, _)| long.as_str())
+    }
+
     /// True if `--name` is followed by its value.
     pub fn takes_value(&self, name: &str) -> bool {
         self.longs.get(name).copied().unwrap_or(false)
@@ -86,9 +112,7 @@ impl Options {
 
     /// True if `word` holds the letter of a prompt.
     pub fn names_prompt(&self, word: &str) -> bool {
-        let mut letters = word.chars().skip(1);
-        let value = letters.find_map(|letter| self.shorts.get(&letter).filter(|(_, value)| *value));
-        value.is_some_and(|(long, _)| matches!(long.as_str(), "--prompt" | "--file"))
+        self.value_letter(word).is_some_and(|long| matches!(long, "--prompt" | "--file"))
     }
 
     /// Every spelling with the long name of its option.

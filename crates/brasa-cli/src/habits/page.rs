@@ -9,8 +9,11 @@ use std::path::Path;
 
 use super::llama_bench::LLAMA_BENCH;
 use super::llama_cpp::LLAMA_CPP;
-use super::others::{COMMANDS, MLX_LM};
+use super::llama_others::{LLAMA_EMBEDDING, LLAMA_PERPLEXITY};
+use super::llama_server::LLAMA_SERVER;
+use super::others::{COMMANDS, MLX_LM, MLX_SERVER};
 use super::row::{Outcome, Row, Value};
+use super::trainers::TRAINERS;
 use super::whisper_cpp::WHISPER_CPP;
 
 const START: &str = "\
@@ -31,12 +34,14 @@ What is different:
 - Samplers run in another order unless `--sampling-order llama-cpp` asks for llama.cpp's. Values that a checkpoint recommends come before the
   defaults, which are llama.cpp's.
 - A context that is full is an error unless `--context-policy` says otherwise.
-- Variables such as `LLAMA_ARG_CTX_SIZE` are not read.
+- Variables such as `LLAMA_ARG_CTX_SIZE` are read for `brasa serve` and `brasa run`, and stand for the options that llama.cpp's help names beside them. Our
+  options, variables (`BRASA_…`) and files win. A note tells what each stands for, or why it is not followed.
+- `--timeout` of `brasa serve` limits the time of a request; llama-server's limit of a client's silence is `--client-timeout`, for which `-to` stands.
 
 In the tables, *the same* means that the option is ours too; a name is our name for it. *Accepted* makes no difference, *note* goes on and
 says so, *error* ends with the text.
 
-The list is that of llama.cpp's own help texts of November 2026: `llama-server` at commit 00dc8057, `llama-cli` at 07179550,
+The list is that of llama.cpp's own help texts of November 2026: `llama-server` at commit 00dc8057 (and that of llama-cpp-python 0.3.36), `llama-cli` at 07179550,
 `llama-completion` at 0935e842 and `llama-bench` at 08d0baac.
 ";
 
@@ -54,9 +59,14 @@ fn the_page_is_made_from_the_tables() {
 fn page() -> String {
     let mut page = START.to_owned();
     table(&mut page, "llama-cli, llama-completion and llama-server", LLAMA_CPP);
+    table(&mut page, "llama-server, where it differs (`brasa serve`)", LLAMA_SERVER);
+    table(&mut page, "llama-embedding, where it differs (`brasa embed`)", LLAMA_EMBEDDING);
+    table(&mut page, "llama-perplexity, where it differs (`brasa perplexity`)", LLAMA_PERPLEXITY);
     table(&mut page, "llama-bench, where it differs", LLAMA_BENCH);
     table(&mut page, "whisper-cli, for `brasa transcribe`", WHISPER_CPP);
     table(&mut page, "MLX-LM", MLX_LM);
+    table(&mut page, "mlx_lm.server, where it differs (`brasa serve`)", MLX_SERVER);
+    table(&mut page, "TRL, PEFT, Axolotl and LLaMA-Factory, for `brasa train`", TRAINERS);
     page.push_str("\n## Commands of Ollama and others\n\n| command | here |\n|---|---|\n");
     for (command, answer) in COMMANDS {
         writeln!(page, "| `{command}` | {} |", cell(answer)).unwrap();
@@ -87,6 +97,7 @@ fn outcome(row: &Row, outcome_of_row: &Outcome) -> String {
         Outcome::Ours(long) if row.spellings().any(|spelling| spelling == *long) => "the same".into(),
         Outcome::Ours(long) => format!("`{long}`"),
         Outcome::Becomes(words) => format!("`{}`", words.join(" ")),
+        Outcome::Made(_, text) => cell(text),
         Outcome::True(text) => format!("accepted: {}", cell(text)),
         Outcome::Noted(text) => format!("note: {}", cell(text)),
         Outcome::SingleTurn(text) => format!("one answer; without a prompt a note: {}", cell(text)),

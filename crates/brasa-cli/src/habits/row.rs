@@ -35,6 +35,11 @@ pub enum Outcome {
     Ours(&'static str),
     /// These words stand for the option and its value.
     Becomes(&'static [&'static str]),
+    /// The function reads the value and gives the words that stand for the option, or says what is wrong; the text is for the page.
+    Made(
+        fn(&str) -> Result<Vec<String>, String>,
+        #[cfg_attr(not(test), expect(dead_code, reason = "the text is for the page"))] &'static str,
+    ),
     /// The option asks for what Brasa does anyway, or for what no result depends on; the reason is for the page.
     True(#[cfg_attr(not(test), expect(dead_code, reason = "the reason is for the page"))] &'static str),
     /// Brasa goes on after a note.

@@ -7,9 +7,12 @@ use clap::{CommandFactory, Parser};
 
 use super::llama_bench::LLAMA_BENCH;
 use super::llama_cpp::LLAMA_CPP;
-use super::others::{COMMANDS, MLX_LM};
+use super::llama_others::{LLAMA_EMBEDDING, LLAMA_PERPLEXITY};
+use super::llama_server::LLAMA_SERVER;
+use super::others::{COMMANDS, MLX_LM, MLX_SERVER};
 use super::own::Options;
 use super::row::{Outcome, Row, Value};
+use super::trainers::TRAINERS;
 use super::whisper_cpp::WHISPER_CPP;
 use super::{Translated, rows, translate};
 use crate::args::Arguments;
@@ -37,7 +40,14 @@ fn refused(words: &[&str]) -> String {
 /// A value of this name that our options accept.
 fn sample(name: &str) -> &'static str {
     match name {
-        "N" | "K" => "4",
+        "N" | "K" | "S" | "MIB" => "4",
+        "LETTERS" => "kpmt",
+        "WAY" => "mean",
+        "SCHEDULE" => "linear",
+        "TEMPLATE" => "chatml",
+        "LEVEL" => "low",
+        "JSON" => "{}",
+        "SCHEMA" => "{}",
         "T" | "P" | "F" | "X" => "0.5",
         "TYPE" => "f16",
         "ID±BIAS" => "7-1",
@@ -95,6 +105,13 @@ fn check(command: &str, spelling: &str, row: &Row, value: &str, outcome: &Outcom
             assert_eq!(arguments(&words)[1..], expected, "{shown}");
             assert!(is_parsed(&expected), "{shown}: no command takes {expected:?}");
         }
+        Outcome::Made(read, _) => match read(value) {
+            Ok(expected) => {
+                assert_eq!(arguments(&words)[1..], expected, "{shown}");
+                assert!(is_parsed(&expected), "{shown}: no command takes {expected:?}");
+            }
+            Err(wrong) => assert!(refused(&words).ends_with(&wrong), "{shown}"),
+        },
         Outcome::Cases(..) => panic!("{shown}: cases within cases"),
     }
     if has_value && !matches!(row.value, Value::Two(..)) {
@@ -117,25 +134,34 @@ fn is_parsed(words: &[String]) -> bool {
         match command {
             "" => vec!["brasa".to_owned()],
             "perplexity" => ["brasa", "perplexity", "-f", "text"].map(String::from).to_vec(),
+            "train" => ["brasa", "train", "--data", "text"].map(String::from).to_vec(),
             command => vec!["brasa".to_owned(), command.to_owned()],
         }
     };
-    ["", "run", "generate", "bench", "perplexity", "transcribe"].iter().any(|command| {
-        match Arguments::try_parse_from([start(command), words.to_vec()].concat()) {
+    ["", "run", "generate", "bench", "perplexity", "transcribe", "serve", "embed", "train"].iter().any(
+        |command| match Arguments::try_parse_from([start(command), words.to_vec()].concat()) {
             Ok(_) => true,
             Err(error) => {
                 matches!(error.kind(), DisplayHelp | DisplayVersion)
                     && error.kind() != DisplayHelpOnMissingArgumentOrSubcommand
             }
-        }
-    })
+        },
+    )
 }
 
 #[test]
 fn every_spelling_has_its_outcome() {
-    for (command, table) in
-        [("run", LLAMA_CPP), ("run", MLX_LM), ("bench", LLAMA_BENCH), ("transcribe", WHISPER_CPP)]
-    {
+    for (command, table) in [
+        ("run", LLAMA_CPP),
+        ("run", MLX_LM),
+        ("serve", LLAMA_SERVER),
+        ("serve", MLX_SERVER),
+        ("embed", LLAMA_EMBEDDING),
+        ("perplexity", LLAMA_PERPLEXITY),
+        ("bench", LLAMA_BENCH),
+        ("transcribe", WHISPER_CPP),
+        ("train", TRAINERS),
+    ] {
         for row in table {
             let usual = match row.value {
                 Value::None => "",
@@ -170,7 +196,17 @@ fn every_spelling_has_its_outcome() {
 
 #[test]
 fn spellings_are_unique_and_well_formed() {
-    for table in [LLAMA_CPP, MLX_LM, LLAMA_BENCH, WHISPER_CPP] {
+    for table in [
+        LLAMA_CPP,
+        MLX_LM,
+        LLAMA_BENCH,
+        LLAMA_SERVER,
+        LLAMA_EMBEDDING,
+        LLAMA_PERPLEXITY,
+        MLX_SERVER,
+        WHISPER_CPP,
+        TRAINERS,
+    ] {
         let mut seen = BTreeSet::new();
         for spelling in table.iter().flat_map(Row::spellings) {
             assert!(seen.insert(spelling), "{spelling} has two rows");
@@ -194,6 +230,8 @@ fn no_spelling_has_another_meaning_here() {
         for (spelling, long) in own.spellings(&root) {
             let Some(row) = rows.get(spelling.as_str()) else { continue };
             let outcome = match &row.outcome {
+                // A list for our option.
+                Outcome::Made(..) => continue,
                 Outcome::Cases(_, other) => other,
                 outcome => outcome,
             };
@@ -217,7 +255,18 @@ fn answers_name_what_there_is() {
         .chain(["-ctk", "-ctv", "-ub", "-hf"].map(String::from))
         .collect();
     let mut texts = Vec::new();
-    for row in LLAMA_CPP.iter().chain(LLAMA_BENCH).chain(MLX_LM).chain(WHISPER_CPP) {
+    let tables = [
+        LLAMA_CPP,
+        LLAMA_BENCH,
+        LLAMA_SERVER,
+        LLAMA_EMBEDDING,
+        LLAMA_PERPLEXITY,
+        MLX_LM,
+        MLX_SERVER,
+        WHISPER_CPP,
+        TRAINERS,
+    ];
+    for row in tables.into_iter().flatten() {
         collect(&row.outcome, &mut texts);
     }
     texts.extend(COMMANDS.iter().map(|(_, text)| *text));
@@ -249,7 +298,7 @@ fn collect(outcome: &'static Outcome, texts: &mut Vec<&'static str>) {
             cases.iter().for_each(|(_, outcome)| collect(outcome, texts));
             collect(other, texts);
         }
-        Outcome::Ours(_) | Outcome::Becomes(_) => {}
+        Outcome::Ours(_) | Outcome::Becomes(_) | Outcome::Made(..) => {}
     }
 }
 
@@ -286,10 +335,69 @@ fn options_that_are_none_are_refused() {
 }
 
 #[test]
+fn the_first_word_names_the_model() {
+    assert_eq!(arguments(&["run", "m", "-p", "x"]), ["run", "--prompt", "x", "--model", "m"]);
+    assert_eq!(arguments(&["run", "-p", "x", "m", "-n4"]), ["run", "--prompt", "x", "-n4", "--model", "m"]);
+    assert_eq!(
+        arguments(&["serve", "a", "--port", "1", "b"]),
+        ["serve", "--port", "1", "--model", "a", "--model", "b"]
+    );
+    assert_eq!(
+        arguments(&["bench", "user/repo", "-p", "8"]),
+        ["bench", "--n-prompt", "8", "--model", "user/repo"]
+    );
+    assert_eq!(arguments(&["embed", "m", "-p", "x", "y"]), ["embed", "--prompt", "x", "y", "--model", "m"]);
+    assert_eq!(arguments(&["rerank", "-q", "x", "doc"]), ["rerank", "-q", "x", "doc"]);
+    for words in
+        [&["run", "-m", "a", "b"][..], &["run", "b", "-vma"], &["generate", "-hf", "u/r", "b", "-p", "x"]]
+    {
+        assert!(refused(words).starts_with("b: an option names the model already"), "{words:?}");
+    }
+}
+
+#[test]
 fn conversation_switches_name_the_command() {
     assert_eq!(arguments(&["-no-cnv", "-p", "x"]), ["generate", "--prompt", "x"]);
     assert_eq!(arguments(&["run", "-p", "x", "-no-cnv"]), ["generate", "--prompt", "x"]);
     assert_eq!(arguments(&["run", "-p", "x", "-cnv"]), ["chat", "--prompt", "x"]);
     assert_eq!(arguments(&["-cnv", "-p", "x", "-st"]), ["--prompt", "x"]);
     assert_eq!(arguments(&["perplexity", "-f", "x", "-no-cnv"]), ["perplexity", "--file", "x"]);
+}
+
+/// Every spelling of llama-server's help, with a value if it takes one.
+const SERVER_HELP: &str = include_str!("llama_server_help.txt");
+
+#[test]
+fn every_spelling_of_the_servers_help_has_an_answer_of_a_server() {
+    let (mut count, mut wrong) = (0, Vec::new());
+    for line in SERVER_HELP.lines() {
+        let (spellings, values) = line.split_once(" | ").unwrap_or((line, ""));
+        for spelling in spellings.split(' ') {
+            count += 1;
+            let mut words = vec!["serve", spelling];
+            words.extend(values.split(' ').filter(|value| !value.is_empty()));
+            match translated(&words) {
+                Ok(found) => {
+                    let parsed = Arguments::try_parse_from(&found.arguments);
+                    // Help and version are errors of the parser that end well.
+                    if let Some(error) = parsed.err().filter(|error| error.exit_code() != 0) {
+                        wrong.push(format!(
+                            "{}: {}",
+                            words.join(" "),
+                            error.to_string().lines().next().unwrap()
+                        ));
+                    }
+                }
+                Err(failure) => {
+                    let message = failure.to_string();
+                    // What serves instead, and not that a server would know it.
+                    if message.contains("option of a server") || message.contains("unexpected argument") {
+                        wrong.push(format!("{}: {message}", words.join(" ")));
+                    }
+                }
+            }
+        }
+    }
+    assert!(count > 400, "{count} spellings");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

@@ -87,7 +87,13 @@ fn a_repository_is_a_model() {
     let question = ["-p", "In the beginning", "-n", "4", "--temp", "0", "--precision", "reference"];
     let expected = run(&[&["generate", "-m", &model("tiny-llama")], &question[..]].concat());
     assert!(expected.status.success() && stdout(&expected).len() > 4, "{}", stderr(&expected));
-    for start in [&["generate", "-hf", "me/model"][..], &["generate", "--hf-repo=me/model", "--offline"]] {
+    // What was downloaded has a name without the hub's flag.
+    for start in [
+        &["generate", "-hf", "me/model"][..],
+        &["generate", "--hf-repo=me/model", "--offline"],
+        &["generate", "me/model"],
+        &["generate", "Model"],
+    ] {
         let answer = run(&[start, &question].concat());
         assert_eq!((stdout(&answer), stderr(&answer)), (stdout(&expected), String::new()), "{start:?}");
     }
@@ -111,13 +117,14 @@ fn a_repository_is_a_model() {
         (&["-hf", "../model", "-p", "x"], 2, "error: ../model: no name of a repository"),
         (&["-hf", "a/b", "-m", "x", "-p", "x"], 2, "error: the argument '--hf-repo"),
         (&["-hff", "x.gguf", "-p", "x"], 2, "error: --hf-file names a file of a repository"),
-        (&["-m", "me/model", "-p", "x"], 1, "hint: -hf me/model takes the repository"),
+        (&["-m", "you/model", "-p", "x"], 1, "hint: -hf you/model takes the repository"),
+        (&["run", "you", "-p", "x"], 1, "hint: `brasa pull USER/you` downloads a repository"),
         (&["inspect", "-hf", "me/model:Q4_K_M"], 1, "error: me/model: no GGUF file of type Q4_K_M"),
         (&["inspect", "x", "-hf", "me/model"], 2, "error: the argument '[PATH]'"),
         (&["tokenize", "-hf", "you/model", "--offline", "-p", "x"], 1, "error: you/model: not in "),
         (&["tokenize", "-hff", "x.gguf", "-p", "x"], 2, "error: --hf-file names a file of a repository"),
         (&["inspect", "me/model:Q8_0"], 1, "`brasa pull me/model:Q8_0` only downloads it"),
-        (&["tokenize", "-m", "me/model", "-p", "x"], 1, "hint: -hf me/model"),
+        (&["tokenize", "-m", "you/model", "-p", "x"], 1, "hint: -hf you/model"),
         (&["-m", "me/model.gguf", "-p", "x"], 1, "error: me/model.gguf: "),
     ] {
         let output = run(arguments);

@@ -84,7 +84,7 @@ fn options(fields: &mut Fields, app: &App, model: &Model) -> Result<GenerateOpti
 
 /// Reads `system`, `messages`, `tools` and `thinking`.
 fn conversation(fields: &mut Fields) -> Result<Conversation> {
-    let mut conversation = Conversation::default();
+    let mut conversation = Conversation::begin(fields)?;
     if let Some(system) = fields.value("system") {
         let text = without_billing(&text_of(fields, "system", system)?);
         if !text.trim().is_empty() {

@@ -32,7 +32,7 @@ pub(crate) async fn list(
         let models: Vec<(String, u64)> = models.iter().flat_map(named).collect();
         return Ok(reply::ok(&models_anthropic::page(&models, &query)?));
     }
-    let models: Vec<Value> = models.iter().flat_map(|entry| with_adapters(form(entry), entry)).collect();
+    let models: Vec<Value> = models.iter().flat_map(|entry| with_adapters(form(&app, entry), entry)).collect();
     Ok(reply::ok(&json!({"object": "list", "data": models})))
 }
 
@@ -49,12 +49,12 @@ pub(crate) async fn one(
             entry.names().into_iter().find(|name| *name == id).unwrap_or_else(|| entry.source.id.clone());
         return Ok(reply::ok(&models_anthropic::form(&id, entry.created)));
     }
-    Ok(reply::ok(&form(&entry)))
+    Ok(reply::ok(&form(&app, &entry)))
 }
 
 /// Refuses strangers: on an address that others reach, a key shows who may load and unload.
 pub(crate) fn check_right(app: &App) -> Result<()> {
-    if app.options.host.is_loopback() || app.keys.are_needed() {
+    if app.options.is_private() || app.keys.are_needed() {
         return Ok(());
     }
     let message = "everybody reaches this server, which has no key; --api-key lets those who know it load and unload models";
@@ -66,7 +66,8 @@ pub(crate) async fn load(State(app): State<App>, mut fields: Fields) -> Result<R
     check_right(&app)?;
     let name: String = fields.required("model")?;
     finish_fields(&app, &mut fields)?;
-    app.registry.acquire(Some(&name)).await?;
+    let entry = app.registry.find(Some(&name), None)?;
+    app.registry.load(&entry).await?;
     Ok(reply::ok(&json!({"success": true})))
 }
 
@@ -118,7 +119,7 @@ fn with_adapters(form: Value, entry: &Entry) -> Vec<Value> {
     forms
 }
 
-fn form(entry: &Entry) -> Value {
+fn form(app: &App, entry: &Entry) -> Value {
     let meta = match entry.loaded() {
         Some(loaded) => {
             let info = loaded.info();
@@ -138,7 +139,7 @@ fn form(entry: &Entry) -> Value {
     if let Some(failure) = entry.failure() {
         status["error"] = failure.into();
     }
-    json!({
+    let mut form = json!({
         "id": entry.source.id,
         "object": "model",
         "created": entry.created,
@@ -146,5 +147,12 @@ fn form(entry: &Entry) -> Value {
         "kind": entry.kind().map(ModelKind::name),
         "meta": meta,
         "status": status,
-    })
+    });
+    if app.options.models.iter().any(|source| source.id == entry.source.id) {
+        form["tags"] = app.options.tags.as_slice().into();
+    }
+    if app.options.models.first().is_some_and(|first| first.id == entry.source.id) {
+        form["aliases"] = app.options.aliases.as_slice().into();
+    }
+    form
 }

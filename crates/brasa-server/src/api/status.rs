@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::Response;
-use brasa::{GenerateOptions, ModelKind};
+use brasa::ModelKind;
 use serde_json::{Value, json};
 
 use crate::api::native::settings;
@@ -15,7 +15,7 @@ use crate::loaded::Loaded;
 use crate::metrics::Now;
 use crate::registry::Entry;
 use crate::state::App;
-use crate::{ids, reply, sampling};
+use crate::{defaults, ids, reply};
 
 /// Says whether the server can answer.
 pub(crate) async fn health(State(app): State<App>) -> Result<Response> {
@@ -94,13 +94,9 @@ pub(crate) async fn props(
     }
     if let Some(Loaded::Text(loaded)) = entry.loaded() {
         let model = &loaded.model;
-        let defaults = GenerateOptions {
-            sampling: sampling::defaults(model),
-            max_tokens: app.options.default_max_tokens,
-            ..GenerateOptions::default()
-        };
+        let options = defaults::options(&app, model)?;
         props["default_generation_settings"] =
-            json!({"n_ctx": model.context(), "params": settings(model, &defaults, false)});
+            json!({"n_ctx": model.context(), "params": settings(model, &options, false)});
         props["chat_template"] = model.tokenizer().chat_template_source().unwrap_or_default().into();
     }
     Ok(reply::ok(&props))

@@ -11,6 +11,7 @@ mod client;
 mod clients;
 mod completions;
 mod custom_tools;
+mod defaults;
 mod device;
 mod doors;
 mod encoders;

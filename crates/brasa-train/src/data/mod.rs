@@ -13,6 +13,7 @@ mod document;
 mod encode;
 mod lines;
 mod mersenne;
+mod other_forms;
 mod pack;
 mod report;
 mod row;

@@ -3,6 +3,8 @@
 use brasa_tokenizer::Message;
 use serde_json::{Map, Value};
 
+use super::other_forms;
+
 /// One example.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Row {
@@ -31,21 +33,23 @@ impl Fault {
     }
 }
 
-const FORMS: &str = "a row has `messages` (and `tools`), `prompt` and `completion`, `text`, `tokens` (and `weights`), or `prompt`, `chosen` and `rejected`";
+const FORMS: &str = "a row has `messages` (and `tools`), `prompt` and `completion`, `text`, `tokens` (and `weights`), or `prompt`, `chosen` and `rejected`; Alpaca's and ShareGPT's rows are read too";
 
 impl Row {
     /// The fields of a line of JSON.
     pub fn fields(line: &str) -> Result<Map<String, Value>, Fault> {
         let value: Value = serde_json::from_str(line)
-            .map_err(|error| Fault::new(format!("not JSON: {error}"), "each line is one JSON object"))?;
+            .map_err(|error| Fault::new(format!("not JSON: {error}"), hint_of(line)))?;
         match value {
             Value::Object(row) => Ok(row),
+            Value::Array(_) => Err(Fault::new("a list, expected an object", hint_of(line))),
             other => Err(Fault::new(format!("{}, expected an object", kind(&other)), FORMS)),
         }
     }
 
     /// The example of a row's fields. Fields that no form has are passed over.
     pub fn of(row: &mut Map<String, Value>) -> Result<Self, Fault> {
+        other_forms::translate(row)?;
         if row.contains_key("input_ids") && !row.contains_key("tokens") {
             let ids = row.remove("input_ids").unwrap_or_default();
             row.insert("tokens".into(), ids);
@@ -72,6 +76,15 @@ impl Row {
                 "a row is one example: leave one of them",
             )),
         }
+    }
+}
+
+/// The remedy for a line that is no object.
+fn hint_of(line: &str) -> &'static str {
+    if line.trim_start().starts_with('[') {
+        "each line is one JSON object; `jq -c '.[]' FILE` makes lines of a JSON array"
+    } else {
+        "each line is one JSON object"
     }
 }
 

@@ -166,7 +166,10 @@ fn bad_rows_are_named_with_line_and_remedy() {
             "{\"text\": \"a\"}\n\n{\"text\": \"a\"",
             "train.jsonl:3: not JSON: EOF while parsing an object at line 1 column 12\nhint: each line is one JSON object",
         ),
-        ("[1]", "train.jsonl:1: a list, expected an object\nhint: a row has `messages`"),
+        (
+            "[1]",
+            "train.jsonl:1: a list, expected an object\nhint: each line is one JSON object; `jq -c '.[]' FILE`",
+        ),
         ("{}", "train.jsonl:1: no example in an empty row\n"),
         (
             r#"{"question": "a", "answer": "b"}"#,

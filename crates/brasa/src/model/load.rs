@@ -10,7 +10,7 @@ use brasa_formats::{Bytes, Checkpoint};
 use brasa_grammar::Grammars;
 use brasa_graph::device::KvPoolSpec;
 use brasa_models::{ModelError, ModelInfo, ModelSpec, RecommendedSampling, SentenceConfig};
-use brasa_tokenizer::{ThoughtMarks, Tokenizer, ToolFormat};
+use brasa_tokenizer::{BuiltinTemplate, ThoughtMarks, Tokenizer, ToolFormat};
 
 use super::{Model, Parts, TidyHeap};
 use crate::bank::Opened;
@@ -99,7 +99,10 @@ impl Model {
                 let started = Instant::now();
                 let tokenizer = Tokenizer::from_checkpoint(checkpoint, options.pre_tokenizer.as_deref())?;
                 let template = match &options.chat_template {
-                    Some(source) => Some(tokenizer.chat_template_from(source)?),
+                    Some(source) => Some(match BuiltinTemplate::by_name(source) {
+                        Some(form) => tokenizer.builtin_chat_template(form),
+                        None => tokenizer.chat_template_from(source)?,
+                    }),
                     // A model without a template still continues texts; chatting with it is the error.
                     None => tokenizer.chat_template().ok(),
                 };

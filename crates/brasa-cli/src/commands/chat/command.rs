@@ -6,6 +6,7 @@ use brasa::Message;
 use brasa::formats::read_file;
 
 use super::conversation::Conversation;
+use super::paths::expanded;
 use super::saved::messages;
 use super::{Chat, Next, settings};
 use crate::failure::Failure;
@@ -26,7 +27,8 @@ const HELP: &str = "\
 /set              show the options; /set NAME VALUE changes one, e.g. /set temp 0
 /stats            what the last answer cost
 /save FILE        write the conversation as JSON; /save! replaces a file that exists
-/load FILE        go on with a conversation that was saved, or that the page exported
+/load FILE        go on with a conversation that was saved, or that the page exported;
+                  Tab completes names of files, ~ is the home folder
 /exit             leave (also Ctrl-D)
 
 Several lines: paste them, end a line with \\, or put \"\"\" before and after the text.
@@ -75,8 +77,8 @@ impl Chat<'_> {
             ("save" | "save!" | "load", "") => {
                 return Err(Failure::Usage(format!("/{name} needs a file name")));
             }
-            ("save" | "save!", path) => self.save(path.as_ref(), name == "save!")?,
-            ("load", path) => self.load(path.as_ref())?,
+            ("save" | "save!", path) => self.save(&expanded(path), name == "save!")?,
+            ("load", path) => self.load(&expanded(path))?,
             _ => {
                 return Err(Failure::Usage(format!(
                     "/{name} is no command\nhint: /help lists them; a message that begins with a slash begins with two"

@@ -19,7 +19,7 @@ use rustyline::{
     KeyEvent, Modifiers, Movement, RepeatCount,
 };
 
-use super::command;
+use super::paths;
 use super::read::Line;
 use crate::failure::Failure;
 use crate::paint::{Paint, Style};
@@ -179,7 +179,7 @@ impl ConditionalEventHandler for Keys {
     }
 }
 
-/// Answers the editor's questions while a line is typed: completions of commands, and the prompt's colour.
+/// Answers the editor's questions while a line is typed: completions of commands and files, and the prompt's colour.
 struct Assistant {
     typing: Arc<Typing>,
     paint: Paint,
@@ -213,14 +213,6 @@ impl Completer for Assistant {
         cursor: usize,
         _: &Context<'_>,
     ) -> rustyline::Result<(usize, Vec<String>)> {
-        let begun = line.get(..cursor).and_then(|begun| begun.strip_prefix('/'));
-        let names = begun.map_or(Vec::new(), |begun| {
-            command::NAMES
-                .iter()
-                .filter(|name| name.starts_with(begun))
-                .map(|name| format!("/{name} "))
-                .collect()
-        });
-        Ok((0, names))
+        Ok(line.get(..cursor).map_or((0, Vec::new()), paths::completions))
     }
 }

@@ -8,6 +8,7 @@ mod command;
 mod conversation;
 mod editor;
 mod history;
+mod paths;
 mod read;
 mod saved;
 mod settings;

@@ -86,7 +86,7 @@ pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
     let limits = (most_rows, most_documents(arguments).min(most_rows));
     let mut trainer = trainer(arguments, &tuner, &train, updates, limits)?;
     let options = run_options(arguments, updates);
-    let mut show = Show::new(&options, trainer.device_bytes());
+    let mut show = Show::new(&options, trainer.device_bytes(), arguments.report_updates());
     let mut best = serving::Best::new(arguments);
     let outcome = run(&mut trainer, &mut train, valid.as_ref(), &options, &mut |event| {
         show.event(&event);

@@ -44,6 +44,8 @@ pub struct Show {
     drawn: Instant,
     /// Bytes of weights and programs on the device.
     device_bytes: u64,
+    /// Updates between two lines, if they were asked for.
+    report_every: Option<u64>,
     /// The mean loss of recent updates.
     loss: Option<f64>,
     /// The sum of losses, and the number of updates, since the last line.
@@ -54,7 +56,7 @@ pub struct Show {
 }
 
 impl Show {
-    pub fn new(options: &RunOptions, device_bytes: u64) -> Self {
+    pub fn new(options: &RunOptions, device_bytes: u64, report_every: Option<u64>) -> Self {
         let style = ProgressStyle::with_template("{pos}/{len} {bar:30} {msg}, {eta} left");
         let bar = ProgressBar::new(options.updates);
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
@@ -64,6 +66,7 @@ impl Show {
             updates: options.updates,
             drawn: Instant::now(),
             device_bytes,
+            report_every,
             loss: None,
             since_line: (0.0, 0),
             preferred: None,
@@ -98,12 +101,14 @@ impl Show {
                 let rest = format!("{preferred}{speed:.0} tokens/s, {memory}");
                 self.bar.set_position(update.number);
                 // Where no bar is seen, ten lines tell.
-                if self.bar.is_hidden() && update.number.is_multiple_of(self.updates.div_ceil(10).max(1)) {
+                let tenth = self.updates.div_ceil(10).max(1);
+                let every = self.report_every.or_else(|| self.bar.is_hidden().then_some(tenth));
+                if every.is_some_and(|every| update.number.is_multiple_of(every)) {
                     let (sum, count) = std::mem::take(&mut self.since_line);
                     let mean = sum / f64::from(count);
                     let over = output::plural(count as usize, "update");
                     let at = format!("update {}/{}", update.number, self.updates);
-                    output::note(&format!("{at}: train loss {mean:.4} (mean of {over}), {rest}"));
+                    self.note(&format!("{at}: train loss {mean:.4} (mean of {over}), {rest}"));
                 }
                 self.bar.set_message(format!("train loss {loss:.4} (recent mean), {rest}"));
             }

@@ -23,7 +23,7 @@ pub(super) fn format(fields: &mut Fields) -> Result<Option<Constraint>> {
 
 /// Reads `instructions`, `input`, `tools` and `reasoning`.
 pub(super) fn conversation(fields: &mut Fields, app: &App) -> Result<Conversation> {
-    let mut conversation = Conversation::default();
+    let mut conversation = Conversation::begin(fields)?;
     if let Some(instructions) = fields.optional::<String>("instructions")? {
         conversation.messages.push(Message::new("system", instructions));
     }
