@@ -1,5 +1,5 @@
 #!/bin/sh
-# One second of a sweep in every format that is read, and in two that are refused by name.
+# One second of a sweep in every format that is read, and speech in Opus.
 #
 #     tools/golden/audio_files.sh crates/brasa-audio/tests/files
 set -e
@@ -22,5 +22,8 @@ sweep 8000 -c:a alac -sample_fmt s16p "$out/sweep_alac.m4a"
 sweep 8000 -c:a pcm_s16be "$out/sweep.aiff"
 sweep 8000 -c:a pcm_s16be "$out/sweep.caf"
 sweep 8000 -c:a adpcm_ms "$out/sweep_adpcm.wav"
-sweep 44100 -c:a libopus -b:a 32k "$out/sweep.opus"
-sweep 44100 -c:a libopus -b:a 32k "$out/sweep.webm"
+# Speech, in whose packets all modes of Opus are, and what libopus decodes.
+speech() { ffmpeg -v error -y -i "$(dirname "$0")/../../models/tiny-whisper/held-3.wav" -t 1.2 -ar 48000 "$@"; }
+speech -c:a libopus -b:a 24k -application voip "$out/speech.opus"
+speech -c:a libopus -b:a 24k -application voip "$out/speech.webm"
+ffmpeg -v error -y -c:a libopus -i "$out/speech.opus" -sample_fmt s16 "$out/speech_libopus.flac"

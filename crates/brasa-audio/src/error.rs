@@ -16,6 +16,12 @@ pub enum AudioError {
         /// The system's error.
         source: io::Error,
     },
+    /// A folder, where a file of sound was expected.
+    #[error("{}: a folder, expected a file of sound\nhint: name the files in it", .path.display())]
+    Folder {
+        /// The path.
+        path: PathBuf,
+    },
     /// Reading failed.
     #[error("{name}: reading failed at {}: {source}", seconds(*.at))]
     Read {
@@ -28,7 +34,7 @@ pub enum AudioError {
     },
     /// The bytes are in no format that is known.
     #[error(
-        "{name}: not recognised as audio: {reason}\nhint: WAV, MP3, FLAC, OGG Vorbis, M4A and AAC are read; others after `ffmpeg -i FILE out.wav`"
+        "{name}: not recognised as audio: {reason}\nhint: WAV, MP3, FLAC, OGG (Vorbis, Opus), WebM, M4A and AAC are read; others after `ffmpeg -i FILE out.wav`"
     )]
     Format {
         /// The file or stream.
@@ -55,7 +61,7 @@ pub enum AudioError {
         reason: String,
     },
     /// The file ends before its header says.
-    #[error("{name}: cut off at {}, the header claims {}\nhint: the file may still be downloading; `ffmpeg -i FILE out.wav` keeps what is there", seconds(*.at), seconds(*.claimed))]
+    #[error("{name}: cut off at {}, the header claims {}\nhint: the file may still be downloading; `ffmpeg -i FILE out.wav` keeps what is there", apart(*.at, *.claimed), apart(*.claimed, *.at))]
     CutOff {
         /// The file or stream.
         name: String,
@@ -144,6 +150,13 @@ impl AudioError {
         let path = path.to_owned();
         move |source| Self::Open { path, source }
     }
+}
+
+/// A duration with as many digits as it takes to differ from another.
+fn apart(duration: Duration, other: Duration) -> String {
+    let shown = |digits: usize, duration: Duration| format!("{:.digits$} s", duration.as_secs_f64());
+    let digits = [2, 3].into_iter().find(|digits| shown(*digits, duration) != shown(*digits, other));
+    shown(digits.unwrap_or(6), duration)
 }
 
 fn seconds(duration: Duration) -> String {

@@ -61,6 +61,9 @@ impl AudioReader {
     pub fn open(path: &Path, limits: &Limits) -> Result<Self> {
         let file = File::open(path).map_err(AudioError::open(path))?;
         let metadata = file.metadata().map_err(AudioError::open(path))?;
+        if metadata.is_dir() {
+            return Err(AudioError::Folder { path: path.to_owned() });
+        }
         // A named pipe cannot be sought in.
         let input = if metadata.is_file() {
             Input::Whole { bytes: Box::new(file), len: metadata.len() }
@@ -103,7 +106,7 @@ impl AudioReader {
         name: &str,
         limits: &Limits,
     ) -> Result<Self> {
-        let source = Pcm::new(stream, format, 1, sample_rate, None, name, limits)?;
+        let source = Pcm::raw(stream, format, sample_rate, name, limits)?;
         Ok(Self::new(Box::new(source), name, limits))
     }
 
@@ -137,6 +140,12 @@ impl AudioReader {
     /// The duration that the header claims, for a progress bar. Headers may be wrong.
     pub fn claimed_duration(&self) -> Option<Duration> {
         self.source.claimed().map(|samples| source::duration(samples, self.sample_rate()))
+    }
+
+    /// Doubts about what was read so far, each with the sound's name: a header that was never finished, a few samples that are missing
+    /// at the end, bytes behind the sound. Complete when the reader is at its end.
+    pub fn warnings(&self) -> &[String] {
+        self.source.warnings()
     }
 
     /// The sample rate of the file, in Hz. Chunks are at 16 kHz.

@@ -45,6 +45,7 @@ struct Parts {
     energies: Energies,
     /// Features of the whole sound are at least this large, before they are scaled.
     lowest: f32,
+    warnings: Vec<String>,
 }
 
 /// The place of the second reading.
@@ -103,7 +104,8 @@ impl Recording {
         }
         framer.finish(&mut values);
         look(&mut values);
-        let parts = Parts { place, log_mel: log_mel.clone(), energies, lowest: lowest_of(largest) };
+        let warnings = chunks.warnings().to_vec();
+        let parts = Parts { place, log_mel: log_mel.clone(), energies, lowest: lowest_of(largest), warnings };
         Ok(Self(Arc::new(parts)))
     }
 
@@ -125,6 +127,11 @@ impl Recording {
     /// The energy of each 10 ms.
     pub fn energies(&self) -> &Energies {
         &self.0.energies
+    }
+
+    /// Doubts about the sound, each with its name: see [`AudioReader::warnings`].
+    pub fn warnings(&self) -> &[String] {
+        &self.0.warnings
     }
 
     /// Ranges of samples that hold speech, in order. A network reads the sound again; `going` is told how far, and may cancel.
@@ -222,6 +229,13 @@ impl Chunks {
             Again::Samples(samples) => Self::Samples { samples: Arc::clone(samples), at: 0 },
             other => Self::Reader(Box::new(other.reader()?)),
         })
+    }
+
+    fn warnings(&self) -> &[String] {
+        match self {
+            Self::Reader(reader) => reader.warnings(),
+            Self::Samples { .. } | Self::Spool { .. } => &[],
+        }
     }
 
     fn heard(&self) -> Heard {

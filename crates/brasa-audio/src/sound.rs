@@ -113,7 +113,8 @@ impl Again {
 }
 
 fn is_file(path: &Path) -> Result<bool> {
-    Ok(std::fs::metadata(path).map_err(AudioError::open(path))?.is_file())
+    let metadata = std::fs::metadata(path).map_err(AudioError::open(path))?;
+    if metadata.is_dir() { Err(AudioError::Folder { path: path.to_owned() }) } else { Ok(metadata.is_file()) }
 }
 
 impl fmt::Debug for Kind {

@@ -9,17 +9,19 @@ use std::time::Duration;
 
 use brasa_fault::without_panic;
 use symphonia::core::audio::Channels;
-use symphonia::core::codecs::audio::well_known::CODEC_ID_AAC;
+use symphonia::core::codecs::audio::well_known::{CODEC_ID_AAC, CODEC_ID_OPUS};
 use symphonia::core::codecs::audio::{AudioDecoder, AudioDecoderOptions};
 use symphonia::core::errors::Error;
 use symphonia::core::formats::probe::Hint;
 use symphonia::core::formats::{FormatOptions, FormatReader, TrackType};
 use symphonia::core::io::{MediaSource, MediaSourceStream, MediaSourceStreamOptions};
 use symphonia::core::meta::MetadataOptions;
+use symphonia::core::packet::Packet;
 
 use crate::{AudioError, Limits, Result};
 
-use super::{Input, Source, check, duration, mix};
+use super::opus::{self, Opus};
+use super::{Input, Source, check, duration, mix, shortfall};
 
 /// Packets in a row that cannot be decoded before the file counts as damaged.
 const MOST_BROKEN_PACKETS: u32 = 50;
@@ -29,7 +31,7 @@ const AAC_DELAY: usize = 1024;
 
 pub(super) struct Decoder {
     format: Box<dyn FormatReader>,
-    codec: Box<dyn AudioDecoder>,
+    codec: Codec,
     track: u32,
     rate: u32,
     claimed: Option<u64>,
@@ -42,6 +44,48 @@ pub(super) struct Decoder {
     interleaved: Vec<f32>,
     name: String,
     limits: Limits,
+    warnings: Vec<String>,
+}
+
+/// The decoder of packets.
+enum Codec {
+    Symphonia(Box<dyn AudioDecoder>),
+    Opus(Box<Opus>),
+}
+
+/// The form of decoded samples.
+struct Decoded {
+    rate: u32,
+    channels: usize,
+    frames: usize,
+}
+
+impl Codec {
+    /// Decodes a packet into interleaved samples.
+    fn decode(
+        &mut self,
+        packet: &Packet,
+        interleaved: &mut Vec<f32>,
+    ) -> symphonia::core::errors::Result<Decoded> {
+        match self {
+            Self::Symphonia(codec) => {
+                let buffer = codec.decode(packet)?;
+                interleaved.clear();
+                buffer.copy_to_vec_interleaved(interleaved);
+                let (rate, channels) = (buffer.spec().rate(), buffer.spec().channels().count());
+                Ok(Decoded { rate, channels, frames: buffer.frames() })
+            }
+            Self::Opus(opus) => {
+                let frames = opus
+                    .decode(&packet.data, interleaved)
+                    .map_err(|_| Error::DecodeError("a packet that is no Opus"))?;
+                // Frames behind the end, to which the last packet was filled up.
+                let kept = frames - usize::try_from(packet.trim_end.get()).unwrap_or(0).min(frames);
+                interleaved.truncate(kept * opus.channels());
+                Ok(Decoded { rate: opus::RATE_HZ, channels: opus.channels(), frames: kept })
+            }
+        }
+    }
 }
 
 /// The outcome of reading a packet.
@@ -52,11 +96,11 @@ enum Step {
 }
 
 impl Decoder {
-    pub(super) fn new(input: Input, name: &str, limits: &Limits) -> Result<Self> {
-        guarded(name, Duration::ZERO, || Self::probe(input, name, limits))
+    pub(super) fn new(input: Input, name: &str, limits: &Limits, warnings: Vec<String>) -> Result<Self> {
+        guarded(name, Duration::ZERO, || Self::probe(input, name, limits, warnings))
     }
 
-    fn probe(input: Input, name: &str, limits: &Limits) -> Result<Self> {
+    fn probe(input: Input, name: &str, limits: &Limits, warnings: Vec<String>) -> Result<Self> {
         let mut hint = Hint::new();
         if let Some(extension) = Path::new(name).extension().and_then(|extension| extension.to_str()) {
             hint.with_extension(extension);
@@ -70,21 +114,29 @@ impl Decoder {
         let track = format.default_track(TrackType::Audio).ok_or_else(no_sound)?;
         let parameters =
             track.codec_params.as_ref().and_then(|parameters| parameters.audio()).ok_or_else(no_sound)?;
-        let codec = symphonia::default::get_codecs()
-            .make_audio_decoder(parameters, &AudioDecoderOptions::default())
-            .map_err(|error| AudioError::Unsupported {
-                name: name.to_owned(),
-                what: match error {
-                    Error::Unsupported(_) => {
-                        format!("the codec of the {} file", format.format_info().long_name)
-                    }
-                    error => error.to_string(),
-                },
-            })?;
-        let rate = parameters.sample_rate.unwrap_or(0);
+        let unsupported = |what: String| AudioError::Unsupported { name: name.to_owned(), what };
+        let (codec, rate, delay) = if parameters.codec == CODEC_ID_OPUS {
+            let channels = parameters.channels.as_ref().map_or(1, Channels::count);
+            check(name, opus::RATE_HZ, channels, limits)?;
+            let opus = Opus::new(parameters.extra_data.as_deref(), channels).map_err(unsupported)?;
+            let delay = opus.delay;
+            (Codec::Opus(Box::new(opus)), opus::RATE_HZ, delay)
+        } else {
+            let codec = symphonia::default::get_codecs()
+                .make_audio_decoder(parameters, &AudioDecoderOptions::default())
+                .map_err(|error| {
+                    unsupported(match error {
+                        Error::Unsupported(_) => {
+                            format!("the codec of the {} file", format.format_info().long_name)
+                        }
+                        error => error.to_string(),
+                    })
+                })?;
+            let delay = if parameters.codec == CODEC_ID_AAC { AAC_DELAY } else { 0 };
+            (Codec::Symphonia(codec), parameters.sample_rate.unwrap_or(0), delay)
+        };
         // Some containers leave the number of channels to the codec's packets, which are checked one by one.
         check(name, rate, parameters.channels.as_ref().map_or(1, Channels::count), limits)?;
-        let delay = if parameters.codec == CODEC_ID_AAC { AAC_DELAY } else { 0 };
         let (track, claimed) = (track.id, track.num_frames);
         Ok(Self {
             format,
@@ -99,6 +151,7 @@ impl Decoder {
             interleaved: Vec::new(),
             name: name.to_owned(),
             limits: *limits,
+            warnings,
         })
     }
 
@@ -115,8 +168,8 @@ impl Decoder {
         if packet.track_id != self.track {
             return Ok(Step::Nothing);
         }
-        let buffer = match self.codec.decode(&packet) {
-            Ok(buffer) => buffer,
+        let Decoded { rate, channels, frames } = match self.codec.decode(&packet, &mut self.interleaved) {
+            Ok(decoded) => decoded,
             Err(Error::DecodeError(_) | Error::IoError(_)) if self.broken_packets < MOST_BROKEN_PACKETS => {
                 self.broken_packets += 1;
                 mono.resize(mono.len() + self.packet_frames, 0.0);
@@ -125,15 +178,11 @@ impl Decoder {
             }
             Err(error) => return Err(self.damaged(error.to_string())),
         };
-        let (rate, channels, frames) =
-            (buffer.spec().rate(), buffer.spec().channels().count(), buffer.frames());
         if rate != self.rate {
             let reason = format!("the sample rate changes from {} Hz to {rate} Hz", self.rate);
             return Err(self.damaged(reason));
         }
         check(&self.name, rate, channels, &self.limits)?;
-        self.interleaved.clear();
-        buffer.copy_to_vec_interleaved(&mut self.interleaved);
         self.broken_packets = 0;
         self.packet_frames = frames;
         self.frames += frames as u64;
@@ -144,15 +193,12 @@ impl Decoder {
     }
 
     /// The end of the bytes in the middle of a packet.
-    fn cut_off(&self) -> Result<Step> {
-        match self.claimed {
-            Some(claimed) if claimed > self.frames => Err(AudioError::CutOff {
-                name: self.name.clone(),
-                at: self.at(),
-                claimed: duration(claimed, self.rate),
-            }),
-            _ => Ok(Step::End),
+    fn cut_off(&mut self) -> Result<Step> {
+        if let Some(claimed) = self.claimed {
+            let warning = shortfall(&self.name, self.frames, claimed, self.rate, 0)?;
+            self.warnings.extend(warning);
         }
+        Ok(Step::End)
     }
 
     fn damaged(&self, reason: String) -> AudioError {
@@ -171,6 +217,10 @@ impl Source for Decoder {
 
     fn claimed(&self) -> Option<u64> {
         self.claimed
+    }
+
+    fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     fn next(&mut self, mono: &mut Vec<f32>) -> Result<bool> {
@@ -201,6 +251,11 @@ fn unrecognised(name: &str, error: Error) -> AudioError {
             AudioError::Read { name, at: Duration::ZERO, source }
         }
         Error::IoError(_) => AudioError::Format { name, reason: "it ends too early".to_owned() },
+        // The words of symphonia are about its readers.
+        Error::Unsupported(_) => AudioError::Format {
+            name,
+            reason: "its bytes are in no format of sound that is known".to_owned(),
+        },
         error => AudioError::Format { name, reason: error.to_string() },
     }
 }

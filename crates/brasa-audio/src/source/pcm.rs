@@ -4,7 +4,8 @@ use std::io::{ErrorKind, Read};
 
 use crate::{AudioError, Limits, Result};
 
-use super::{Source, check, duration, mix};
+use super::head::Length;
+use super::{Source, check, duration, mix, shortfall};
 
 /// Bytes that are read at once, at most.
 const BLOCK_BYTES: usize = 1 << 16;
@@ -53,6 +54,62 @@ impl SampleFormat {
     }
 }
 
+/// The way in which samples are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Coding {
+    /// The last byte of a number first.
+    Little(SampleFormat),
+    /// The first byte of a number first.
+    Big(SampleFormat),
+    /// Signed 8 bits.
+    S8,
+    /// Logarithms of 8 bits (ITU-T G.711, µ-law).
+    MuLaw,
+    /// Logarithms of 8 bits (ITU-T G.711, A-law).
+    ALaw,
+}
+
+impl Coding {
+    /// Bytes of one sample.
+    pub(super) fn bytes(self) -> usize {
+        match self {
+            Self::Little(format) | Self::Big(format) => format.bytes(),
+            Self::S8 | Self::MuLaw | Self::ALaw => 1,
+        }
+    }
+
+    /// Appends samples within ±1. The bytes may be turned around.
+    fn decode(self, bytes: &mut [u8], to: &mut Vec<f32>) {
+        match self {
+            Self::Little(format) => format.decode(bytes, to),
+            Self::Big(format) => {
+                bytes.chunks_exact_mut(format.bytes()).for_each(<[u8]>::reverse);
+                format.decode(bytes, to);
+            }
+            Self::S8 => to.extend(bytes.iter().map(|&byte| f32::from(byte.cast_signed()) / 128.0)),
+            Self::MuLaw => to.extend(bytes.iter().map(|&byte| f32::from(mu_law(byte)) / 32_768.0)),
+            Self::ALaw => to.extend(bytes.iter().map(|&byte| f32::from(a_law(byte)) / 32_768.0)),
+        }
+    }
+}
+
+fn mu_law(byte: u8) -> i16 {
+    const BIAS: i16 = 0x84;
+    let byte = !byte;
+    let magnitude = ((i16::from(byte & 0xf) << 3) + BIAS) << (byte >> 4 & 7);
+    if byte & 0x80 == 0 { magnitude - BIAS } else { BIAS - magnitude }
+}
+
+fn a_law(byte: u8) -> i16 {
+    let byte = byte ^ 0x55;
+    let step = i16::from(byte & 0xf) << 4;
+    let magnitude = match byte >> 4 & 7 {
+        0 => step + 8,
+        segment => (step + 0x108) << (segment - 1),
+    };
+    if byte & 0x80 == 0 { -magnitude } else { magnitude }
+}
+
 fn each<const N: usize>(bytes: &[u8], to: &mut Vec<f32>, sample: impl Fn([u8; N]) -> f32) {
     to.extend(bytes.as_chunks::<N>().0.iter().map(|&bytes| sample(bytes)));
 }
@@ -60,9 +117,7 @@ fn each<const N: usize>(bytes: &[u8], to: &mut Vec<f32>, sample: impl Fn([u8; N]
 /// Samples read from a stream as they come.
 pub(crate) struct Pcm<R> {
     reader: R,
-    format: SampleFormat,
-    channels: usize,
-    rate: u32,
+    form: Form,
     /// Bytes that the header claims and that have not been read.
     left: Option<u64>,
     claimed: Option<u64>,
@@ -71,30 +126,61 @@ pub(crate) struct Pcm<R> {
     bytes: Vec<u8>,
     interleaved: Vec<f32>,
     name: String,
+    warnings: Vec<String>,
+}
+
+/// The form of samples, and what a header says of their number.
+pub(super) struct Form {
+    pub(super) coding: Coding,
+    pub(super) channels: usize,
+    pub(super) rate: u32,
+    pub(super) length: Length,
+    /// The bytes in front of the samples.
+    pub(super) header_bytes: usize,
+}
+
+impl Form {
+    fn frame_bytes(&self) -> usize {
+        self.coding.bytes() * self.channels
+    }
 }
 
 impl<R: Read> Pcm<R> {
-    pub(crate) fn new(
+    /// Samples of one channel without a header.
+    pub(crate) fn raw(
         reader: R,
         format: SampleFormat,
-        channels: usize,
         rate: u32,
-        data_bytes: Option<u64>,
         name: &str,
         limits: &Limits,
     ) -> Result<Self> {
-        check(name, rate, channels, limits)?;
+        let coding = Coding::Little(format);
+        let form = Form { coding, channels: 1, rate, length: Length::Open, header_bytes: 0 };
+        Self::new(reader, form, name, limits, Vec::new())
+    }
+
+    pub(super) fn new(
+        reader: R,
+        form: Form,
+        name: &str,
+        limits: &Limits,
+        warnings: Vec<String>,
+    ) -> Result<Self> {
+        check(name, form.rate, form.channels, limits)?;
+        let known = match form.length {
+            Length::Known(bytes) => Some(bytes),
+            Length::Open | Length::Unfinished => None,
+        };
         Ok(Self {
             reader,
-            format,
-            channels,
-            rate,
-            left: data_bytes,
-            claimed: data_bytes.map(|bytes| bytes / (format.bytes() * channels) as u64),
+            left: known,
+            claimed: known.map(|bytes| bytes / form.frame_bytes() as u64),
+            form,
             frames: 0,
             bytes: Vec::new(),
             interleaved: Vec::new(),
             name: name.to_owned(),
+            warnings,
         })
     }
 
@@ -110,7 +196,7 @@ impl<R: Read> Pcm<R> {
                 Err(source) => {
                     return Err(AudioError::Read {
                         name: self.name.clone(),
-                        at: duration(self.frames, self.rate),
+                        at: duration(self.frames, self.form.rate),
                         source,
                     });
                 }
@@ -126,32 +212,34 @@ impl<R: Read> Pcm<R> {
 
 impl<R: Read + Send> Source for Pcm<R> {
     fn rate(&self) -> u32 {
-        self.rate
+        self.form.rate
     }
 
     fn claimed(&self) -> Option<u64> {
         self.claimed
     }
 
+    fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
     fn next(&mut self, mono: &mut Vec<f32>) -> Result<bool> {
-        let frame_bytes = self.format.bytes() * self.channels;
+        let frame_bytes = self.form.frame_bytes();
         loop {
             if !self.fill()? {
-                return match self.claimed {
-                    Some(claimed) if claimed > self.frames => Err(AudioError::CutOff {
-                        name: self.name.clone(),
-                        at: duration(self.frames, self.rate),
-                        claimed: duration(claimed, self.rate),
-                    }),
-                    _ => Ok(false),
-                };
+                if let Some(claimed) = self.claimed {
+                    let header_frames = (self.form.header_bytes / frame_bytes) as u64;
+                    let warning = shortfall(&self.name, self.frames, claimed, self.form.rate, header_frames)?;
+                    self.warnings.extend(warning);
+                }
+                return Ok(false);
             }
             let whole = self.bytes.len() / frame_bytes;
             if whole > 0 {
                 self.interleaved.clear();
-                self.format.decode(&self.bytes[..whole * frame_bytes], &mut self.interleaved);
+                self.form.coding.decode(&mut self.bytes[..whole * frame_bytes], &mut self.interleaved);
                 self.bytes.drain(..whole * frame_bytes);
-                mix(&self.interleaved, self.channels, mono);
+                mix(&self.interleaved, self.form.channels, mono);
                 self.frames += whole as u64;
                 return Ok(true);
             }

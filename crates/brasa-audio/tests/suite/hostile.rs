@@ -67,9 +67,16 @@ fn the_callers_limits_hold() {
 
 #[test]
 fn files_that_break_off_anywhere_are_read_or_refused() {
-    for name in
-        ["sweep.flac", "sweep.m4a", "sweep.mp3", "sweep.ogg", "sweep.aiff", "sweep.mkv", "sweep_alac.m4a"]
-    {
+    for name in [
+        "sweep.flac",
+        "sweep.m4a",
+        "sweep.mp3",
+        "sweep.ogg",
+        "speech.opus",
+        "sweep.aiff",
+        "sweep.mkv",
+        "sweep_alac.m4a",
+    ] {
         let bytes = std::fs::read(path("files").join(name)).unwrap();
         for part in 0..24 {
             let end = bytes.len() * part / 24;
@@ -150,6 +157,12 @@ fn fuzz_mp3() {
 #[test]
 fn fuzz_ogg() {
     fuzz("sweep.ogg", 100);
+}
+
+#[test]
+fn fuzz_opus() {
+    fuzz("speech.opus", 60);
+    fuzz("speech.webm", 40);
 }
 
 #[test]

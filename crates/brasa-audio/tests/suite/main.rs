@@ -4,6 +4,7 @@
 
 mod common;
 mod files;
+mod headers;
 mod hostile;
 mod mel;
 mod recordings;
