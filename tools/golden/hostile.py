@@ -365,8 +365,6 @@ for name, file in [
 ]:
     directory(f"index-path-{name}", model__safetensors__index__json=index(w=file), model__safetensors=good)
 directory("index-shard-missing", model__safetensors__index__json=index(w="model.safetensors", v="x.safetensors"), model__safetensors=good)
-directory("index-tensor-missing", model__safetensors__index__json=index(w="model.safetensors", v="model.safetensors"), model__safetensors=good)
-directory("index-tensor-elsewhere", model__safetensors__index__json=index(w="b.safetensors", v="a.safetensors"), a__safetensors=good, b__safetensors=other)
 directory("tensor-in-two-shards", model__safetensors__index__json=index(w="a.safetensors", v="b.safetensors"), a__safetensors=good,
           b__safetensors=safetensors({"v": entry([2], 0, 8), "w": entry([2], 8, 16)}, 16))
 

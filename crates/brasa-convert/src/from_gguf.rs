@@ -33,10 +33,21 @@ pub fn model(
         }
         Err(error) => return Err(error.into()),
     }
-    if let Err(error) = Tokenizer::from_checkpoint(checkpoint, options.pre_tokenizer.as_deref()) {
-        tell(observer, Event::Warning(format!("the output cannot be run: {error}")))?;
+    match Tokenizer::from_checkpoint(checkpoint, options.pre_tokenizer.as_deref()) {
+        Ok(tokenizer) => {
+            for warning in tokenizer.warnings() {
+                tell(observer, Event::Warning(warning.clone()))?;
+            }
+        }
+        Err(error) => tell(observer, Event::Warning(format!("the output cannot be run: {error}")))?,
     }
     let mut metadata = metadata.clone();
+    // The name that the caller gives is right for the output too.
+    if let Some(pre) = &options.pre_tokenizer
+        && metadata.get::<&str>("tokenizer.ggml.model")? == Some("gpt2")
+    {
+        metadata.insert("tokenizer.ggml.pre", pre.as_str());
+    }
     for key in SPLIT {
         metadata.remove(key);
     }

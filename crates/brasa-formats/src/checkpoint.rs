@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use crate::hugging_face::AbsentTensor;
 use crate::inspection::{Container, Description, Inspection, Metadata, Sidecars, TensorInfo};
 use crate::{Bytes, Result, Tensor};
 
@@ -33,6 +34,7 @@ pub struct Checkpoint {
     metadata: Description,
     tensors: Vec<Tensor>,
     infos: Vec<TensorInfo>,
+    absent: Vec<AbsentTensor>,
     /// Places of tensors by name, made when the first is asked for.
     index: OnceLock<HashMap<String, usize>>,
     sidecars: Sidecars,
@@ -95,6 +97,11 @@ impl Checkpoint {
         &self.infos
     }
 
+    /// Tensors that an index of safetensors names and no file has. A model that needs one of them cannot be built.
+    pub fn absent_tensors(&self) -> &[AbsentTensor] {
+        &self.absent
+    }
+
     /// The tensor of this name.
     pub fn tensor(&self, name: &str) -> Option<&Tensor> {
         self.index
@@ -139,12 +146,12 @@ impl TryFrom<Inspection> for Checkpoint {
         let path = inspection.path().to_owned();
         let container = inspection.container();
         let file_bytes = inspection.files().iter().map(|(_, bytes)| bytes).sum();
-        let Inspection { metadata, sidecars, problems, tensors, infos, .. } = inspection;
+        let Inspection { metadata, sidecars, problems, tensors, infos, absent, .. } = inspection;
         if let Some(problem) = problems.into_first() {
             return Err(problem);
         }
         let metadata = metadata.ok_or_else(|| crate::error::Fault::new(&path, "no metadata").missing())?;
         let index = OnceLock::new();
-        Ok(Self { path, container, metadata, tensors, infos, index, sidecars, file_bytes })
+        Ok(Self { path, container, metadata, tensors, infos, absent, index, sidecars, file_bytes })
     }
 }

@@ -30,6 +30,18 @@ pub(crate) struct Store {
     pub raws: Vec<RawTensor>,
     pub tensors: Vec<Tensor>,
     pub files: Vec<(PathBuf, u64)>,
+    pub absent: Vec<AbsentTensor>,
+}
+
+/// A tensor that an index names and no file has. Tools that drop a part of a model leave such indexes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AbsentTensor {
+    /// The name in the index.
+    pub name: String,
+    /// The file that should have it.
+    pub file: PathBuf,
+    /// The index.
+    pub index: PathBuf,
 }
 
 /// The weights' files, and which tensors an index promises in them.
@@ -48,7 +60,7 @@ pub(crate) fn read(directory: &Directory, file: Option<&str>, problems: &mut Pro
     };
 
     let mut raws: Vec<RawTensor> = Vec::new();
-    let mut files = Vec::new();
+    let (mut files, mut absent) = (Vec::new(), Vec::new());
     if let Some(weights) = weights {
         let mut names = Names::default();
         let promised = weights.promised.iter().enumerate();
@@ -78,7 +90,7 @@ pub(crate) fn read(directory: &Directory, file: Option<&str>, problems: &mut Pro
             is_read[at] = true;
             for raw in shard {
                 if let Some(&promise) = promises.get(&*raw.name) {
-                    kept[promise] |= weights.promised[promise].1 == at;
+                    kept[promise] = true;
                 }
                 if names.insert(&raw.name, raws.iter().map(|raw| raw.name.as_str())) {
                     raws.push(raw);
@@ -90,9 +102,11 @@ pub(crate) fn read(directory: &Directory, file: Option<&str>, problems: &mut Pro
         }
         for ((name, at), kept) in weights.promised.iter().zip(kept) {
             if is_read[*at] && !kept {
-                let problem = format!("not in this file, where {INDEX} says it is");
-                let path = directory.path_of(&weights.files[*at]);
-                problems.push(Fault::new(path, problem).of(name.as_str()).malformed());
+                absent.push(AbsentTensor {
+                    name: name.clone(),
+                    file: directory.path_of(&weights.files[*at]),
+                    index: directory.path_of(INDEX),
+                });
             }
         }
     }
@@ -107,7 +121,7 @@ pub(crate) fn read(directory: &Directory, file: Option<&str>, problems: &mut Pro
             Vec::new()
         }
     };
-    Store { config, raws, tensors, files }
+    Store { config, raws, tensors, files, absent }
 }
 
 fn read_config(directory: &Directory) -> Result<Option<serde_json::Value>> {

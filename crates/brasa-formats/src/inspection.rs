@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::detect::{Found, find, find_in_directory};
 use crate::directory::Directory;
 use crate::error::Fault;
+use crate::hugging_face::AbsentTensor;
 use crate::problems::Problems;
 use crate::{Bytes, FormatError, Result, StorageFormat, Tensor, gguf, hugging_face, whisper_bin};
 
@@ -75,6 +76,7 @@ pub struct Inspection {
     gguf_version: Option<u32>,
     pub(crate) problems: Problems,
     pub(crate) tensors: Vec<Tensor>,
+    pub(crate) absent: Vec<AbsentTensor>,
 }
 
 #[derive(Clone, Debug)]
@@ -156,6 +158,7 @@ impl Inspection {
             gguf_version: part.version,
             problems,
             tensors: part.tensors,
+            absent: Vec::new(),
         }
     }
 
@@ -181,6 +184,7 @@ impl Inspection {
             gguf_version: None,
             problems,
             tensors: store.tensors,
+            absent: store.absent,
         }
     }
 
@@ -212,6 +216,11 @@ impl Inspection {
     /// The tensors that can be used, as [`Checkpoint::tensors`](crate::Checkpoint::tensors) would give them.
     pub fn readable_tensors(&self) -> &[Tensor] {
         &self.tensors
+    }
+
+    /// Tensors that an index of safetensors names and no file has.
+    pub fn absent_tensors(&self) -> &[AbsentTensor] {
+        &self.absent
     }
 
     /// The files that hold the weights, with their sizes in bytes.

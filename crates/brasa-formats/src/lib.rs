@@ -44,6 +44,7 @@ pub use bytes::Bytes;
 pub use changed::Changed;
 pub use checkpoint::Checkpoint;
 pub use error::{Fault, FormatError, Result};
+pub use hugging_face::AbsentTensor;
 pub use input_file::{read_capped, read_file};
 pub use inspection::{Container, Inspection, Metadata, TensorInfo};
 pub use map::map_file;

@@ -26,7 +26,9 @@ pub enum ModelError {
         architecture: String,
     },
     /// A model of text where a model of speech was expected.
-    #[error("{architecture} is a model of text and hears nothing, expected a model of speech ({supported})")]
+    #[error(
+        "{architecture} is a model of text and cannot transcribe sound, expected a model of speech ({supported})"
+    )]
     IsText {
         /// The architecture, in the file's spelling.
         architecture: String,
@@ -96,6 +98,18 @@ pub enum ModelError {
     MissingTensor {
         /// The name (or names) that would have been taken.
         tensor: String,
+    },
+    /// A tensor that an index of safetensors names and no file has.
+    #[error(
+        "tensor {tensor} is missing: {index} says that it is in {file}, which does not have it\nhint: index and files are of different versions of the model; download both anew"
+    )]
+    AbsentTensor {
+        /// The tensor's name.
+        tensor: String,
+        /// The file name of the index.
+        index: String,
+        /// The file that should have the tensor.
+        file: String,
     },
     /// A tensor of another shape than the configuration asks for.
     #[error(

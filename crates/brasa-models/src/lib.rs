@@ -223,6 +223,10 @@ pub fn load(checkpoint: &Checkpoint, options: &LoadOptions) -> Result<Model> {
 /// [`ModelError`]: an unsupported architecture, a configuration that makes no sense, a tensor that is missing or of
 /// another shape; with [`LoadOptions::strict`] also a key or tensor that nobody understands.
 pub fn build(source: &Source, options: &LoadOptions) -> Result<Model> {
+    source.with_index(options, build_of_files(source, options), |model| &mut model.warnings)
+}
+
+fn build_of_files(source: &Source, options: &LoadOptions) -> Result<Model> {
     if ModelKind::of(source) == ModelKind::Speech {
         return Err(ModelError::IsSpeech { architecture: source.architecture().into() });
     }

@@ -170,6 +170,20 @@ impl<'a> Metadata<'a> {
         })
     }
 
+    /// The value of `key`, or the one that is assumed where the checkpoint says nothing. The classes of Hugging Face define what their
+    /// configuration leaves out; of a GGUF file nobody knows, and so the assumption is a warning, or an error if the caller is strict.
+    pub fn or_assumed<T: std::fmt::Display>(&self, key: Key, found: Option<T>, assumed: T) -> Result<T> {
+        // GGUF has no word for some keys.
+        if found.is_none() && self.is_gguf() && !key.gguf.is_empty() {
+            if self.options.strict {
+                return Err(self.missing(key));
+            }
+            let spelled = self.source.spelled(key.gguf[0]);
+            self.warn_once(&format!("configuration key {spelled}: not in the file; {assumed} is assumed"));
+        }
+        Ok(found.unwrap_or(assumed))
+    }
+
     /// A count that must be there.
     pub fn require(&self, key: Key, most: usize) -> Result<usize> {
         self.count(key, most)?.ok_or_else(|| self.missing(key))

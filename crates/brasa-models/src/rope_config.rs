@@ -168,7 +168,15 @@ fn from_gguf(meta: &Metadata, query: RopeQuery) -> Result<RopeSpec> {
     let mut spec = RopeSpec {
         layout: query.layout,
         rotary_dim: if sliding { local_dim.or(dim) } else { dim }.unwrap_or(query.head_dim),
-        theta: if sliding { local_theta } else { theta }.unwrap_or(query.default_theta),
+        theta: if sliding {
+            // The families of such layers define their base.
+            local_theta.unwrap_or(query.default_theta)
+        } else if matches!(meta.source().architecture(), "gemma" | "gemma2") {
+            // So do these, of which llama.cpp's converter never writes it.
+            theta.unwrap_or(query.default_theta)
+        } else {
+            meta.or_assumed(ROPE_THETA, theta, query.default_theta)?
+        },
         divisors: None,
         scaling: RopeScaling::None,
         magnitude: attention_factor.unwrap_or(1.0),

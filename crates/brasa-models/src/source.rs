@@ -1,13 +1,14 @@
 //! A model is made from configuration values and tensors by name, whatever the container.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
-use brasa_formats::{Checkpoint, Container, Inspection, Metadata, Tensor, gguf};
+use brasa_formats::{AbsentTensor, Checkpoint, Container, Inspection, Metadata, Tensor, gguf};
 use serde_json::{Map, Value, json};
 
 use crate::speech::mlx;
 use crate::vocabulary::is_token_id;
-use crate::{ModelError, Result};
+use crate::{LoadOptions, ModelError, Result};
 
 /// Configuration and tensors of one checkpoint.
 ///
@@ -24,6 +25,8 @@ pub struct Source {
     /// Special tokens by id, as GGUF's keys name them. Hugging Face's are among `values`.
     pub(crate) token_ids: Vec<(String, Value)>,
     pub(crate) tensors: BTreeMap<String, Tensor>,
+    /// Tensors that an index names and no file has.
+    absent: Vec<AbsentTensor>,
 }
 
 impl Source {
@@ -33,7 +36,8 @@ impl Source {
     ///
     /// Errors of [`hugging_face`](Self::hugging_face) and [`gguf`](Self::gguf).
     pub fn of(checkpoint: &Checkpoint) -> Result<Self> {
-        Self::from_parts(checkpoint.metadata(), checkpoint.tensors())
+        let source = Self::from_parts(checkpoint.metadata(), checkpoint.tensors())?;
+        Ok(Self { absent: checkpoint.absent_tensors().to_vec(), ..source })
     }
 
     /// Takes configuration and readable tensors of an inspection.
@@ -43,7 +47,9 @@ impl Source {
     /// Errors of [`of`](Self::of); [`ModelError::Config`] if nothing describes the model.
     pub fn inspected(inspection: &Inspection) -> Result<Self> {
         let none = || ModelError::Config { what: "nothing describes the model: no config.json".into() };
-        Self::from_parts(inspection.metadata().ok_or_else(none)?, inspection.readable_tensors())
+        let source =
+            Self::from_parts(inspection.metadata().ok_or_else(none)?, inspection.readable_tensors())?;
+        Ok(Self { absent: inspection.absent_tensors().to_vec(), ..source })
     }
 
     fn from_parts(metadata: Metadata<'_>, tensors: &[Tensor]) -> Result<Self> {
@@ -100,8 +106,15 @@ impl Source {
         if architecture == "whisper" && mlx::is_whisper(&values) {
             mlx::translate(&mut values, &mut tensors);
         }
-        let token_ids = Vec::new();
-        Ok(Self { container: Container::HuggingFace, architecture, values, outer, token_ids, tensors })
+        Ok(Self {
+            container: Container::HuggingFace,
+            architecture,
+            values,
+            outer,
+            token_ids: Vec::new(),
+            tensors,
+            absent: Vec::new(),
+        })
     }
 
     /// Takes metadata and tensors of a GGUF file. Of `metadata` only `general.architecture`, the keys under that
@@ -137,6 +150,7 @@ impl Source {
             outer: Map::new(),
             token_ids,
             tensors: by_name(tensors),
+            absent: Vec::new(),
         })
     }
 
@@ -167,6 +181,49 @@ impl Source {
     /// The class of transformers that the language model's own configuration names.
     pub(crate) fn class(&self) -> Option<&str> {
         self.values.get("architectures")?.get(0)?.as_str()
+    }
+
+    /// Adds to what a model was built of the tensors that an index names and no file has: a warning if the model does without them, and
+    /// an error of its own if one of them is missing. A strict caller gets the error in any case.
+    pub(crate) fn with_index<M>(
+        &self,
+        options: &LoadOptions,
+        built: Result<M>,
+        warnings: impl FnOnce(&mut M) -> &mut Vec<String>,
+    ) -> Result<M> {
+        let error = |absent: &AbsentTensor| ModelError::AbsentTensor {
+            tensor: absent.name.clone(),
+            index: file_name(&absent.index),
+            file: file_name(&absent.file),
+        };
+        match built {
+            Err(ModelError::MissingTensor { tensor }) => {
+                let of_index = |name: &str| self.absent.iter().find(|absent| absent.name == name);
+                match tensor.split(" or ").find_map(of_index) {
+                    Some(absent) => Err(error(absent)),
+                    None => Err(ModelError::MissingTensor { tensor }),
+                }
+            }
+            Ok(mut model) => {
+                if let Some(first) = self.absent.first() {
+                    if options.strict {
+                        return Err(error(first));
+                    }
+                    let more = match self.absent.len() - 1 {
+                        0 => String::new(),
+                        more => format!(" and {more} more"),
+                    };
+                    warnings(&mut model).push(format!(
+                        "{}: names {}{more}, in {}, which no file has; this model does without",
+                        file_name(&first.index),
+                        first.name,
+                        file_name(&first.file)
+                    ));
+                }
+                Ok(model)
+            }
+            Err(other) => Err(other),
+        }
     }
 
     /// The key as the checkpoint spells it.
@@ -220,6 +277,10 @@ pub(crate) fn as_json(value: &gguf::Value) -> Value {
 /// reader of numbers refuses.
 fn float(x: f64) -> Value {
     if x.is_finite() { json!(x) } else { json!(x.to_string()) }
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
 
 fn by_name(tensors: impl IntoIterator<Item = Tensor>) -> BTreeMap<String, Tensor> {

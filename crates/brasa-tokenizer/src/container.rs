@@ -49,6 +49,7 @@ impl GgufVocabulary {
             add_bos: flag("add_bos_token")?,
             add_eos: flag("add_eos_token")?,
             add_space_prefix: flag("add_space_prefix")?,
+            space_prefix_scheme: get(metadata, "ggml.space_prefix_scheme")?,
             remove_extra_whitespaces: flag("remove_extra_whitespaces")?,
             precompiled_charsmap: bytes(metadata, "tokenizer.ggml.precompiled_charsmap")?,
             lowercase: flag("normalizer.lowercase")?,

@@ -45,11 +45,21 @@ impl AnyModel {
     }
 }
 
+/// The texts that get a `▁` in front, unless they begin with one: the `prepend_scheme` of Metaspace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpacePrefix {
+    /// Each piece between added tokens.
+    Each,
+    /// The piece at the beginning of the text.
+    First,
+}
+
 /// The pipeline of every tokenizer in this crate.
 pub struct Engine {
     /// Tokens that are looked for in the text as it comes.
     raw: AddedTokens,
     normalizer: Option<Normalizers>,
+    prefix: Option<SpacePrefix>,
     /// Tokens that are looked for in normalised text.
     normalized: AddedTokens,
     splitters: Splitters,
@@ -87,7 +97,12 @@ impl Engine {
             normalized.push((id, token));
         }
         let (raw, normalized) = (AddedTokens::new(raw), AddedTokens::new(normalized));
-        Ok(Self { raw, normalizer, normalized, splitters, model, before_normalizing })
+        Ok(Self { raw, normalizer, prefix: None, normalized, splitters, model, before_normalizing })
+    }
+
+    /// The pipeline with a `▁` in front of some texts, behind the normaliser.
+    pub fn with_prefix(self, prefix: Option<SpacePrefix>) -> Self {
+        Self { prefix, ..self }
     }
 
     /// The ids of `text`. `controls` tells which control tokens in it are text.
@@ -99,9 +114,14 @@ impl Engine {
         let mut pieces = PreTokenizedString::from(text);
         pieces.split(|_, piece| self.raw.cut(&piece, controls))?;
         if self.normalizer.is_some() || !self.normalized.is_empty() {
-            pieces.split(|_, mut piece| {
+            pieces.split(|at, mut piece| {
                 if let Some(normalizer) = &self.normalizer {
                     normalizer.normalize(&mut piece)?;
+                }
+                if self.prefix.is_some_and(|prefix| prefix == SpacePrefix::Each || at == 0)
+                    && !piece.get().starts_with('▁')
+                {
+                    piece.prepend("▁");
                 }
                 self.normalized.cut(&piece, controls)
             })?;

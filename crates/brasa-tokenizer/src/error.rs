@@ -22,6 +22,12 @@ pub enum TokenizerError {
         /// A remedy.
         hint: String,
     },
+    /// A strict caller met something that the checkpoint does not say.
+    #[error("{doubt}")]
+    Doubtful {
+        /// The warning that another caller gets.
+        doubt: String,
+    },
     /// A directory without a tokenizer that can be read.
     #[error("{directory}: no tokenizer.json\nhint: {hint}")]
     Missing {

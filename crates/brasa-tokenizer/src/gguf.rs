@@ -1,6 +1,6 @@
 //! Tokenizers from the metadata of GGUF files.
 
-use ahash::AHashMap;
+use ahash::{AHashMap, AHashSet};
 use tokenizers::models::ModelWrapper;
 use tokenizers::models::bpe::BPE;
 use tokenizers::models::wordpiece::WordPiece;
@@ -10,7 +10,7 @@ use tokenizers::{AddedToken, NormalizerWrapper};
 
 use crate::charsmap::Charsmap;
 use crate::decode::{Decoder, byte_of_token};
-use crate::engine::{AnyModel, Engine};
+use crate::engine::{AnyModel, Engine, SpacePrefix};
 use crate::normalize::Normalizers;
 use crate::pair::PairTemplate;
 use crate::pre::{self, Pre};
@@ -60,6 +60,10 @@ pub struct GgufVocabulary {
     pub add_eos: Option<bool>,
     /// For `llama` and `t5`: true if a text is given a space in front.
     pub add_space_prefix: Option<bool>,
+    /// For `llama`: which texts are given that space. `first`: the one at the beginning, and none behind a special token; `always`: each;
+    /// in both cases only if it does not begin with a space. None for a space in front of each text, whatever it begins with. A key of
+    /// ours, for the `prepend_scheme` of a `tokenizer.json`.
+    pub space_prefix_scheme: Option<String>,
     /// For `t5`: true if several spaces count as one.
     pub remove_extra_whitespaces: Option<bool>,
     /// For `t5`: the table by which characters are normalised; empty for none.
@@ -81,6 +85,12 @@ impl Tokenizer {
     /// [`TokenizerError::Malformed`], naming the key.
     pub fn from_gguf(source: &GgufVocabulary, pre: Option<&str>) -> Result<Self> {
         source.check()?;
+        let mut tokenizer = Self::from_checked(source, pre)?;
+        tokenizer.warn(source.doubts(pre));
+        Ok(tokenizer)
+    }
+
+    fn from_checked(source: &GgufVocabulary, pre: Option<&str>) -> Result<Self> {
         match source.model.as_str() {
             "gpt2" => {
                 let name = pre.or(source.pre.as_deref()).unwrap_or("default");
@@ -130,7 +140,36 @@ impl GgufVocabulary {
         Ok(())
     }
 
-    fn kind(&self, id: usize) -> TokenKind {
+    /// The id in front of each text if the file names none, as llama.cpp has it.
+    pub(crate) fn default_bos(&self) -> Option<u32> {
+        match self.model.as_str() {
+            "llama" => Some(1),
+            "bert" => Some(101),
+            _ => None,
+        }
+    }
+
+    /// The id behind each text if the file names none.
+    pub(crate) fn default_eos(&self) -> Option<u32> {
+        (self.model == "t5").then_some(1)
+    }
+
+    /// The id of text that has no token if the file names none.
+    pub(crate) fn default_unknown(&self) -> Option<u32> {
+        match self.model.as_str() {
+            "llama" => Some(0),
+            "bert" => Some(100),
+            "t5" => Some(2),
+            _ => None,
+        }
+    }
+
+    /// The id between two texts if the file names none.
+    pub(crate) fn default_separator(&self) -> Option<u32> {
+        (self.model == "bert").then_some(102)
+    }
+
+    pub(crate) fn kind(&self, id: usize) -> TokenKind {
         let declared = self.token_types.get(id).map_or(TokenKind::Normal, |kind| TokenKind::from_gguf(*kind));
         // Converters have marked these as text; as such they would never be recognised.
         match self.tokens[id].as_str() {
@@ -161,6 +200,7 @@ impl GgufVocabulary {
             .collect();
         let mut merges = Vec::with_capacity(self.merges.len());
         let mut joined = String::new();
+        let (mut strange, mut all) = (0_usize, None);
         for merge in &self.merges {
             // A token may itself begin with a space.
             let space = merge.char_indices().skip(1).find(|(_, char)| *char == ' ');
@@ -178,7 +218,11 @@ impl GgufVocabulary {
             // Of a merge that is listed twice the last place counts, as in the tokenizers library.
             if usable {
                 merges.push((left.to_owned(), right.to_owned()));
+                continue;
             }
+            let all =
+                all.get_or_insert_with(|| self.tokens.iter().map(String::as_str).collect::<AHashSet<_>>());
+            strange += usize::from(![left, right, &joined].into_iter().all(|token| all.contains(token)));
         }
         let bpe = BPE::builder()
             .vocab_and_merges(vocabulary, merges)
@@ -201,7 +245,14 @@ impl GgufVocabulary {
         // The file of Gemma 4 says that BOS is not added, and its model needs it.
         let gemma4 = self.model == "gemma4" || self.pre.as_deref() == Some("gemma4");
         let add_bos = gemma4 || self.add_bos.unwrap_or(pre.add_bos);
-        self.finish(engine, decoder, add_bos, self.bos, None)
+        let mut tokenizer = self.finish(engine, decoder, add_bos, self.bos, None)?;
+        if strange > 0 {
+            tokenizer.warn(vec![format!(
+                "tokenizer.ggml.merges: {strange} of {} name tokens that the vocabulary does not have; they are passed over",
+                self.merges.len()
+            )]);
+        }
+        Ok(tokenizer)
     }
 
     fn sentencepiece(&self) -> Result<Tokenizer> {
@@ -219,11 +270,22 @@ impl GgufVocabulary {
                 _ => {}
             }
         }
-        let unknown = self.known(self.unknown.or(Some(0)));
+        let unknown = self.known(self.unknown.or(self.default_unknown()));
         let add_space = self.add_space_prefix.unwrap_or(true);
+        let scheme = match self.space_prefix_scheme.as_deref() {
+            None => None,
+            Some("first") => Some(SpacePrefix::First),
+            Some("always") => Some(SpacePrefix::Each),
+            Some(other) => {
+                let key = "tokenizer.ggml.space_prefix_scheme";
+                return Err(TokenizerError::unsupported(key, other, "first and always are"));
+            }
+        };
+        let scheme = scheme.filter(|_| add_space);
         let model = AnyModel::Spm(Box::new(Spm::new(tokens, bytes, unknown)));
-        let engine = self.engine(model, Some(spaces_marked(add_space)?.into()), Vec::new())?;
-        let bos = self.bos.or(Some(1));
+        let normalizer = spaces_marked(add_space && scheme.is_none())?;
+        let engine = self.engine(model, Some(normalizer.into()), Vec::new())?.with_prefix(scheme);
+        let bos = self.bos.or(self.default_bos());
         self.finish(engine, Decoder::sentencepiece(add_space), self.add_bos.unwrap_or(true), bos, None)
     }
 
@@ -237,7 +299,8 @@ impl GgufVocabulary {
         };
         let tokens: Vec<(u32, String, TokenKind)> =
             self.entries().map(|(id, text, kind)| (id, original(text, kind), kind)).collect();
-        let unknown = self.known(self.unknown.or(Some(100))).map(|id| self.tokens[id as usize].clone());
+        let unknown =
+            self.known(self.unknown.or(self.default_unknown())).map(|id| self.tokens[id as usize].clone());
         let Some(unknown) = unknown else {
             return Err(TokenizerError::malformed("tokenizer.ggml.unknown_token_id", "no such token"));
         };
@@ -254,8 +317,8 @@ impl GgufVocabulary {
         let splitters = vec![Splitter::Hf(Box::new(BertPreTokenizer.into()))];
         let model = AnyModel::Hf(Box::new(Words::new(ModelWrapper::WordPiece(model))));
         let engine = self.engine(model, Some(normalizer.into()), splitters)?;
-        let bos = self.bos.or(self.cls).or(Some(101));
-        let separator = self.separator.or(Some(102));
+        let bos = self.bos.or(self.cls).or(self.default_bos());
+        let separator = self.separator.or(self.default_separator());
         // The space before a word is part of its first piece, as the file spells it.
         self.finish(engine, Decoder::sentencepiece(true), true, bos, separator)
     }
@@ -268,7 +331,7 @@ impl GgufVocabulary {
         if self.scores.is_empty() {
             return fail("scores", "no scores found".to_owned());
         }
-        let Some(unknown) = self.known(self.unknown.or(Some(2))) else {
+        let Some(unknown) = self.known(self.unknown.or(self.default_unknown())) else {
             return fail("unknown_token_id", "no such token".to_owned());
         };
         let mut tokens = AHashMap::new();
@@ -305,7 +368,7 @@ impl GgufVocabulary {
         let merge = self.remove_extra_whitespaces.unwrap_or(false);
         let normalizer = Normalizers::sentencepiece(charsmap, add_space, merge);
         let engine = self.engine(model, Some(normalizer), Vec::new())?;
-        let end = self.eos.or(Some(1)).filter(|_| self.add_eos.unwrap_or(true));
+        let end = self.eos.or(self.default_eos()).filter(|_| self.add_eos.unwrap_or(true));
         let add_bos = self.add_bos.unwrap_or(false);
         self.finish(engine, Decoder::sentencepiece(add_space), add_bos, self.bos, end)
     }
@@ -357,6 +420,7 @@ impl GgufVocabulary {
             pair,
             chat_template,
             template_tokens,
+            warnings: Vec::new(),
         }))
     }
 

@@ -147,6 +147,7 @@ impl Tokenizer {
             pair,
             chat_template,
             template_tokens,
+            warnings: Vec::new(),
         }))
     }
 

@@ -28,6 +28,7 @@ mod decode;
 mod engine;
 mod error;
 mod gguf;
+mod gguf_doubts;
 mod json;
 mod normalize;
 mod pair;

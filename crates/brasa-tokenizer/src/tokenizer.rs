@@ -45,6 +45,7 @@ pub struct Tokenizer {
     template_tokens: Vec<(String, String)>,
     /// Characters with which control tokens begin and end, once they were asked for.
     edges: OnceLock<Edges>,
+    warnings: Vec<String>,
 }
 
 /// The parts of a tokenizer, from the reader of either container.
@@ -58,6 +59,8 @@ pub(crate) struct Parts {
     pub chat_template: Option<String>,
     /// Texts of special tokens by the names that templates have for them.
     pub template_tokens: Vec<(String, String)>,
+    /// See [`Tokenizer::warnings`].
+    pub warnings: Vec<String>,
 }
 
 impl Tokenizer {
@@ -74,6 +77,7 @@ impl Tokenizer {
             chat_template: parts.chat_template,
             template_tokens: parts.template_tokens,
             edges: OnceLock::new(),
+            warnings: parts.warnings,
         }
     }
 
@@ -176,9 +180,30 @@ impl Tokenizer {
         self.pair.as_ref()
     }
 
+    /// Things that the checkpoint does not say and that change token ids, each a sentence that says what was assumed.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// [`warnings`](Self::warnings); an error if the caller is `strict` and there is one.
+    ///
+    /// # Errors
+    ///
+    /// [`TokenizerError::Doubtful`] with the first warning.
+    pub fn judged_warnings(&self, strict: bool) -> Result<&[String]> {
+        match self.warnings.first() {
+            Some(doubt) if strict => Err(TokenizerError::Doubtful { doubt: doubt.clone() }),
+            _ => Ok(&self.warnings),
+        }
+    }
+
     /// The Jinja source of the checkpoint's chat template.
     pub fn chat_template_source(&self) -> Option<&str> {
         self.chat_template.as_deref()
+    }
+
+    pub(crate) fn warn(&mut self, warnings: Vec<String>) {
+        self.warnings.extend(warnings);
     }
 
     pub(crate) fn template_tokens(&self) -> impl Iterator<Item = (&str, &str)> {

@@ -3,28 +3,14 @@
 use brasa_formats::gguf::Metadata;
 use brasa_formats::{Bytes, Checkpoint, Payload, StorageFormat, Tensor};
 use brasa_models::{
-    EncoderGgufForm, EncoderPlace, LoadOptions, ModelError, SentenceConfig, Source as Configuration,
-    gguf_pairs,
+    EncoderGgufForm, EncoderPlace, LoadOptions, SentenceConfig, Source as Configuration, gguf_pairs,
 };
-use brasa_tokenizer::{AddSpecial, GgufVocabulary, ParseSpecial, Tokenizer};
 
-use super::{Input, general, tensors, tokenizer};
+use super::{Input, general, same_tokens, tensors, tokenizer};
 use crate::model::{Model, OutTensor};
 use crate::source::Source;
 use crate::write::tell;
 use crate::{ConvertError, Event, Observer, Options, Result};
-
-/// Texts whose tokens are compared: words, white space, accents, ligatures, other scripts, digits, signs.
-const PROBES: [&str; 8] = [
-    "Brasa runs language models on the machine you have.",
-    "  Two  spaces,\ttabs\nand lines  ",
-    "Naïve cafés, ÀÉÎ and e\u{301}",
-    "ﬁnal ＡＢ① …",
-    "漢字かな 한국어 русский",
-    "1234567 3.14 don't (x) [y] a_b",
-    "🙂 ok",
-    "",
-];
 
 /// A folder of a text encoder as a GGUF model.
 pub fn model(
@@ -57,7 +43,7 @@ pub fn model(
     }
     tokenizer::describe(&mut metadata, &input, read.vocab_size(), options, observer)?;
     form.verify(&without_weights(&metadata, &tensors)?)?;
-    same_tokens(checkpoint, &metadata, options, sentence.lowercase, observer)?;
+    same_tokens::of_encoder(checkpoint, &metadata, options, sentence.lowercase, observer)?;
     Ok(Model { metadata, tensors })
 }
 
@@ -93,43 +79,4 @@ pub fn without_weights(metadata: &Metadata, tensors: &[OutTensor]) -> Result<Con
         payload: Payload::Blocks(Bytes::from(Vec::new())),
     });
     Ok(Configuration::gguf(gguf_pairs(metadata), tensors)?)
-}
-
-/// Checks that the tokenizer of the file cuts texts as that of the folder does, which lowercases them first if `lowercase`.
-fn same_tokens(
-    checkpoint: &Checkpoint,
-    metadata: &Metadata,
-    options: &Options,
-    lowercase: bool,
-    observer: &mut Observer<'_>,
-) -> Result<()> {
-    if metadata.get::<&str>("tokenizer.ggml.model")? == Some("none") {
-        return Ok(());
-    }
-    let refuse = |error: brasa_tokenizer::TokenizerError| {
-        let hint = "the tokenizer cannot be read; download it again";
-        ConvertError::tokenizer("tokenizer.json", error.to_string(), hint)
-    };
-    let ours = Tokenizer::from_checkpoint(checkpoint, None).map_err(refuse)?;
-    let written = GgufVocabulary::from_metadata(metadata)
-        .and_then(|vocabulary| Tokenizer::from_gguf(&vocabulary, options.pre_tokenizer.as_deref()))
-        .map_err(refuse)?;
-    for text in PROBES {
-        let given = if lowercase { text.to_lowercase() } else { text.to_owned() };
-        let expected = ours.encode(&given, AddSpecial::AsModel, ParseSpecial::No).map_err(refuse)?;
-        let found = written.encode(text, AddSpecial::AsModel, ParseSpecial::No).map_err(refuse)?;
-        if found != expected {
-            let difference = format!("tokens of {text:?}: {expected:?}, {found:?}");
-            // GGUF has no composing in front of the cuts of these vocabularies, and texts are composed nearly always.
-            if text.contains('\u{301}') && metadata.get::<&str>("tokenizer.ggml.model")? == Some("gpt2") {
-                let warning = format!(
-                    "accents that are characters of their own become other tokens in GGUF: {difference}"
-                );
-                tell(observer, Event::Warning(warning))?;
-                continue;
-            }
-            return Err(ModelError::OtherInGguf { difference }.into());
-        }
-    }
-    Ok(())
 }

@@ -6,6 +6,7 @@
 
 mod encoder;
 mod general;
+mod same_tokens;
 mod speech;
 mod tensors;
 mod tokenizer;
@@ -65,6 +66,7 @@ pub fn model(checkpoint: &Checkpoint, options: &Options, observer: &mut Observer
     let vocab_len = vocab_rows.map_or(0, OutTensor::rows);
     tokenizer::describe(&mut metadata, &input, vocab_len, options, observer)?;
     form.verify(&source, &as_written(&form, &metadata, &tensors)?)?;
+    same_tokens::of_language_model(checkpoint, &metadata, options, observer)?;
     Ok(Model { metadata, tensors })
 }
 

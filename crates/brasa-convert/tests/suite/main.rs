@@ -39,6 +39,7 @@ mod encoders;
 mod gguf_keys;
 mod merge;
 mod same_specification;
+mod space_prefixes;
 mod speech;
 
 /// A folder in memory where the system has one: thousands of files are written and made durable.

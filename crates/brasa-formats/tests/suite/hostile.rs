@@ -53,6 +53,31 @@ fn foreign_files() {
     insta::assert_snapshot!(refusals("foreign"));
 }
 
+/// An index may name another file than the one that has a tensor, or a tensor that no file has: nothing is missing as long as nobody needs it.
+#[test]
+fn indexes_that_are_wrong_about_tensors() {
+    let shard = |name: &str| {
+        let header = format!(r#"{{"{name}": {{"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}}}"#);
+        [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &[0; 8]].concat()
+    };
+    let open = |map: &str| {
+        let index = format!(r#"{{"weight_map": {map}}}"#).into_bytes();
+        let files = [
+            ("config.json", br#"{"model_type": "llama"}"#.to_vec()),
+            ("a.safetensors", shard("v")),
+            ("b.safetensors", shard("w")),
+            ("model.safetensors.index.json", index),
+        ];
+        let files = files.map(|(name, bytes)| (name.to_owned(), bytes.into()));
+        Checkpoint::from_files(files.into()).unwrap()
+    };
+    let elsewhere = open(r#"{"v": "b.safetensors", "w": "a.safetensors"}"#);
+    assert_eq!((elsewhere.tensors().len(), elsewhere.absent_tensors().len()), (2, 0));
+    let absent = open(r#"{"v": "a.safetensors", "w": "b.safetensors", "x": "b.safetensors"}"#);
+    let [tensor] = absent.absent_tensors() else { panic!("{:?}", absent.absent_tensors()) };
+    assert_eq!((tensor.name.as_str(), tensor.file.ends_with("b.safetensors")), ("x", true));
+}
+
 /// Links that lead to themselves, in place of every file of a checkpoint.
 #[cfg(unix)]
 #[test]

@@ -8,6 +8,7 @@ mod codec_decode;
 mod codec_encode;
 mod fuzz;
 mod gguf;
+mod gguf_headers;
 mod golden_containers;
 mod hostile;
 mod npz;

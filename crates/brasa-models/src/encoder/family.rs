@@ -223,10 +223,12 @@ impl Reader<'_, '_> {
             family,
             vocab_size,
             hidden_size,
-            context_length: meta
-                .count(ENCODER_CONTEXT_LENGTH, limits::POSITIONS)?
-                .unwrap_or(defaults.context_length),
-            norm_eps: meta.positive(LAYER_NORM_EPS)?.unwrap_or(1e-12),
+            context_length: meta.or_assumed(
+                ENCODER_CONTEXT_LENGTH,
+                meta.count(ENCODER_CONTEXT_LENGTH, limits::POSITIONS)?,
+                defaults.context_length,
+            )?,
+            norm_eps: meta.or_assumed(LAYER_NORM_EPS, meta.positive(LAYER_NORM_EPS)?, 1e-12)?,
             token_types,
             positions: None,
             norms: EncoderNorms::Post,

@@ -155,6 +155,10 @@ pub(crate) fn read_encoder(source: &Source, options: &LoadOptions) -> Result<(En
 ///
 /// The errors of [`load_encoder`].
 pub fn build_encoder(source: &Source, options: &LoadOptions) -> Result<EncoderModel> {
+    source.with_index(options, build_of_files(source, options), |model| &mut model.warnings)
+}
+
+fn build_of_files(source: &Source, options: &LoadOptions) -> Result<EncoderModel> {
     if bidirectional::is_bidirectional(source) {
         return bidirectional::build(source, options);
     }

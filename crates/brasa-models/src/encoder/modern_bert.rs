@@ -54,9 +54,11 @@ pub(super) fn modern_bert(reader: &Reader<'_, '_>) -> Result<EncoderSpec> {
         meta.count(VOCAB_SIZE, limits::VOCAB)?;
     }
     // Half of the window lies to either side.
-    let local = meta.count(LOCAL_ATTENTION, limits::POSITIONS)?.unwrap_or(128);
-    let global_theta = meta.positive(ENCODER_GLOBAL_THETA)?.unwrap_or(160_000.0);
-    let local_theta = meta.positive(ENCODER_LOCAL_THETA)?.unwrap_or(10_000.0);
+    let local = meta.or_assumed(LOCAL_ATTENTION, meta.count(LOCAL_ATTENTION, limits::POSITIONS)?, 128)?;
+    let global_theta = meta.positive(ENCODER_GLOBAL_THETA)?;
+    let global_theta = meta.or_assumed(ENCODER_GLOBAL_THETA, global_theta, 160_000.0)?;
+    let local_theta = meta.positive(ENCODER_LOCAL_THETA)?;
+    let local_theta = meta.or_assumed(ENCODER_LOCAL_THETA, local_theta, 10_000.0)?;
     for (layer, kind) in spec.layers.iter_mut().zip(kinds) {
         if !layer.ffn.gated {
             return Err(ModelError::MissingTensor { tensor: "layers.0.mlp.Wi.weight".into() });

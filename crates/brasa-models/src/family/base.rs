@@ -76,7 +76,8 @@ impl Heads {
 pub(super) fn decoder(meta: &Metadata, defaults: Defaults) -> Result<ModelSpec> {
     let hidden_size = meta.require(HIDDEN_SIZE, limits::WIDTH)?;
     let num_layers = meta.require(NUM_LAYERS, limits::LAYERS)?;
-    let context_length = meta.count(CONTEXT_LENGTH, limits::POSITIONS)?.unwrap_or(defaults.context_length);
+    let context_length = meta.count(CONTEXT_LENGTH, limits::POSITIONS)?;
+    let context_length = meta.or_assumed(CONTEXT_LENGTH, context_length, defaults.context_length)?;
     let heads = heads(meta, &defaults, hidden_size)?;
     let attention = AttentionSpec {
         num_heads: heads.query,
@@ -113,7 +114,7 @@ pub(super) fn decoder(meta: &Metadata, defaults: Defaults) -> Result<ModelSpec> 
         vocab_size: vocab_size(meta)?,
         hidden_size,
         context_length,
-        norm_eps: meta.positive(NORM_EPS)?.unwrap_or(defaults.norm_eps),
+        norm_eps: meta.or_assumed(NORM_EPS, meta.positive(NORM_EPS)?, defaults.norm_eps)?,
         norm_offset: 0.0,
         embedding_scale: None,
         layers: widths.into_iter().map(layer).collect(),

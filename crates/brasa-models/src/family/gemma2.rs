@@ -36,7 +36,7 @@ pub(super) fn gemma2(meta: &Metadata) -> Result<ModelSpec> {
 
 /// A soft-cap: as configured (null is none), or the family's if the configuration is silent.
 fn cap(meta: &Metadata, key: Key, default: f32) -> Result<Option<f32>> {
-    if meta.mentions(key) { meta.cap(key) } else { Ok(Some(default)) }
+    if meta.mentions(key) { meta.cap(key) } else { meta.or_assumed(key, None, default).map(Some) }
 }
 
 /// Scores are divided by the root of a configured scalar, not of the head's width. GGUF files do not carry it: there

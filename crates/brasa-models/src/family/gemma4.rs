@@ -30,7 +30,8 @@ use crate::{ModelError, Result};
 pub(super) fn gemma4(meta: &Metadata) -> Result<ModelSpec> {
     let num_layers = meta.require(NUM_LAYERS, limits::LAYERS)?;
     let hidden_size = meta.require(HIDDEN_SIZE, limits::WIDTH)?;
-    let context_length = meta.count(CONTEXT_LENGTH, limits::POSITIONS)?.unwrap_or(131_072);
+    let context_length =
+        meta.or_assumed(CONTEXT_LENGTH, meta.count(CONTEXT_LENGTH, limits::POSITIONS)?, 131_072)?;
     let kinds = layer_kinds(meta, num_layers)?;
     let window = window(meta, Some(512))?;
     let shared_from = num_layers.saturating_sub(meta.count_or_zero(SHARED_KV, limits::LAYERS)?);
@@ -84,7 +85,7 @@ pub(super) fn gemma4(meta: &Metadata) -> Result<ModelSpec> {
         vocab_size,
         hidden_size,
         context_length,
-        norm_eps: meta.positive(NORM_EPS)?.unwrap_or(1e-6),
+        norm_eps: meta.or_assumed(NORM_EPS, meta.positive(NORM_EPS)?, 1e-6)?,
         norm_offset: 0.0,
         embedding_scale: Some((hidden_size as f32).sqrt()),
         layers,

@@ -10,7 +10,7 @@ use crate::rope_config::LayerKind;
 /// The window in which a key applies, if there is one. Zero, which GGUF files write, is none.
 pub(super) fn window(meta: &Metadata, default: Option<usize>) -> Result<Option<usize>> {
     if !meta.mentions(WINDOW) {
-        return Ok(default);
+        return default.map(|window| meta.or_assumed(WINDOW, None, window)).transpose();
     }
     Ok(Some(meta.count_or_zero(WINDOW, limits::POSITIONS)?).filter(|&window| window > 0))
 }

@@ -112,6 +112,10 @@ pub fn read_speech_spec(source: &Source, options: &LoadOptions) -> Result<(Speec
 /// [`ModelError`]: an architecture that is no model of speech, a configuration that makes no sense, a tensor that is missing or
 /// of another shape; with [`LoadOptions::strict`] also a key or tensor that nobody understands.
 pub fn build_speech(source: &Source, options: &LoadOptions) -> Result<SpeechModel> {
+    source.with_index(options, build_of_files(source, options), |model| &mut model.warnings)
+}
+
+fn build_of_files(source: &Source, options: &LoadOptions) -> Result<SpeechModel> {
     if ModelKind::of(source) != ModelKind::Speech {
         let (architecture, supported) = (source.architecture().to_owned(), names::ARCHITECTURES.join(", "));
         let is_known = ModelKind::of(source) == ModelKind::Encoder

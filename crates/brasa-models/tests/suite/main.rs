@@ -2,6 +2,7 @@
 
 #![recursion_limit = "256"]
 
+mod absent_tensors;
 mod adapters;
 mod encoders;
 mod families;

@@ -51,7 +51,7 @@ fn bad_values_are_named() {
         ),
         (r#"{"temperature": "hot"}"#, "temperature: found \"hot\", expected a finite number"),
         (r#"{"temperature": 1e300}"#, "temperature: found 1e+300, expected a finite number"),
-        (r#"{"top_p": 0}"#, "top_p: found 0, expected more than 0"),
+        (r#"{"top_p": -0.5}"#, "top_p: found -0.5, expected 0 (the likeliest token) to 1"),
         (r#"{"top_p": 1.5}"#, "top_p: found 1.5, expected"),
         (r#"{"min_p": 2}"#, "min_p: found 2, expected 0 (off) to 1"),
         (r#"{"repetition_penalty": 0}"#, "repetition_penalty: found 0, expected more than 0"),

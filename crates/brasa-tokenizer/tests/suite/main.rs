@@ -10,5 +10,6 @@ mod hostile_templates;
 mod marks;
 mod published_vocabularies;
 mod random_texts;
+mod silences;
 mod tool_calls;
 mod turns;

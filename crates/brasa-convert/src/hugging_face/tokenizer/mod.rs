@@ -14,6 +14,9 @@ use crate::{ConvertError, Event, Observer, Options, Result};
 use files::Files;
 use vocabulary::{Kind, Vocabulary};
 
+/// The key of ours that says which texts get a space in front, where it is not each of them whatever it begins with.
+pub const PREFIX_SCHEME: &str = "tokenizer.ggml.space_prefix_scheme";
+
 /// Writes vocabulary, merges, special tokens and chat template. `vocab_len` is the number of rows of the embedding.
 pub fn describe(
     metadata: &mut Metadata,
@@ -89,8 +92,29 @@ pub fn describe(
     {
         metadata.insert("tokenizer.ggml.add_space_prefix", prefix);
     }
+    if kind == Kind::SentencePiece
+        && metadata.get::<bool>("tokenizer.ggml.add_space_prefix")? != Some(false)
+        && let Some(scheme) = prefix_scheme(&files.tokenizer["pre_tokenizer"])
+    {
+        metadata.insert(PREFIX_SCHEME, scheme);
+    }
     if architecture == "gemma4" {
         metadata.insert("tokenizer.ggml.add_bos_token", true);
     }
     Ok(())
+}
+
+/// The `prepend_scheme` of the Metaspace among pre-tokenizers, if there is one that puts a space anywhere.
+fn prefix_scheme(pre_tokenizer: &serde_json::Value) -> Option<&'static str> {
+    if let Some(steps) = pre_tokenizer["pretokenizers"].as_array() {
+        return steps.iter().find_map(prefix_scheme);
+    }
+    if pre_tokenizer["type"] != "Metaspace" {
+        return None;
+    }
+    match (pre_tokenizer["prepend_scheme"].as_str(), pre_tokenizer["add_prefix_space"].as_bool()) {
+        (Some("first"), _) => Some("first"),
+        (Some("always"), _) | (None, Some(true)) => Some("always"),
+        _ => None,
+    }
 }
