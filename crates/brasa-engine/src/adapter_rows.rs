@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use crate::EngineError;
 
-/// Most adapters, or mixtures of adapters, that one engine gets to know.
-const MOST: usize = 1 << 16;
+/// Most mixtures of adapters that one engine knows at a time.
+const MOST: usize = 1 << 12;
 
 /// The scales of a bank of adapters, by [`CacheScope::adapter`](crate::CacheScope::adapter): each row of a step brings those of its text
 /// for the one input that the graph declares.
@@ -76,16 +76,21 @@ impl AdapterRows {
         Ok(rows)
     }
 
-    /// Makes `mixture` known: the scales of some adapters, 0 for all others. One that is known already stays.
+    /// Makes `mixture` known: the scales of some adapters, 0 for all others. One that is known already stays. Of 4,096 mixtures the half
+    /// that no request has and that was named longest ago is forgotten.
     ///
     /// # Errors
     ///
-    /// [`EngineError::Options`] for an adapter that is not in the bank, for a scale that is no finite number, and if too many are known.
+    /// [`EngineError::Options`] for an adapter that is not in the bank, for a scale that is no finite number, and if requests have as many
+    /// mixtures.
     pub fn insert(&self, mixture: u64, scales: &[(u64, f32)]) -> Result<(), EngineError> {
         let mut known = self.write();
         let row = known.row(scales)?;
         if known.mixtures.len() >= MOST && !known.mixtures.contains_key(&mixture) {
-            return Err(EngineError::Options(format!("more than {MOST} mixtures of adapters")));
+            known.forget_old();
+            if known.mixtures.len() >= MOST {
+                return Err(EngineError::Options(format!("requests have {MOST} mixtures of adapters")));
+            }
         }
         let entry = known.mixtures.entry(mixture).or_insert_with(|| Mixture::new(scales, &row));
         (entry.named, entry.sealed) = (Instant::now(), false);
@@ -205,6 +210,22 @@ impl Known {
 
     fn row(&self, scales: &[(u64, f32)]) -> Result<Arc<[f32]>, EngineError> {
         row(&self.bank, scales)
+    }
+
+    /// Forgets the older half of the mixtures that no request has. A request between the naming of its mixture and its start has one of the
+    /// younger half, unless thousands were named meanwhile.
+    fn forget_old(&mut self) {
+        let plain = self.plain;
+        let is_unused = |number: u64, mixture: &Mixture| {
+            number != 0 && number != plain && Arc::strong_count(&mixture.users) == 1
+        };
+        let unused = self.mixtures.iter().filter(|&(&number, mixture)| is_unused(number, mixture));
+        let mut unused: Vec<(Instant, u64)> =
+            unused.map(|(&number, mixture)| (mixture.named, number)).collect();
+        unused.sort_unstable();
+        for (_, number) in &unused[..unused.len().div_ceil(2)] {
+            self.mixtures.remove(number);
+        }
     }
 }
 

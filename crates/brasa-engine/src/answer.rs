@@ -269,7 +269,8 @@ impl Answer {
 
     /// Ends with an error, after the text so far.
     pub(crate) fn fail(&mut self, error: EngineError) {
-        self.is_tainted |= matches!(error, EngineError::Sampling(_) | EngineError::Device(_));
+        self.is_tainted |=
+            matches!(error, EngineError::Sampling(SamplingError::NoToken { .. }) | EngineError::Device(_));
         self.end_without_token(Err(error));
     }
 

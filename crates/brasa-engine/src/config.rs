@@ -2,6 +2,9 @@
 
 use crate::EngineError;
 
+/// Most positions of a text.
+const MOST_POSITIONS: usize = 1 << 31;
+
 /// Sizes that an engine is started with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineConfig {
@@ -42,6 +45,13 @@ impl EngineConfig {
             ("max_waiting", self.max_waiting),
             ("mixed_prompt_rows", self.mixed_prompt_rows),
         ];
+        // Positions are numbers of 32 bits, and a window or a chunk lies behind the last one.
+        if self.context > MOST_POSITIONS {
+            return Err(EngineError::Options(format!(
+                "a context of {} positions, at most {MOST_POSITIONS} are possible",
+                self.context
+            )));
+        }
         match sizes.iter().find(|(_, size)| *size == 0) {
             Some((name, _)) => {
                 Err(EngineError::Options(format!("{name} is 0: no request could ever be served")))

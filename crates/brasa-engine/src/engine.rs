@@ -199,8 +199,10 @@ impl Engine {
                 tokens.len()
             )));
         }
-        let run_ahead =
-            options.run_ahead.min(UNREAD_BYTES / (self.config.vocab_size.max(1) * size_of::<f32>())).max(1);
+        let run_ahead = options
+            .run_ahead
+            .min(UNREAD_BYTES / self.config.vocab_size.max(1).saturating_mul(size_of::<f32>()))
+            .max(1);
         options.validate()?;
         let request = RequestOptions { run_ahead, ..options };
         let options = GenerateOptions { request, ..GenerateOptions::default() };

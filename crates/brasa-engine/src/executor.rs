@@ -20,6 +20,7 @@ mod drafted;
 mod failure;
 
 pub use failure::StepError;
+use failure::check;
 
 /// Runs steps over sequences. The engine's thread has one; [`Engine::with`](crate::Engine::with) lends it out.
 pub struct Executor {
@@ -391,13 +392,14 @@ impl Executor {
         parts: &mut [SequenceChain<'_>],
         sink: &mut ChainSink<'_>,
     ) -> Result<(), StepError> {
+        check(parts)?;
         let mut first: Vec<SequenceRows<'_>> = parts.iter_mut().map(SequenceChain::first_rows).collect();
         self.compose(&mut first)?;
         for (number, (part, segment)) in parts.iter_mut().zip(&mut self.step.segments).enumerate() {
             if segment.outs != Outs::Last || part.limit <= 1 {
                 continue;
             }
-            let room = self.context.saturating_sub(part.sequence.tokens.len() + part.rows) + 1;
+            let room = self.context.saturating_sub(part.sequence.tokens.len() + part.rows).saturating_add(1);
             part.limit = part.limit.min(room);
             let positions = part.rows.saturating_add(part.limit - 1);
             if self.store.prepare(part.sequence, positions).is_err() {
@@ -433,6 +435,7 @@ impl Executor {
         parts: &mut [SequenceChain<'_>],
         sink: &mut dyn FnMut(usize, StepOut<'_>),
     ) -> Result<(), StepError> {
+        check(parts)?;
         for hidden in [false, true] {
             let chosen = |part: &SequenceChain<'_>| (part.reading() == Some(Reading::Hidden)) == hidden;
             let numbered = parts.iter().enumerate().filter(|(_, part)| chosen(part));
@@ -508,12 +511,21 @@ impl Executor {
 
     /// Makes the step of `parts`, with pages for their tokens.
     fn compose(&mut self, parts: &mut [SequenceRows<'_>]) -> Result<(), StepError> {
+        if parts.is_empty() {
+            return Err(StepError::senseless(Vec::new(), "a step without parts".into()));
+        }
         for (number, part) in parts.iter().enumerate() {
+            if part.tokens.is_empty() {
+                return Err(StepError::senseless(
+                    vec![number],
+                    format!("part {number} of a step has no tokens"),
+                ));
+            }
             if let Some(&id) = part.tokens.iter().find(|&&id| id as usize >= self.vocab_size) {
                 let vocab_size = self.vocab_size;
                 return Err(StepError::of(number, EngineError::UnknownToken { id, vocab_size }));
             }
-            if part.sequence.tokens.len() + part.tokens.len() > self.context {
+            if part.sequence.tokens.len().saturating_add(part.tokens.len()) > self.context {
                 return Err(StepError::of(number, EngineError::ContextFull { context: self.context }));
             }
         }

@@ -434,6 +434,11 @@ impl Generation {
         if self.answer.options.request.caches() { needed } else { 0 }
     }
 
+    /// When the request gives up; `None` for never, and once it has ended.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.answer.options.request.deadline.filter(|_| !self.is_finished())
+    }
+
     /// Ends if cancelled or late.
     pub(crate) fn expire(&mut self, now: Instant) {
         self.answer.expire(now);

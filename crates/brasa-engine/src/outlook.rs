@@ -84,6 +84,6 @@ impl Outlook<'_> {
 pub(crate) fn most_pages(group: &CacheGroup, positions: usize, chunk: usize) -> usize {
     let all = positions.div_ceil(PAGE_POSITIONS);
     // A window and the rows behind it may begin at the last position of a page.
-    let window = |window: usize| (window + chunk).saturating_sub(1).div_ceil(PAGE_POSITIONS) + 1;
+    let window = |window: usize| window.saturating_add(chunk).saturating_sub(1).div_ceil(PAGE_POSITIONS) + 1;
     group.spec.window.map_or(all, |size| all.min(window(size)))
 }

@@ -11,17 +11,18 @@ use brasa_graph::sampling::DrawRules;
 use crate::answer::MOST_UNHEARD;
 use crate::command::{Command, Job};
 use crate::drafter::{Drafter, Wish};
-use crate::executor::{Executor, SequenceChain, StepError, StepOut};
+use crate::executor::{Executor, SequenceChain, StepOut};
 use crate::generation::{Generation, Listener};
 use crate::schedule::{
-    self, Candidate, GiveWay, Limits, MOST_CANDIDATES, Plan, RecentGaps, Room, StepCosts, StepPlan,
+    self, Candidate, Limits, MOST_CANDIDATES, Plan, RecentGaps, Room, StepCosts, StepPlan,
 };
-use crate::sequence::Sequence;
 use crate::sessions::{Claim, Sessions};
 use crate::stats::Board;
 use crate::stop::StopMatcher;
 use crate::text::{Said, Texts};
-use crate::{EngineConfig, EngineError, EngineStats, Metrics, PlainIds, SessionId};
+use crate::{EngineConfig, EngineError, EngineStats, Metrics, PlainIds};
+
+mod aftermath;
 
 /// Guesses of a draft model whose costs are not known.
 const MOST_TRIED: usize = 2;
@@ -53,6 +54,8 @@ struct Worker<'a> {
     sessions: Sessions,
     /// The error of a device that is lost: no request can be served any more.
     lost: Option<EngineError>,
+    /// True if requests wait for pages that are lent, and that only a command brings back.
+    starved: bool,
     /// True if a generation had to give its pages back, and no active one has given up its place since.
     short: bool,
     /// Totals so far; what can be counted at any time is counted when it is published.
@@ -88,6 +91,7 @@ pub(crate) fn worker(
         texts,
         sessions: Sessions::default(),
         lost: None,
+        starved: false,
         short: false,
         stats: EngineStats::default(),
         board,
@@ -108,7 +112,7 @@ impl Worker<'_> {
     fn take_commands(&mut self) -> bool {
         loop {
             let idle = self.active.is_empty()
-                && self.waiting.is_empty()
+                && (self.waiting.is_empty() || self.starved)
                 && self.parked.iter().all(Generation::is_behind);
             let command = if let Some(command) = self.arrived.pop_front() {
                 Ok(command)
@@ -118,6 +122,8 @@ impl Worker<'_> {
             } else {
                 self.commands.try_recv()
             };
+            // Whatever comes may bring pages back.
+            self.starved &= command.is_err();
             match command {
                 Ok(Command::Generate(job)) => self.arrive(*job),
                 Ok(Command::CloseSession(id)) => {
@@ -137,17 +143,33 @@ impl Worker<'_> {
         }
     }
 
-    /// The next command. If it does not come soon, memory of pages is fetched ahead until it comes.
+    /// The next command, or none at the next deadline of a request. If it does not come soon, memory of pages is fetched ahead until it
+    /// comes.
     fn wait(&mut self) -> Result<Command, TryRecvError> {
-        match self.commands.recv_timeout(BEFORE_PREFAULT) {
-            Err(RecvTimeoutError::Timeout) => {}
-            command => return command.map_err(|_| TryRecvError::Disconnected),
+        let deadlines = self.waiting.iter().chain(&self.parked).filter_map(Generation::deadline);
+        let deadline = deadlines.min();
+        let rest = || deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let within = |rest: Duration| {
+            self.commands.recv_timeout(rest).map_err(|error| match error {
+                RecvTimeoutError::Timeout => TryRecvError::Empty,
+                RecvTimeoutError::Disconnected => TryRecvError::Disconnected,
+            })
+        };
+        match within(rest().map_or(BEFORE_PREFAULT, |rest| rest.min(BEFORE_PREFAULT))) {
+            Err(TryRecvError::Empty) if rest() != Some(Duration::ZERO) => {}
+            command => return command,
         }
         loop {
             match self.commands.try_recv() {
+                Err(TryRecvError::Empty) if rest() == Some(Duration::ZERO) => {
+                    return Err(TryRecvError::Empty);
+                }
                 Err(TryRecvError::Empty) if self.executor.prefault() => {}
                 Err(TryRecvError::Empty) => {
-                    return self.commands.recv().map_err(|_| TryRecvError::Disconnected);
+                    return match rest() {
+                        Some(rest) => within(rest),
+                        None => self.commands.recv().map_err(|_| TryRecvError::Disconnected),
+                    };
                 }
                 command => return command,
             }
@@ -227,7 +249,7 @@ impl Worker<'_> {
         let mut candidates: Vec<Candidate> = Vec::new();
         let mut room = Room::default();
         let mut outlook = None;
-        if !self.waiting.is_empty() && self.active.len() < max_active {
+        if !self.waiting.is_empty() && !self.starved && self.active.len() < max_active {
             self.waiting.sort_by_key(|waiting| waiting.standing().turn());
             let outlook = outlook.insert(executor.outlook());
             for generation in &self.active {
@@ -407,86 +429,7 @@ impl Worker<'_> {
         if std::mem::replace(&mut self.cold_pages, cold) == cold {
             self.costs.observe(rows, each);
         }
-        self.executor.keep_up(rows * steps as usize, self.active.len());
-    }
-
-    /// Looks after the active generations behind a step, in which those at `places` took part with so many rows each.
-    fn finish_step(&mut self, result: Result<(), StepError>, places: &[(usize, usize)]) {
-        if let Err(failed) = result {
-            let parts: Vec<(usize, usize)> = failed.parts.iter().map(|&part| places[part]).collect();
-            match failed.error {
-                error if error.is_final() => return self.lose(error),
-                error @ EngineError::CacheFull { .. } if parts.len() == 1 => {
-                    return self.give_way(parts[0].0, error);
-                }
-                error if failed.is_certain => {
-                    parts.iter().for_each(|&(place, _)| self.active[place].fail(error.clone()));
-                }
-                _ => {
-                    if let Err(error) = self.step_apart(&parts) {
-                        return self.lose(error);
-                    }
-                }
-            }
-        }
-        for generation in &mut self.active {
-            generation.read_ahead();
-            generation.report_prefill();
-            generation.keep_prompt(&mut self.executor);
-            if generation.slide_if_full(&mut self.executor) {
-                self.short = false;
-            }
-        }
-        self.remove_finished();
-        let before = self.active.len();
-        self.parked.extend(self.active.extract_if(.., |active| active.is_behind() || active.is_full()));
-        self.short &= self.active.len() == before;
-    }
-
-    /// Runs the parts of a step that failed, each alone: the active generations at these places, with so many rows each at most. Those
-    /// that fail alone end, and the others have gone on.
-    ///
-    /// # Errors
-    ///
-    /// The error of a lost device.
-    fn step_apart(&mut self, parts: &[(usize, usize)]) -> Result<(), EngineError> {
-        for &(place, rows) in parts {
-            let generation = &mut self.active[place];
-            if generation.is_finished() || generation.is_full() || generation.is_behind() {
-                continue;
-            }
-            let rows = rows.min(generation.pending().len());
-            let decodes = generation.decodes();
-            let (part, mut listener) = generation.chain(rows, 1);
-            let mut part = [part];
-            let result = if part[0].reading().is_some() {
-                let last_index = part[0].tokens.len() - 1;
-                self.executor.run_reading(&mut part, &mut |_, out| match out {
-                    StepOut::Drawn(drawn) => drop(listener.take(drawn)),
-                    StepOut::Read { index, values } => listener.take_row(index, values, index == last_index),
-                })
-            } else {
-                self.executor.run_chain(&mut part, &mut |_, drawn| listener.take(drawn))
-            };
-            self.stats.steps += 1;
-            match result {
-                Ok(()) if decodes => self.stats.decode_rows += 1,
-                Ok(()) => self.stats.prompt_rows += rows as u64,
-                Err(failed) if failed.error.is_final() => return Err(failed.error),
-                // Pages are wanting, which the next step sees to.
-                Err(StepError { error: EngineError::CacheFull { .. }, .. }) => {}
-                Err(failed) => self.active[place].fail(failed.error),
-            }
-        }
-        Ok(())
-    }
-
-    /// Ends all requests: the device is lost.
-    fn lose(&mut self, error: EngineError) {
-        let all = [&mut self.active, &mut self.waiting, &mut self.parked];
-        all.into_iter().flatten().for_each(|generation| generation.fail(error.clone()));
-        self.lost = Some(error);
-        self.remove_finished();
+        self.executor.keep_up(rows.saturating_mul(steps as usize), self.active.len());
     }
 
     /// Makes the next rows of the active generations writable. False if that failed for one of them and the step is to be
@@ -510,90 +453,6 @@ impl Worker<'_> {
             self.remove_finished();
         }
         !failed
-    }
-
-    /// Frees pages for the active generation at `place`, for which there are none.
-    fn give_way(&mut self, place: usize, error: EngineError) {
-        let hold = |generations: &[Generation]| -> Vec<bool> {
-            generations.iter().map(Generation::holds_pages).collect()
-        };
-        self.parked.sort_by_key(|parked| parked.standing().seniority());
-        self.waiting.sort_by_key(|waiting| waiting.standing().seniority());
-        // Ended generations give way first, then paused ones, then waiting ones.
-        let at_rest = [&self.waiting, &self.parked, &self.settling].map(|texts| hold(texts)).concat();
-        match schedule::give_way(self.sessions.idle(), &at_rest, &hold(&self.active), place) {
-            GiveWay::Session => {
-                if let Some(sequence) = self.sessions.give_up_oldest() {
-                    self.end(sequence);
-                }
-            }
-            GiveWay::AtRest(junior) => {
-                let at_rest = self.waiting.iter_mut().chain(&mut self.parked).chain(&mut self.settling);
-                let generation = at_rest.into_iter().nth(junior);
-                if let Some(generation) = generation {
-                    generation.give_pages_back(&mut self.executor);
-                }
-            }
-            GiveWay::Preempt(junior) => self.preempt(junior),
-            GiveWay::Fail if self.executor.lends() => self.preempt(place),
-            GiveWay::Fail => {
-                self.active[place].fail(error);
-                self.remove_finished();
-            }
-        }
-    }
-
-    /// Lets the active generation at `place` wait, without its pages.
-    fn preempt(&mut self, place: usize) {
-        let mut generation = self.active.remove(place);
-        generation.give_pages_back(&mut self.executor);
-        self.waiting.push(generation);
-        self.short = true;
-        self.stats.preemptions += 1;
-    }
-
-    fn remove_finished(&mut self) {
-        let before = self.active.len();
-        let mut finished = Vec::new();
-        for generations in [&mut self.active, &mut self.waiting, &mut self.parked] {
-            finished.extend(generations.extract_if(.., |generation| generation.is_finished()));
-        }
-        self.short &= self.active.len() == before;
-        self.settling.extend(finished);
-        self.settle();
-    }
-
-    /// Puts back the sequences of generations that have ended and whose text holds no further surprise.
-    fn settle(&mut self) {
-        let settled: Vec<Generation> = self.settling.extract_if(.., Generation::is_settled).collect();
-        for generation in settled {
-            if let (Some(drafter), Some(modeled)) = (&mut self.drafter, generation.modeled()) {
-                drafter.learn(modeled);
-            }
-            let (sequence, session) = generation.into_sequence(&mut self.executor);
-            self.put_back(sequence, session);
-        }
-    }
-
-    /// Leaves a sequence in its session, or gives its pages back.
-    fn put_back(&mut self, sequence: Sequence, session: Option<SessionId>) {
-        let left = match session {
-            Some(id) => {
-                // The session goes on to write the last page.
-                self.executor.keep(&sequence, false);
-                self.sessions.leave(id, sequence)
-            }
-            None => Some(sequence),
-        };
-        if let Some(sequence) = left {
-            self.end(sequence);
-        }
-    }
-
-    /// Ends a text; later texts may begin with it.
-    fn end(&mut self, sequence: Sequence) {
-        self.executor.keep(&sequence, true);
-        self.executor.release(sequence);
     }
 
     /// Leaves the state where callers see it; for certain if it `must` be.

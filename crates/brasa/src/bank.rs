@@ -372,13 +372,14 @@ impl Model {
     /// # Ok::<(), brasa::Error>(())
     /// ```
     ///
-    /// The number is good for a request that begins within two seconds, or while the adapters stay loaded.
+    /// The number is good for a request that begins within two seconds. While the adapters stay loaded it is good for longer, as one of the
+    /// 4,096 mixtures that were named last.
     ///
     /// # Errors
     ///
     /// [`Error::Options`] for a model that was loaded with adapters but without
     /// [`LoadOptions::adapters_by_request`](crate::LoadOptions::adapters_by_request), for an adapter that is not loaded, and for a scale that is
-    /// no finite number; [`Error::Engine`] for more than 65,536 different mixtures.
+    /// no finite number; [`Error::Engine`] if running requests have 4,096 different mixtures.
     pub fn adapter_scope(&self, scales: &[(usize, f32)]) -> Result<u64, Error> {
         self.bank().scope(scales)
     }

@@ -5,7 +5,7 @@ use brasa_graph::device::{DrawInputs, Drawn};
 use brasa_graph::sampling::{Draw, SamplingError, TokenMask};
 use brasa_graph::step::Outs;
 
-use super::{Executor, SequenceChain, SequenceRows, StepError};
+use super::{Executor, SequenceChain, SequenceRows, StepError, check};
 
 /// Takes each token that [`Executor::run_drafts`] draws: the number of its sequence, true if the token was drafted, and the draw or the
 /// reason why there is none.
@@ -66,6 +66,7 @@ impl Executor {
         parts: &mut [SequenceChain<'_>],
         sink: &mut DraftSink<'_>,
     ) -> Result<(), StepError> {
+        check(parts)?;
         let mut rows: Vec<SequenceRows<'_>> = parts.iter_mut().map(SequenceChain::drafted_rows).collect();
         let composed = self.compose(&mut rows);
         drop(rows);

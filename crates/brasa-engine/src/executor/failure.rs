@@ -4,6 +4,7 @@ use std::fmt;
 
 use brasa_graph::device::DeviceError;
 
+use super::SequenceChain;
 use crate::EngineError;
 
 /// A step that failed. The sequences of its parts are as they were, except those that [`Executor::run_reading`](crate::Executor::run_reading)
@@ -22,6 +23,11 @@ impl StepError {
     /// The error of one part.
     pub(crate) fn of(part: usize, error: impl Into<EngineError>) -> Self {
         Self { error: error.into(), parts: vec![part], is_certain: true }
+    }
+
+    /// The error of parts that make no sense.
+    pub(super) fn senseless(parts: Vec<usize>, what: String) -> Self {
+        Self { error: EngineError::Options(what), parts, is_certain: true }
     }
 
     /// The device's error for a step of these parts.
@@ -49,4 +55,23 @@ impl From<StepError> for EngineError {
     fn from(failed: StepError) -> Self {
         failed.error
     }
+}
+
+/// Refuses chains that have nothing to compute or to draw, or whose tokens do not go on with those of their sequence.
+pub(super) fn check(parts: &[SequenceChain<'_>]) -> Result<(), StepError> {
+    for (number, part) in parts.iter().enumerate() {
+        let pending = part.tokens.len().checked_sub(part.sequence.tokens.len());
+        let pending = pending.filter(|&pending| part.rows > 0 && part.rows <= pending);
+        if pending.is_none() || part.limit == 0 {
+            let what = format!(
+                "part {number} of a chain computes {} rows and draws {} tokens, behind {} of {} tokens",
+                part.rows,
+                part.limit,
+                part.sequence.tokens.len(),
+                part.tokens.len()
+            );
+            return Err(StepError::senseless(vec![number], what));
+        }
+    }
+    Ok(())
 }

@@ -213,6 +213,31 @@ pub fn an_adapter_is_sealed_when_its_last_request_has_ended() {
     assert_eq!(ids(&mut changing.start(prompt(20, 1), &limit(3), 7)).len(), 3);
 }
 
+/// However many mixtures are named, another one can be; those that requests have, and the default, stay.
+#[test]
+pub fn mixtures_that_no_request_has_give_way() {
+    let changing = Changing::new(&[7], 0);
+    let expected = ids(&mut changing.start(prompt(20, 1), &limit(300), 7));
+    let mut running = changing.start(
+        prompt(20, 1),
+        &GenerateOptions {
+            request: RequestOptions { run_ahead: 1, ..RequestOptions::DEFAULT },
+            ..limit(300)
+        },
+        7,
+    );
+    changing.rows.insert(8, &[(7, 0.5)]).unwrap();
+    changing.rows.set_plain(8).unwrap();
+    for number in 100..20_000 {
+        changing.rows.insert(number, &[(7, number as f32)]).unwrap();
+    }
+    assert!(changing.rows.of(100).is_err() && changing.rows.of(19_999).is_ok());
+    assert_eq!(&changing.rows.of(8).unwrap()[..], [0.5]);
+    let mut beside = changing.start(prompt(20, 1), &limit(9), 0);
+    assert_eq!(ids(&mut beside).len(), 9);
+    assert_eq!(ids(&mut running), expected);
+}
+
 /// The default scope can stand for a mixture; texts that were cached before are not its texts.
 #[test]
 pub fn the_default_scope_follows_its_mixture() {

@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use brasa_engine::{
-    AdapterRows, CacheScope, Engine, EngineConfig, EngineError, GenerateOptions, MakeProgram, PlainIds,
-    ReadRequest, Reading, Request, RequestOptions, Speculation, TokenStream, pages_bytes,
+    AdapterRows, CacheScope, Engine, EngineConfig, EngineError, Flow, GenerateOptions, MakeProgram, Outs,
+    PlainIds, ReadRequest, Reading, Request, RequestOptions, SequenceChain, SequenceRows, Speculation,
+    TokenStream, pages_bytes,
 };
 use brasa_graph::Graph;
 use brasa_graph::device::{
@@ -14,7 +15,7 @@ use brasa_graph::device::{
 };
 use brasa_graph::output::Outputs;
 use brasa_graph::reference::ReferenceBackend;
-use brasa_graph::sampling::SamplingError;
+use brasa_graph::sampling::{DrawRules, SamplingError, SamplingParams};
 use brasa_graph::step::{PageId, Step};
 use brasa_graph::testing::MockBackend;
 
@@ -314,4 +315,55 @@ fn a_lost_device_ends_everything_with_its_reason() {
     }
     let error = error_of(engine.generate(request(1)).unwrap()).unwrap();
     assert!(matches!(error, EngineError::Device(DeviceError::Lost { .. })), "{error:?}");
+}
+
+/// Steps and chains without anything to compute, and contexts beyond what positions can count, are refused by name.
+#[test]
+fn steps_of_nothing_and_endless_contexts_are_refused() {
+    let engine = new();
+    engine
+        .with(|executor| {
+            let refused = |error: Option<EngineError>| matches!(error, Some(EngineError::Options(_)));
+            let rules = DrawRules::new(SamplingParams::default()).unwrap();
+            let mut sequence = executor.sequence();
+            assert!(refused(executor.run(&mut []).err()));
+            let part = SequenceRows { sequence: &mut sequence, tokens: &[], outs: Outs::Last };
+            assert!(refused(executor.run(&mut [part]).err()));
+            assert!(refused(executor.run_chain(&mut [], &mut |_, _| Flow::StopRow).err().map(Into::into)));
+            for (count, rows, limit) in [(0, 0, 1), (2, 3, 1), (2, 0, 1), (2, 1, 0), (2, usize::MAX, 1)] {
+                let mut tokens = prompt(count, 1);
+                let chain = SequenceChain {
+                    sequence: &mut sequence,
+                    tokens: &mut tokens,
+                    rows,
+                    reads: None,
+                    rules: &rules,
+                    position: 0,
+                    limit,
+                    stops: &[],
+                    mask: None,
+                    drafts: &[],
+                };
+                let error = executor.run_chain(&mut [chain], &mut |_, _| Flow::StopRow).unwrap_err();
+                assert!(error.parts == [0] && refused(Some(error.into())), "{count} {rows} {limit}");
+            }
+            let endless = SequenceChain {
+                sequence: &mut sequence,
+                tokens: &mut prompt(5, 1),
+                rows: 5,
+                reads: None,
+                rules: &rules,
+                position: u32::MAX,
+                limit: usize::MAX,
+                stops: &[],
+                mask: None,
+                drafts: &[],
+            };
+            executor.run_chain(&mut [endless], &mut |_, _| Flow::StopRow).unwrap();
+            executor.release(sequence);
+        })
+        .unwrap();
+    let (program, pool, config) = hidden_parts(1024, 32, 4, false);
+    let refused = Engine::start(program, pool, EngineConfig { context: 1 << 40, ..config }).err();
+    assert!(matches!(refused, Some(EngineError::Options(_))));
 }

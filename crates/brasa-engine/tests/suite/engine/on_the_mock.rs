@@ -53,6 +53,8 @@ again! {
     a_paused_generation_gives_its_pages_to_running_ones,
     dropping_or_cancelling_a_stream_frees_its_place,
     a_deadline_ends_a_stream_with_an_error,
+    a_deadline_ends_a_reader_who_never_reads,
+    mixtures_that_no_request_has_give_way,
     a_stop_string_found_late_leaves_nothing_behind_it,
     a_stop_string_ends_the_work_for_a_reader_who_never_reads,
     one_task_serves_many_streams,

@@ -1,5 +1,7 @@
 //! Texts that leave an engine and come back: as they were, in any company, and never at the cost of another text.
 
+use std::time::{Duration, Instant};
+
 use brasa_engine::{CacheScope, Engine, EngineConfig, EngineError, RequestOptions, SessionId, SnapshotState};
 use brasa_graph::device::KvType;
 
@@ -127,6 +129,19 @@ pub fn a_request_waits_for_pages_that_are_being_read() {
     }
     assert!(gave_way(), "the request never came to the pages that are being read");
     assert!(stream.try_next().is_pending());
+    // The engine rests until a command may have brought pages back.
+    for _ in 0..20 {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let tries = engine.stats().preemptions;
+    assert!(tries < 20, "the engine tried {tries} times in vain");
+    let late = RequestOptions {
+        deadline: Some(Instant::now() + Duration::from_millis(20)),
+        ..RequestOptions::DEFAULT
+    };
+    let late = brasa_engine::GenerateOptions { request: late, ..limit(9) };
+    let error = start(&engine, prompt(700, 2), &late, None).next();
+    assert!(matches!(error, Some(Err(EngineError::DeadlineExceeded { .. }))), "{error:?}");
     assert_eq!(snapshot.read_page(0, 1, Vec::new()).unwrap(), before);
     drop(snapshot);
     assert_eq!(ids(&mut stream), expected);

@@ -316,6 +316,27 @@ pub fn a_stop_string_found_late_leaves_nothing_behind_it() {
     assert_eq!(run(stop, true), at_once);
 }
 
+/// A deadline ends a request that pauses for its reader too.
+#[test]
+pub fn a_deadline_ends_a_reader_who_never_reads() {
+    let engine = engine(1024, 64, 1);
+    let request = RequestOptions {
+        run_ahead: 1,
+        deadline: Some(Instant::now() + Duration::from_millis(30)),
+        ..RequestOptions::DEFAULT
+    };
+    let stream = start(&engine, prompt(20, 2), &GenerateOptions { request, ..limit(900) }, None);
+    // Looking at the figures asks nothing of the engine's thread.
+    let is_over = || engine.stats().requests == 1 && engine.stats().running + engine.stats().paused == 0;
+    let ended = (0..10_000).any(|_| {
+        std::thread::sleep(Duration::from_millis(1));
+        is_over()
+    });
+    assert!(ended, "the request pauses for ever");
+    let error = stream.filter_map(Result::err).next();
+    assert!(matches!(error, Some(EngineError::DeadlineExceeded { .. })), "{error:?}");
+}
+
 #[test]
 pub fn a_stop_string_ends_the_work_for_a_reader_who_never_reads() {
     let engine = engine(1024, 64, 1);
