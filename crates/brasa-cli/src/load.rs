@@ -11,7 +11,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::args::{DraftArguments, LoadArguments, PrecisionName, SetupArguments, SourceArguments};
 use crate::failure::Failure;
-use crate::{bundled, input, interrupt, output};
+use crate::{bundled, input, interrupt, output, values};
 
 /// Beginning of the line on standard error that lists the times of loading.
 pub const PARTS: &str = "loading: ";
@@ -205,7 +205,7 @@ pub fn options_without_kv_type(arguments: &SetupArguments) -> Result<LoadOptions
         PrecisionName::Reference => Precision::Reference,
     };
     Ok(LoadOptions {
-        device: arguments.device.clone(),
+        device: values::given(arguments.device.as_ref()),
         gpu_memory: arguments.gpu_memory.map(Into::into),
         context: arguments.context,
         threads: arguments.threads,
@@ -214,7 +214,7 @@ pub fn options_without_kv_type(arguments: &SetupArguments) -> Result<LoadOptions
         chunk: arguments.chunk,
         adapters: arguments.lora.clone(),
         strict: arguments.strict,
-        pre_tokenizer: arguments.pre.clone(),
+        pre_tokenizer: values::given(arguments.pre.as_ref()),
         chat_template,
         ..LoadOptions::default()
     })

@@ -6,7 +6,7 @@ use brasa::{ContextPolicy, GenerateOptions, Grammar, Model};
 
 use crate::args::{OrderName, PolicyName, SamplingArguments};
 use crate::failure::Failure;
-use crate::{input, interrupt};
+use crate::{input, interrupt, values};
 
 /// Generation options for `model`.
 ///
@@ -65,7 +65,7 @@ fn grammar(arguments: &SamplingArguments) -> Result<Option<Grammar>, Failure> {
     let SamplingArguments { json_schema, json_schema_file, grammar, grammar_file, .. } = arguments;
     let file = |path: &Option<_>| path.as_deref().map(input::text).transpose();
     let schema = match file(json_schema_file)? {
-        None => json_schema.clone(),
+        None => values::given(json_schema.as_ref()),
         text => text,
     };
     if let Some(text) = schema {
@@ -75,7 +75,7 @@ fn grammar(arguments: &SamplingArguments) -> Result<Option<Grammar>, Failure> {
         return Ok(Some(Grammar::JsonSchema(schema)));
     }
     let text = match file(grammar_file)? {
-        None => grammar.clone(),
+        None => values::given(grammar.as_ref()),
         text => text,
     };
     Ok(text.map(Grammar::from_text))

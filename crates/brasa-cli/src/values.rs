@@ -186,6 +186,14 @@ pub fn temperature(text: &str) -> Result<f32, String> {
     checked(text, |sampling, value| sampling.temperature = value)
 }
 
+/// Reads how many tokens top-k keeps; 0 for all, as -1 is elsewhere.
+pub fn top_k(text: &str) -> Result<usize, String> {
+    match text {
+        "-1" => Ok(0),
+        text => text.parse().map_err(|_| "expected a whole number of 0 or more, or -1".into()),
+    }
+}
+
 /// Reads the share of top-p.
 pub fn top_p(text: &str) -> Result<f32, String> {
     checked(text, |sampling, value| sampling.top_p = value)
@@ -218,7 +226,7 @@ pub fn bias(text: &str) -> Result<(u32, f32), String> {
 
 /// Reads a language by its code or its English name, or `auto` for the one that is heard.
 pub fn language(text: &str) -> Result<Language, String> {
-    if text.eq_ignore_ascii_case("auto") {
+    if text.is_empty() || text.eq_ignore_ascii_case("auto") {
         return Ok(None);
     }
     language_code(text).map(Some).ok_or_else(|| "expected a code or an English name: en, german, auto".into())
@@ -337,6 +345,11 @@ pub fn stop(text: &str) -> Result<String, String> {
     if text.is_empty() { Err("an empty text would end every answer at once".into()) } else { Ok(text.into()) }
 }
 
+/// The text of an option, unless it is empty: scripts write `--grammar "$GRAMMAR"` whether they have one or not.
+pub fn given(text: Option<&String>) -> Option<String> {
+    text.filter(|text| !text.trim().is_empty()).cloned()
+}
+
 /// Reads a number and lets the sampler judge it.
 fn checked(text: &str, set: impl Fn(&mut SamplingParams, f32)) -> Result<f32, String> {
     let value: f32 = text.parse().map_err(|_| "expected a number".to_owned())?;
@@ -401,7 +414,7 @@ mod tests {
             assert!(temperature(text).is_err() && top_p(text).is_err(), "{text:?}");
             assert!(min_p(text).is_err() && repeat_penalty(text).is_err(), "{text:?}");
         }
-        assert_eq!(top_p("1.5"), Err("expected more than 0, at most 1 (off)".into()));
+        assert_eq!(top_p("1.5"), Err("expected 0 (the likeliest token) to 1 (off)".into()));
         for text in ["7", "7+", "+1", "7+nan", "7+inf", "-7+1"] {
             assert!(bias(text).is_err(), "{text:?}");
         }

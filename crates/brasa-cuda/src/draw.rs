@@ -373,7 +373,7 @@ fn row_of(draw: &DrawInputs<'_>, width: u32, lists: &Lists, end: usize) -> DrawR
         presence: params.presence_penalty,
         inverse_temperature: inverse(params.temperature),
         sum_temperature: inverse(sum_temperature),
-        is_greedy: u32::from(params.temperature == 0.0),
+        is_greedy: u32::from(params.is_greedy()),
         most: top_k.unwrap_or(u32::MAX),
         filters_count: filters_count as u32,
         kinds,

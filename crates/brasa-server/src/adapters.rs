@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::error::{ApiError, Result};
-use crate::fields::Fields;
+use crate::fields::{Fields, read_whole};
 use crate::state::App;
 
 /// The scales that requests have which choose none, by the adapters' names; `None` for those of the command line.
@@ -21,6 +21,7 @@ type Scales = Arc<[(String, f32)]>;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Scaled {
+    #[serde(deserialize_with = "read_whole")]
     id: usize,
     scale: f32,
 }

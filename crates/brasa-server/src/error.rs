@@ -122,12 +122,17 @@ impl ApiError {
 
     /// OpenAI's form.
     pub fn body(&self) -> Value {
-        json!({"error": {
-            "type": self.kind,
-            "message": self.message,
-            "param": self.param,
-            "code": self.code,
-        }})
+        json!({"error": self.told(self.kind)})
+    }
+
+    /// The fields of both forms. The remedy has a field of its own, if there is one.
+    fn told(&self, kind: &str) -> Value {
+        let (message, hint) = brasa::split_hint(&self.message);
+        let mut told = json!({"type": kind, "message": message, "param": self.param, "code": self.code});
+        if let Some(hint) = hint {
+            told["hint"] = hint.into();
+        }
+        told
     }
 
     /// Anthropic's form.
@@ -145,7 +150,7 @@ impl ApiError {
         };
         json!({
             "type": "error",
-            "error": {"type": kind, "message": self.message, "param": self.param, "code": self.code},
+            "error": self.told(kind),
             "request_id": request_id,
         })
     }

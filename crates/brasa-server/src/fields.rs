@@ -7,6 +7,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use brasa::grammar::Literals;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
@@ -140,37 +141,36 @@ impl Fields {
 
     /// Reads a number of tokens or things, from `least` to `most`.
     pub fn count(&mut self, field: &str, least: usize, most: usize) -> Result<Option<usize>> {
+        let range =
+            if most == usize::MAX { format!("at least {least}") } else { format!("{least} to {most}") };
+        let is_one = |number| usize::try_from(number).is_ok_and(|number| (least..=most).contains(&number));
+        let found = self.whole(field, is_one, &range)?;
+        Ok(found.and_then(|number| usize::try_from(number).ok()))
+    }
+
+    /// Reads a whole number that passes a test; `expected` describes such numbers.
+    pub fn whole(
+        &mut self,
+        field: &str,
+        is_one: impl FnOnce(i128) -> bool,
+        expected: &str,
+    ) -> Result<Option<i128>> {
         let Some(value) = self.value(field) else { return Ok(None) };
-        // Some clients write whole numbers as 16.0.
-        let number = value.as_u64().or_else(|| {
-            value
-                .as_f64()
-                .filter(|number| number.fract() == 0.0 && *number >= 0.0)
-                .map(|number| number as u64)
-        });
-        match number.map(|number| usize::try_from(number).unwrap_or(usize::MAX)) {
-            Some(number) if (least..=most).contains(&number) => Ok(Some(number)),
+        match whole(&value) {
+            Some(number) if is_one(number) => Ok(Some(number)),
             _ => {
                 let name = self.name(field);
-                let range = if most == usize::MAX {
-                    format!("at least {least}")
-                } else {
-                    format!("{least} to {most}")
-                };
-                Err(ApiError::field(&name, format!("`{name}` is {value}, expected a whole number, {range}")))
+                let message = format!("`{name}` is {value}, expected a whole number, {expected}");
+                Err(ApiError::field(&name, message))
             }
         }
     }
 
     /// Reads a limit of tokens: a whole number, or a negative one for no limit.
     pub fn limit(&mut self, field: &str) -> Result<Option<Limit>> {
-        let own = self.map.get(field).filter(|value| !value.is_null());
-        let found = own.or_else(|| self.defaults.get(field));
-        if found.and_then(Value::as_i64).is_some_and(|number| number < 0) {
-            self.value(field);
-            return Ok(Some(Limit::None));
-        }
-        Ok(self.count(field, 0, usize::MAX)?.map(Limit::Tokens))
+        let is_one = |number| number < 0 || usize::try_from(number).is_ok();
+        let found = self.whole(field, is_one, "0 or more, or -1 for no limit")?;
+        Ok(found.map(|number| usize::try_from(number).map_or(Limit::None, Limit::Tokens)))
     }
 
     /// Reads a limit of tokens that has several names; the first of them that is there counts.
@@ -253,6 +253,34 @@ impl Fields {
         let inside = self.unknown_inside.lock().unwrap_or_else(PoisonError::into_inner);
         names.chain(inside.iter().cloned()).collect()
     }
+}
+
+/// The whole number that a JSON number is, however it is written: 16, 16.0 or 1.6e1. None for any other value, and beyond ±2^64, where
+/// no field has a meaning.
+pub(crate) fn whole(value: &Value) -> Option<i128> {
+    const MOST: f64 = u64::MAX as f64;
+    if let Some(number) = value.as_i64() {
+        return Some(number.into());
+    }
+    if let Some(number) = value.as_u64() {
+        return Some(number.into());
+    }
+    value.as_f64().filter(|number| number.fract() == 0.0 && number.abs() < MOST).map(|number| number as i128)
+}
+
+/// A token id, however its number is written.
+pub(crate) fn token_id(value: &Value) -> Option<u32> {
+    whole(value).and_then(|id| u32::try_from(id).ok())
+}
+
+/// Reads a whole number of a structure, however it is written.
+pub(crate) fn read_whole<'de, D: serde::Deserializer<'de>, T: TryFrom<i128>>(
+    from: D,
+) -> std::result::Result<T, D::Error> {
+    let value = Value::deserialize(from)?;
+    whole(&value)
+        .and_then(|number| T::try_from(number).ok())
+        .ok_or_else(|| serde::de::Error::custom(format!("{value} found, expected a whole number")))
 }
 
 /// A place without the numbers in it: `messages[].` of `messages[3].`

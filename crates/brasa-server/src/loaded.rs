@@ -192,10 +192,10 @@ impl Loaded {
         match self {
             Self::Speech(loaded) => Ok(loaded),
             Self::Text(_) => {
-                Err(self.other_kind("a language model", "hears nothing: a model of speech transcribes"))
+                Err(self.other_kind("a language model", "cannot transcribe sound: a model of speech does"))
             }
             Self::Encoder(_) => {
-                Err(self.other_kind("a text encoder", "hears nothing: a model of speech transcribes"))
+                Err(self.other_kind("a text encoder", "cannot transcribe sound: a model of speech does"))
             }
         }
     }

@@ -5,7 +5,7 @@ use brasa::{Embedder, Model, TokensOptions};
 use serde_json::Value;
 
 use crate::error::{ApiError, Result};
-use crate::fields::kind;
+use crate::fields::{kind, token_id};
 
 /// Reads a prompt or a list of prompts as token ids. A list that has a number among its items is one prompt: a mix of ids and
 /// texts. `add` says whether a text at the beginning of a prompt gets the tokens that the model puts in front.
@@ -59,7 +59,7 @@ pub(crate) fn read_whole(
         ApiError::field(field, format!("`{field}` is {what}, expected a text, token ids, or a list of these"))
     };
     let ids = |items: &[Value]| {
-        let id = |item: &Value| item.as_u64().and_then(|id| u32::try_from(id).ok());
+        let id = token_id;
         let mut ids: Vec<u32> = items
             .iter()
             .map(|item| id(item).ok_or_else(|| wrong(&format!("a list of ids with {}", kind(item)))))
@@ -104,9 +104,9 @@ fn mix(field: &str, items: &[Value], model: &Model, first: AddSpecial) -> Result
                 ids.extend(encode(model, text, add)?);
             }
             item => {
-                let id = item.as_u64().and_then(|id| u32::try_from(id).ok());
                 ids.push(
-                    id.ok_or_else(|| ApiError::field(field, format!("`{field}`: {item} is no token id")))?,
+                    token_id(item)
+                        .ok_or_else(|| ApiError::field(field, format!("`{field}`: {item} is no token id")))?,
                 );
             }
         }

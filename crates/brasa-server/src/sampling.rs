@@ -9,7 +9,7 @@ use brasa::{CacheScope, ContextPolicy, GenerateOptions, Model, RequestOptions};
 use serde_json::Value;
 
 use crate::error::{ApiError, Result};
-use crate::fields::Fields;
+use crate::fields::{self, Fields};
 use crate::state::App;
 use crate::{adapters, ids, token_limits};
 
@@ -112,22 +112,21 @@ fn priority(fields: &mut Fields, app: &App) -> Result<i32> {
     if !app.options.allow_priority {
         fields.refuse("priority", "this server lets no request go before the others")?;
     }
-    Ok(fields.optional("priority")?.unwrap_or(0))
+    let is_one = |number| i32::try_from(number).is_ok();
+    let found = fields.whole("priority", is_one, "of 32 bits with sign")?;
+    Ok(found.and_then(|number| i32::try_from(number).ok()).unwrap_or(0))
 }
 
+/// The seed of a request; a new one if it names none, or -1 as llama.cpp has it.
 fn seed(fields: &mut Fields) -> Result<u64> {
-    match fields.value("seed") {
-        None => Ok(ids::fresh()),
-        Some(value) => match (value.as_u64(), value.as_i64()) {
-            (Some(seed), _) => Ok(seed),
-            // llama.cpp's sign for a new seed.
-            (None, Some(_)) => Ok(ids::fresh()),
-            (None, None) => {
-                let name = fields.name("seed");
-                Err(ApiError::field(&name, format!("`{name}` is {value}, expected a whole number")))
-            }
-        },
-    }
+    Ok(given_seed(fields)?.unwrap_or_else(ids::fresh))
+}
+
+/// The seed that a request names; a new one for a negative one.
+pub(crate) fn given_seed(fields: &mut Fields) -> Result<Option<u64>> {
+    let is_one = |number| (i128::from(i64::MIN)..=i128::from(u64::MAX)).contains(&number);
+    let found = fields.whole("seed", is_one, "below 2^64, or -1 for a new seed")?;
+    Ok(found.map(|seed| u64::try_from(seed).unwrap_or_else(|_| ids::fresh())))
 }
 
 /// Stop strings, as one text or a list.
@@ -135,6 +134,8 @@ fn stops(fields: &mut Fields) -> Result<Vec<String>> {
     let name = fields.name("stop");
     let stops = match fields.value("stop") {
         None => Vec::new(),
+        // Scripts write so what they do not have.
+        Some(Value::String(stop)) if stop.is_empty() => Vec::new(),
         Some(Value::String(stop)) => vec![stop],
         Some(value) => serde_json::from_value::<Vec<String>>(value)
             .map_err(|_| ApiError::field(&name, format!("`{name}` has to be a text or a list of texts")))?,
@@ -204,10 +205,8 @@ fn logit_bias(fields: &mut Fields, model: &Model) -> Result<Vec<(u32, f32)>> {
             other => return Err(wrong(other)),
         };
         match &token {
-            Value::Number(number) => {
-                let id =
-                    number.as_u64().and_then(|id| u32::try_from(id).ok()).ok_or_else(|| wrong(&token))?;
-                biases.push((id, bias));
+            Value::Number(_) => {
+                biases.push((fields::token_id(&token).ok_or_else(|| wrong(&token))?, bias));
             }
             Value::String(text) => {
                 use brasa::tokenizer::{AddSpecial, ParseSpecial};

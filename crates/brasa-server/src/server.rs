@@ -278,7 +278,8 @@ async fn load_first_models(app: &App) -> Result<(), ServerError> {
         (app.options.log)(&loaded.start_line().to_string());
         check_defaults(app, &loaded).await?;
         for warning in loaded.warnings() {
-            let line = serde_json::json!({"model": loaded.presence().id, "warning": warning});
+            let (warning, hint) = brasa::split_hint(warning);
+            let line = serde_json::json!({"model": loaded.presence().id, "warning": warning, "hint": hint});
             (app.options.log)(&line.to_string());
         }
     }

@@ -54,7 +54,7 @@ pub struct TranscribeOptions {
     pub no_speech_threshold: Option<f64>,
     /// True to show the model the text before each window.
     pub condition_on_previous_text: bool,
-    /// Text that stands before the first window: names, style, spelling.
+    /// Text that stands before the first window: names, style, spelling. An empty one is none.
     pub initial_prompt: Option<String>,
     /// True to show the model `initial_prompt` before every window.
     pub carry_initial_prompt: bool,

@@ -70,9 +70,10 @@ impl Seeker {
         options: &TranscribeOptions,
         text_context: usize,
     ) -> Result<Self> {
-        let tokens = match &options.initial_prompt {
-            Some(prompt) => vocabulary.encode(&format!(" {}", prompt.trim()))?,
-            None => Vec::new(),
+        // An empty prompt is none, as in whisper.cpp: a space by itself would change what is heard.
+        let tokens = match options.initial_prompt.as_deref().map(str::trim) {
+            Some("") | None => Vec::new(),
+            Some(prompt) => vocabulary.encode(&format!(" {prompt}"))?,
         };
         let whole = 0..content_frames;
         Ok(Self {

@@ -139,6 +139,7 @@ impl Encoder {
         let EncoderModel { info, warnings, .. } = &model;
         let mut warnings = warnings.clone();
         warnings.extend(verify::vocabulary(&tokenizer, checkpoint.container(), model.vocab_size())?);
+        warnings.extend_from_slice(tokenizer.judged_warnings(options.strict)?);
         if let Some(layer) = sentence.dense.first().filter(|layer| layer.inputs != model.hidden_size()) {
             return Err(Error::Options(format!(
                 "a dense layer has {} inputs, and hidden states have {}",

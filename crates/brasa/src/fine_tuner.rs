@@ -99,6 +99,7 @@ impl FineTuner {
         let model = brasa_models::load(&checkpoint, &load)?;
         let mut warnings = model.warnings.clone();
         warnings.extend(verify::vocabulary(&tokenizer, checkpoint.container(), model.spec.vocab_size)?);
+        warnings.extend_from_slice(tokenizer.judged_warnings(options.strict)?);
         let adaptable: Vec<AdaptableLayer> =
             AdaptableLayer::of(&model).into_iter().filter(can_learn).collect();
         let layers = adaptable.iter().map(|layer| learnable(layer, &model)).collect();

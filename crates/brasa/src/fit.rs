@@ -36,6 +36,9 @@ pub struct Fit {
     pub context: usize,
     /// Texts that are served at once, as the options say or the memory holds with pages for a usual text each.
     pub sequences: usize,
+    /// The longest text that the model was made for, if its files say so. A longer one fits into memory as counted here, and the model has
+    /// not learned to read it.
+    pub model_context: Option<usize>,
     /// Type of keys and values.
     pub kv_type: KvType,
     /// The cost of texts in each type of keys and values that the device has, the most exact type first.
@@ -100,6 +103,7 @@ impl Fit {
             step_rows: limits.max_rows,
             context,
             sequences,
+            model_context: info.context_length,
             kv_type: options.kv_type(),
             texts,
             weights_as: weights_as.filter(|&(_, bytes)| bytes < weight_bytes).collect(),

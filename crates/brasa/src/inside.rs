@@ -226,7 +226,11 @@ impl Model {
         let all: Vec<usize> = (0..inside.attentions.len()).collect();
         let layers = if layers.is_empty() { &all } else { layers };
         if let Some(layer) = layers.iter().find(|&&layer| layer >= all.len()) {
-            return Err(Error::Options(format!("layer {layer}, the model has {} from 0 on", all.len())));
+            return Err(Error::Options(format!(
+                "there is no layer {layer}: the model has {} layers, which are counted from 0 to {}",
+                all.len(),
+                all.len().saturating_sub(1)
+            )));
         }
         let width =
             |id| -> usize { inside.graph.value(id).shape.inner().unwrap_or_default().iter().product() };

@@ -42,6 +42,7 @@ pub fn verify(inspection: &Inspection) -> Verdict {
     match (&tokenizer, &model) {
         (Err(error), _) => verdict.problems.push(error.to_string()),
         (Ok(tokenizer), Ok((_, vocab_size))) => {
+            verdict.warnings.extend_from_slice(tokenizer.warnings());
             match vocabulary(tokenizer, inspection.container(), *vocab_size) {
                 Ok(warning) => verdict.warnings.extend(warning),
                 Err(error) => verdict.problems.push(error.to_string()),

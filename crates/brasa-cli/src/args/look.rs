@@ -65,7 +65,7 @@ pub struct InspectArguments {
     /// Type of keys and values of --fit [default: f16]
     #[arg(long, value_enum, value_name = "TYPE", requires = "fit", conflicts_with_all = ["graph", "attention"])]
     pub cache_type: Option<CacheType>,
-    /// Show what attention looks at in a text (-p, --file): LAYER or LAYER:HEAD from 0 on, several with commas, or all
+    /// Show what attention looks at in a text (-p, --file): LAYER or LAYER:HEAD, counted from 0, several with commas, or all
     #[arg(long, value_name = "L:H", value_parser = values::heads, conflicts_with_all = ["graph", "tensors", "fit"])]
     pub attention: Option<values::Heads>,
     /// The text to look into

@@ -18,10 +18,10 @@ pub struct SamplingArguments {
     /// Temperature; 0 takes the most probable token [default: the model's, else 0.8]
     #[arg(long = "temp", visible_alias = "temperature", value_name = "T", value_parser = values::temperature, allow_negative_numbers = true)]
     pub temperature: Option<f32>,
-    /// Draw from the K most probable tokens; 0 for all [default: the model's, else 40]
-    #[arg(long, value_name = "K", value_parser = values::count, allow_negative_numbers = true)]
+    /// Draw from the K most probable tokens; 0 or -1 for all [default: the model's, else 40]
+    #[arg(long, value_name = "K", value_parser = values::top_k, allow_negative_numbers = true)]
     pub top_k: Option<usize>,
-    /// Draw from the most probable tokens that reach probability P; 1 for all [default: the model's, else 0.95]
+    /// Draw from the most probable tokens that reach probability P; 0 for the likeliest, 1 for all [default: the model's, else 0.95]
     #[arg(long, value_name = "P", value_parser = values::top_p, allow_negative_numbers = true)]
     pub top_p: Option<f32>,
     /// Leave out tokens less probable than P times the best; 0 for none [default: the model's, else 0.05]

@@ -33,6 +33,9 @@ pub struct TranscribeArguments {
     /// Form of the transcript
     #[arg(long, visible_alias = "output-format", value_name = "FORM", default_value = "text", value_parser = values::transcript_format())]
     pub format: TranscriptFormat,
+    /// Write JSON: --format json, unless --format names another form of JSON
+    #[arg(long)]
+    pub json: bool,
     /// Show times in text
     #[arg(long)]
     pub timestamps: bool,

@@ -88,8 +88,10 @@ fn maps(model: &Model, ids: &[u32], heads: &Heads) -> Result<Vec<Map>, Failure> 
         };
         if let Some(head) = chosen.filter(|&head| head >= layer.heads) {
             return Err(Failure::Failed(format!(
-                "head {head} of layer {}: it has {} from 0 on",
-                layer.layer, layer.heads
+                "layer {} has no head {head}: it has {} heads, which are counted from 0 to {}",
+                layer.layer,
+                layer.heads,
+                layer.heads.saturating_sub(1)
             )));
         }
         maps.extend(chosen.map_or(0..layer.heads, |head| head..head + 1).map(|head| map(layer, head)));

@@ -24,7 +24,7 @@ pub fn doctor(arguments: &DoctorArguments) -> Result<(), Failure> {
             .iter()
             .map(|device| match device {
                 Ok(info) => json!({"name": info.name, "description": info.description, "memory_bytes": info.memory_bytes}),
-                Err(error) => json!({"error": error.to_string()}),
+                Err(error) => json!({"error": brasa::split_hint(&error.to_string()).0}),
             })
             .collect();
         let backends: Vec<_> = backends
@@ -40,7 +40,7 @@ pub fn doctor(arguments: &DoctorArguments) -> Result<(), Failure> {
                 "devices": devices,
                 "backends": backends,
                 "answer": answer.as_ref().ok().map(|(text, _)| text),
-                "error": answer.as_ref().err().map(ToString::to_string),
+                "error": answer.as_ref().err().map(|error| brasa::split_hint(&error.to_string()).0.to_owned()),
                 "healthy": healthy,
             })
             .to_string(),

@@ -47,6 +47,8 @@ fn object(fit: &Fit) -> Value {
         "room_bytes": room_bytes,
         "context": fit.context,
         "sequences": fit.sequences,
+        "model_context": fit.model_context,
+        "warning": beyond(fit),
         "cache_type": fit.text().map(TextFit::kv_name),
         "cache_bytes": fit.text().map(|text| text.bytes(fit.context)),
         "fits": fit.fits(),
@@ -108,8 +110,18 @@ fn text(fit: &Fit) -> String {
         lines.push(format!("\n  {:<6} {:>14} {:>14}", "type", "all weights", "longest text"));
         lines.extend(weights);
     }
+    lines.extend(beyond(fit).map(|warning| format!("\nwarning: {warning}")));
     lines.extend(hint(fit).map(|hint| format!("\nhint: {hint}")));
     lines.join("\n") + "\n"
+}
+
+/// The warning of a context that the model was not made for.
+fn beyond(fit: &Fit) -> Option<String> {
+    let own = fit.model_context.filter(|own| *own < fit.context)?;
+    Some(format!(
+        "the model was made for texts of {own} tokens; it is not known to read {} of them",
+        fit.context
+    ))
 }
 
 /// A shorter context, another type of keys and values or another quantisation with which a model fits that does not.

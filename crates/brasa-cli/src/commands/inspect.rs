@@ -28,6 +28,9 @@ pub fn inspect(arguments: &InspectArguments) -> Result<(), Failure> {
             Some(path) => brasa::describe_graph(path, &LoadOptions::default())?,
             None => brasa::describe_graph_bytes(bundled::MODEL, &LoadOptions::default())?,
         };
+        if arguments.json {
+            return output::line(&json!({"graph": text}).to_string());
+        }
         return output::write(&text);
     }
     let inspection = match path {
@@ -58,6 +61,16 @@ fn object(name: &str, inspection: &Inspection) -> Value {
         })
         .collect();
     let verdict = brasa::verify(inspection);
+    let split = |texts: &[String]| -> (Vec<String>, Vec<String>) {
+        let parts = texts.iter().map(|text| brasa::split_hint(text));
+        let (told, hints): (Vec<&str>, Vec<Option<&str>>) = parts.unzip();
+        (
+            told.into_iter().map(str::to_owned).collect(),
+            hints.into_iter().flatten().map(str::to_owned).collect(),
+        )
+    };
+    let ((problems, mut hints), (warnings, more)) = (split(&verdict.problems), split(&verdict.warnings));
+    hints.extend(more);
     json!({
         "path": name,
         "container": container(inspection),
@@ -67,8 +80,9 @@ fn object(name: &str, inspection: &Inspection) -> Value {
         "types": types(inspection.tensors()).into_iter().map(|(name, (count, bytes))| (name, json!({"tensors": count, "size_bytes": bytes}))).collect::<Map<_, _>>(),
         "metadata": metadata(inspection),
         "tensors": tensors,
-        "problems": verdict.problems,
-        "warnings": verdict.warnings,
+        "problems": problems,
+        "warnings": warnings,
+        "hints": hints,
     })
 }
 

@@ -8,7 +8,7 @@ use brasa::formats::{Existing, FormatError};
 
 use crate::args::QuantizeArguments;
 use crate::failure::Failure;
-use crate::{interrupt, load, output};
+use crate::{interrupt, load, output, values};
 
 /// Converts.
 pub fn quantize(arguments: &QuantizeArguments) -> Result<(), Failure> {
@@ -25,7 +25,7 @@ pub fn quantize(arguments: &QuantizeArguments) -> Result<(), Failure> {
     if let Some(threads) = arguments.threads {
         options.threads = threads;
     }
-    options.pre_tokenizer.clone_from(&arguments.pre);
+    options.pre_tokenizer = values::given(arguments.pre.as_ref());
     options.adapters = arguments.lora.iter().map(|adapter| (adapter.path.clone(), adapter.scale)).collect();
     if arguments.force {
         options.existing = Existing::Replace;

@@ -6,15 +6,19 @@ use serde_json::json;
 use super::prompt_bytes;
 use crate::args::TokenizeArguments;
 use crate::failure::Failure;
-use crate::{bundled, output};
+use crate::{bundled, output, values};
 
 /// Prints ids, or the text of ids.
 pub fn tokenize(arguments: &TokenizeArguments) -> Result<(), Failure> {
-    let pre = arguments.pre.as_deref();
+    let pre = values::given(arguments.pre.as_ref());
+    let pre = pre.as_deref();
     let tokenizer = match &arguments.source.model {
         Some(path) => brasa::open_tokenizer(path, pre)?,
         None => brasa::open_tokenizer_bytes(bundled::MODEL, pre)?,
     };
+    for warning in tokenizer.warnings() {
+        output::note(&format!("warning: {warning}"));
+    }
     if let Some(ids) = &arguments.decode {
         return decode(&tokenizer, ids, arguments.json);
     }

@@ -1,6 +1,8 @@
 //! `brasa inspect`: what is in a model, what it looks at, and what fits.
 
-use crate::command::{brasa, fails, json, model, scratch, stdout};
+use serde_json::Value;
+
+use crate::command::{brasa, fails, json, model, scratch, stderr, stdout};
 
 #[test]
 fn inspect_shows_what_attention_looks_at() {
@@ -58,6 +60,7 @@ fn inspect_tells_what_fits() {
     let elements = 2 * key("block_count") * key("attention.head_count_kv") * key("attention.key_length");
     let found = json(&fit(&["-c", "4096", "--json"]));
     assert_eq!(found["cache_type"], "f16");
+    assert_eq!((&found["model_context"], &found["warning"]), (&4096.into(), &Value::Null));
     assert_eq!(found["cache_bytes"].as_u64().unwrap(), 4096 * 2 * elements);
     assert_eq!(found["cache_types"][0]["bytes"].as_u64().unwrap(), 4096 * 4 * elements);
     let (weights, file) = (found["weight_bytes"].as_u64().unwrap(), json(&["inspect", "--json"]));
@@ -71,10 +74,59 @@ fn inspect_tells_what_fits() {
         assert_eq!(found["fits"], true);
         assert!(stdout(&brasa(&fit(&[]))).contains("together: it fits\n"));
         let long = stdout(&brasa(&fit(&["-c", "2000000000", "--cache-type", "f32"])));
+        assert!(long.contains("\nwarning: the model was made for texts of 4096 tokens"), "{long}");
         assert!(long.contains("together: it does not fit\n") && long.contains("\nhint: `-c "), "{long}");
         assert!(long.lines().all(|line| line.chars().count() <= 100), "{long}");
     }
     fails(&["inspect", "--device", "cpu"], 2);
     fails(&["inspect", "--fit", "--device", "nothing"], 1);
     fails(&["inspect", "--fit", "--graph"], 2);
+}
+
+/// A GGUF file that does not say how text is cut: every command says so, `--strict` refuses it, and `--pre` is the remedy.
+#[test]
+fn a_file_without_a_pre_tokenizer_is_told() {
+    let directory = scratch("without-pre");
+    let (whole, silent, named) =
+        (directory.join("whole.gguf"), directory.join("silent.gguf"), directory.join("named.gguf"));
+    let [whole, silent, named] = [whole, silent, named].map(|path| path.display().to_string());
+    assert!(brasa(&["quantize", &model("tiny-qwen2"), &whole, "F16"]).status.success());
+    let mut bytes = std::fs::read(&whole).unwrap();
+    let key = b"tokenizer.ggml.pre";
+    let at = bytes.windows(key.len()).position(|window| window == key).unwrap();
+    bytes[at + key.len() - 1] = b'x';
+    std::fs::write(&silent, bytes).unwrap();
+
+    let warning = "warning: tokenizer.ggml.pre: not in the file; text is cut by the rule `default`";
+    let remedy = "hint: `--pre NAME` names the rule";
+    let converted = directory.join("converted.gguf").display().to_string();
+    for command in [
+        &["generate", "-m", &silent, "-p", "x", "-n", "1"][..],
+        &["tokenize", "-m", &silent, "-p", "x"],
+        &["quantize", &silent, &converted, "Q8_0"],
+    ] {
+        let told = stderr(&brasa(command));
+        assert!(told.contains(warning) && told.contains(remedy), "{command:?}: {told}");
+    }
+    let message = fails(&["generate", "-m", &silent, "-p", "x", "--strict"], 1);
+    assert!(message.contains("tokenizer.ggml.pre: not in the file") && message.contains(remedy), "{message}");
+    let found = json(&["inspect", &silent, "--json"]);
+    assert!(
+        found["warnings"][0].as_str().unwrap().starts_with("tokenizer.ggml.pre: not in the file"),
+        "{found}"
+    );
+    assert!(found["hints"][0].as_str().unwrap().starts_with("`--pre NAME`"), "{found}");
+    assert!(!found["warnings"].to_string().contains("hint"), "{found}");
+
+    let ids = |path: &str, more: &[&str]| {
+        let command = [&["tokenize", "-m", path, "-p", "12345 abc\n\nx", "--json"], more].concat();
+        let output = brasa(&command);
+        assert_eq!(stderr(&output), "", "{command:?}");
+        stdout(&output)
+    };
+    let expected = ids(&whole, &[]);
+    assert_eq!(ids(&silent, &["--pre", "qwen2"]), expected);
+    let output = brasa(&["quantize", &silent, &named, "F16", "--pre", "qwen2"]);
+    assert!(output.status.success() && !stderr(&output).contains("pre:"), "{}", stderr(&output));
+    assert_eq!(ids(&named, &[]), expected);
 }

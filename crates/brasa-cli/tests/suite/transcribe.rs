@@ -73,6 +73,7 @@ fn one_file_goes_to_standard_output() {
     }
     let json: Value = serde_json::from_str(&done(&[&whisper, &wav(3), "--format", "json"])).unwrap();
     assert_eq!(json, serde_json::json!({"text": texts()[2]}));
+    assert_eq!(done(&[&whisper, &wav(3), "--json"]), done(&[&whisper, &wav(3), "--format", "json"]));
     assert_eq!(
         done(&["-m", &whisper, &wav(5), "--timestamps"]),
         "[00:00.500 --> 00:02.260]  The hungry fox jumped under the river.\n\
@@ -87,6 +88,53 @@ fn one_file_goes_to_standard_output() {
     assert_eq!((&verbose["language"], &verbose["task"]), (&"english".into(), &"transcribe".into()));
     let srt = done(&[&whisper, &wav(4), "-osrt", "-bs", "1", "-l", "English"]);
     assert_eq!(srt, "1\n00:00:00,000 --> 00:00:01,460\nWhere is the clever lion?\n\n");
+}
+
+/// Mistakes of newcomers are told in their words.
+#[test]
+fn mistakes_are_told_plainly() {
+    let (directory, whisper, wav) = (scratch("mistakes"), whisper(), wav(3));
+    let junk = directory.join("junk.mp3").display().to_string();
+    std::fs::write(&junk, "this is a text").unwrap();
+    let folder = directory.display().to_string();
+    for (arguments, code, words) in [
+        (
+            &[&whisper[..], &junk][..],
+            1,
+            "junk.mp3: not recognised as audio: its bytes are in no format of sound",
+        ),
+        (&[&whisper, &folder], 1, "a folder, expected a file of sound"),
+        (&[&whisper, &folder, &wav], 1, "a folder, expected a file of sound"),
+        (&["nowhere", &wav], 1, "nowhere: there is no such file or folder of a model"),
+        (&[&wav], 2, "held-3.wav: a file of sound, and the first word names the model"),
+        (&[], 2, "the model is missing\nhint: `-hf openai/whisper-small` downloads one"),
+        (&[&whisper, &wav, "--json", "--format", "srt"], 2, "--json and a --format that is no JSON"),
+    ] {
+        let told = fails(&[&["transcribe"], arguments].concat(), code);
+        assert!(told.contains(words), "{arguments:?}: {told}");
+        assert!(!told.contains("core (probe)"), "{told}");
+    }
+}
+
+/// Headers of recorders that could not come back to them: the whole text, and a warning.
+#[test]
+fn lengths_that_are_placeholders_are_told() {
+    let (directory, whisper) = (scratch("placeholders"), whisper());
+    let path = directory.join("x.wav");
+    let mut file = std::fs::read(wav(3)).unwrap();
+    for (more, warning) in [(None, "the header gives the length 0"), (Some(44), "ends 1.375 ms before")] {
+        let bytes = more.map_or(0, |more| file.len() as u32 - 44 + more);
+        file[40..44].copy_from_slice(&bytes.to_le_bytes());
+        std::fs::write(&path, &file).unwrap();
+        let named = brasa(&["transcribe", &whisper, path.to_str().unwrap(), "--beam", "1"]);
+        let piped = fed(&[&whisper, "-", "--beam", "1"], &file);
+        for (output, name) in [(named, "x.wav: "), (piped, "standard input: ")] {
+            let told = stderr(&output);
+            assert!(told.contains("warning: ") && told.contains(&format!("{name}the")), "{told}");
+            assert!(told.contains(warning), "{told}");
+            assert_eq!(stdout(&output).trim(), texts()[2]);
+        }
+    }
 }
 
 #[test]
@@ -113,6 +161,10 @@ fn flags_reach_the_decoder() {
     assert_eq!(translated["segments"].as_array().unwrap().len(), 1);
     let prompted = |prompt| greedy(&["--prompt", prompt, "--format", "verbose_json"]);
     assert_ne!(prompted("Emma, Peter."), prompted("a quiet road by the sea"));
+    // Scripts write `--prompt "$P"`, whether they have one or not.
+    let empty = greedy(&["--prompt", "", "--language", "", "--hotwords", "", "--grammar", ""]);
+    assert_eq!(empty, greedy(&[]));
+    assert_eq!(prompted(" "), greedy(&["--format", "verbose_json"]));
 }
 
 /// A hum is no voice, and what is no voice is not heard.
@@ -361,7 +413,10 @@ fn what_makes_no_sense_is_refused_by_name() {
     assert!(message.contains("/nowhere.wav: No such file"), "{message}");
     for (model, name) in [("tiny-llama", "llama"), ("random-encoders/bert", "bert")] {
         let message = fails(&["transcribe", &crate::command::model(model), &sound], 1);
-        assert!(message.contains(&format!("{name} is a model of text and hears nothing")), "{message}");
+        assert!(
+            message.contains(&format!("{name} is a model of text and cannot transcribe sound")),
+            "{message}"
+        );
     }
     for command in ["run", "generate", "embed", "logits"] {
         let message = fails(&[command, "-m", &whisper, "-p", "Ember"], 1);

@@ -63,7 +63,7 @@ fn rules(random: &mut Random, vocab_size: usize) -> DrawRules {
         logprobs: (random.below(8) == 0).then_some(reported),
         temperature: one_of(random, &[0.0, 1e-40, 0.3, 0.8, 1.0, 5.0]),
         top_k: one_of(random, &[0, 0, 1, 3, 40, 1000, 3000, usize::MAX]),
-        top_p: one_of(random, &[1.0, 0.999_999_94, 0.95, 0.5, 1e-6]),
+        top_p: one_of(random, &[1.0, 0.999_999_94, 0.95, 0.5, 1e-6, 0.0]),
         min_p: one_of(random, &[0.0, 0.0, 0.05, 0.6, 1.0]),
         repeat_penalty: if penalties { 1.3 } else { 1.0 },
         frequency_penalty: if penalties { 0.2 } else { 0.0 },

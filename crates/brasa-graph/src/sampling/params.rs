@@ -7,7 +7,7 @@ pub struct SamplingParams {
     pub temperature: f32,
     /// Keeps this many; 0 keeps all.
     pub top_k: usize,
-    /// Keeps the fewest tokens whose probabilities reach this; 1 keeps all.
+    /// Keeps the fewest tokens whose probabilities reach this, at least one; 0 takes the likeliest, 1 keeps all.
     pub top_p: f32,
     /// Keeps tokens at least this many times as likely as the likeliest; 0 keeps all.
     pub min_p: f32,
@@ -176,6 +176,11 @@ impl SamplingParams {
         self.logprobs.is_some() || self.entropy
     }
 
+    /// True if the likeliest token is taken, whatever the other filters are.
+    pub fn is_greedy(&self) -> bool {
+        self.temperature == 0.0 || self.top_p == 0.0
+    }
+
     /// Checks every parameter's range.
     ///
     /// # Errors
@@ -191,7 +196,7 @@ impl SamplingParams {
                 self.temperature >= 0.0 && finite(self.temperature),
                 "0 (greedy) or more",
             ),
-            ("top-p", self.top_p, share(self.top_p) && self.top_p > 0.0, "more than 0, at most 1 (off)"),
+            ("top-p", self.top_p, share(self.top_p), "0 (the likeliest token) to 1 (off)"),
             ("min-p", self.min_p, share(self.min_p), "0 (off) to 1"),
             (
                 "repeat penalty",

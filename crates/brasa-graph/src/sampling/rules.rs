@@ -50,7 +50,7 @@ impl DrawRules {
     /// True if the token at `position` and every later one is the one with the largest logit, whatever was drawn before; a mask may
     /// still forbid it.
     pub fn takes_largest(&self, position: u32) -> bool {
-        self.params.temperature == 0.0 && !self.params.reports_logits() && !self.changes_logits(position)
+        self.params.is_greedy() && !self.params.reports_logits() && !self.changes_logits(position)
     }
 
     /// True if penalties, bias or forbidden ids may change logits of the token at `position`.

@@ -187,7 +187,7 @@ impl Sampler {
     /// How many survive temperature and filters.
     fn filter(&mut self, params: &SamplingParams, z: &[f32], max: f32) -> Survivors {
         let candidates = &mut self.candidates;
-        if params.temperature == 0.0 {
+        if params.is_greedy() {
             return Survivors::First(1);
         }
         let mut survivors = Survivors::All;
@@ -266,7 +266,7 @@ impl Sampler {
         draw: &mut Draw,
     ) {
         let candidates = &mut self.candidates;
-        if params.temperature == 0.0 {
+        if params.is_greedy() {
             // All the probability lies on the likeliest.
             draw.logprob = Some(0.0);
             draw.top = vec![(draw.token, 0.0); top.min(1)];

@@ -527,7 +527,10 @@ fn parameters_outside_their_range_are_refused() {
             SamplingParams { temperature: -1.0, ..greedy.clone() },
             "temperature -1: expected 0 (greedy) or more",
         ),
-        (SamplingParams { top_p: 0.0, ..greedy.clone() }, "top-p 0: expected more than 0, at most 1 (off)"),
+        (
+            SamplingParams { top_p: -0.1, ..greedy.clone() },
+            "top-p -0.1: expected 0 (the likeliest token) to 1 (off)",
+        ),
         (SamplingParams { min_p: 1.5, ..greedy.clone() }, "min-p 1.5: expected 0 (off) to 1"),
         (
             SamplingParams { repeat_penalty: f32::NAN, ..greedy.clone() },

@@ -13,7 +13,7 @@ use crate::api::chat::read_stream;
 use crate::api::finish_fields;
 use crate::constraint::Constraint;
 use crate::error::{ApiError, Result};
-use crate::fields::{Fields, Limit};
+use crate::fields::{self, Fields, Limit};
 use crate::fill::Fill;
 use crate::generate::{Choices, End, MOST_CHOICES, Prompt, Shown, Step, blocking, finish_name, in_time};
 use crate::loaded_text::LoadedText;
@@ -180,11 +180,13 @@ impl Request {
                 Some(fields.count("top_logprobs", 0, sampling::MOST_TOP_LOGPROBS)?.unwrap_or(0))
             }
             Some(value) => {
-                let top = value.as_u64().filter(|&top| top <= sampling::MOST_TOP_LOGPROBS as u64);
                 let most = sampling::MOST_TOP_LOGPROBS;
+                let top = fields::whole(&value)
+                    .and_then(|top| usize::try_from(top).ok())
+                    .filter(|&top| top <= most);
                 Some(top.ok_or_else(|| {
                     ApiError::field("logprobs", format!("`logprobs` is {value}, expected 0 to {most}"))
-                })? as usize)
+                })?)
             }
         };
         if suffix.is_some() && echo {

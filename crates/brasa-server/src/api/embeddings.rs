@@ -76,7 +76,7 @@ pub(crate) async fn native(
     }
     let field = if fields.peek("content").is_some() { "content" } else { "input" };
     let input = fields.value(field).ok_or_else(|| fields.missing("content"))?;
-    let norm = match fields.optional::<i64>("embd_normalize")? {
+    let norm = match fields.whole("embd_normalize", |_| true, "2 or -1")? {
         None | Some(2) => EmbeddingNorm::Euclidean,
         Some(-1) => EmbeddingNorm::None,
         Some(_) => {

@@ -17,7 +17,7 @@ fn wrong_values_are_named() {
     for (body, param) in [
         (json!({"temperature": -1}), "temperature"),
         (json!({"temperature": "hot"}), "temperature"),
-        (json!({"top_p": 0}), "top_p"),
+        (json!({"top_p": -0.1}), "top_p"),
         (json!({"min_p": 2}), "min_p"),
         (json!({"repeat_penalty": 0}), "repeat_penalty"),
         (json!({"n": 0}), "n"),
@@ -30,6 +30,15 @@ fn wrong_values_are_named() {
         (json!({"logit_bias": {"4294967295": 1}}), "logit_bias"),
         (json!({"logit_bias": [[1]]}), "logit_bias"),
         (json!({"seed": "x"}), "seed"),
+        (json!({"seed": 1.5}), "seed"),
+        (json!({"seed": 1e300}), "seed"),
+        (json!({"seed": 18_446_744_073_709_551_616.0}), "seed"),
+        (json!({"max_tokens": 1e300}), "max_tokens"),
+        (json!({"max_tokens": -1e300}), "max_tokens"),
+        (json!({"top_k": 0.5}), "top_k"),
+        (json!({"repeat_last_n": "64"}), "repeat_last_n"),
+        (json!({"n": 1.5}), "n"),
+        (json!({"logit_bias": [[1.5, 1]]}), "logit_bias"),
         (json!({"samplers": ["magic"]}), "samplers"),
         (json!({"stream": "yes"}), "stream"),
         (json!({"stream_options": {"include_usage": true}}), "stream_options"),
@@ -55,6 +64,46 @@ fn wrong_values_are_named() {
         let (kind, found, _) = ask(&body).error(400);
         assert_eq!((kind.as_str(), found.as_deref()), ("invalid_request_error", Some(param)), "{body}");
     }
+}
+
+/// A whole number is one however it is written, in every field.
+#[test]
+fn whole_numbers_may_be_written_as_floats() {
+    // As it is in the text: serde would write some of these otherwise.
+    let ask = |field: &str, number: &str| {
+        let limit = if field == "max_tokens" { "" } else { r#", "max_tokens": 1"# };
+        let body = format!(
+            r#"{{"messages": [{{"role": "user", "content": "ember"}}], "logprobs": true, "{field}": {number}{limit}}}"#
+        );
+        server().send(
+            "POST",
+            "/v1/chat/completions",
+            &[("content-type", "application/json")],
+            body.as_bytes(),
+        )
+    };
+    for (field, numbers) in [
+        (
+            "seed",
+            &["42.0", "4.2e1", "-1.0", "-0.0", "1e2", "18446744073709551615", "9007199254740993.0", "-7"][..],
+        ),
+        ("max_tokens", &["4.0", "-1.0", "-1e0", "0.4e1"]),
+        ("max_completion_tokens", &["2.0"]),
+        ("top_k", &["40.0", "-1.0", "0.0", "4e1", "-1"]),
+        ("repeat_last_n", &["64.0", "-1.0", "0.0"]),
+        ("n", &["1.0"]),
+        ("min_tokens", &["1.0"]),
+        ("top_logprobs", &["2.0"]),
+        ("logit_bias", &["[[5.0, 1]]"]),
+    ] {
+        for number in numbers {
+            let answer = ask(field, number);
+            assert_eq!(answer.status, 200, "{field} {number}: {}", answer.body);
+        }
+    }
+    assert_eq!(ask("seed", "42.0").json(200)["choices"], ask("seed", "42").json(200)["choices"]);
+    assert_eq!(ask("top_p", "0").json(200)["choices"], ask("temperature", "0").json(200)["choices"]);
+    assert_eq!(ask("stop", "\"\"").status, 200, "an empty text is none");
 }
 
 /// A path, and its body with a call that has these arguments.

@@ -190,6 +190,22 @@ fn a_stream_has_the_text_in_parts() {
     assert_eq!(broken.error(400).2, "invalid_audio");
 }
 
+/// Headers that lie a little are read, with a warning in the answer and in the log.
+#[test]
+fn doubtful_headers_are_told() {
+    let mut unfinished = wav(4);
+    unfinished[40..44].fill(0);
+    let ask = |stream: &str| Form::new(&unfinished).field("beam_size", "1").field("stream", stream);
+    let whole = ask("false").send(TRANSCRIBE).json(200);
+    assert_eq!(whole["text"], LION);
+    let warned = |answer: &Value| answer["warnings"][0].as_str().unwrap().contains("gives the length 0");
+    assert!(warned(&whole), "{whole}");
+    let events = ask("true").send(TRANSCRIBE).events();
+    assert!(warned(events.last().unwrap()), "{events:?}");
+    server().logged(|line| line["warnings"][0].is_string());
+    assert!(form(&[]).send(TRANSCRIBE).json(200).get("warnings").is_none());
+}
+
 /// Tokens, whole and streamed, spell the text, and their mean is about that of the segments, which counts ends and timestamps too.
 #[test]
 fn tokens_have_log_probabilities_if_they_are_asked_for() {
@@ -262,7 +278,7 @@ fn what_is_not_honoured_is_refused_by_name() {
 
     // A model of one kind does not do the work of another.
     let text = Form::new(&wav(4)).field("model", MODEL).send(TRANSCRIBE);
-    assert!(text.body.contains("is a language model, which hears nothing"), "{}", text.body);
+    assert!(text.body.contains("is a language model, which cannot transcribe sound"), "{}", text.body);
     assert_eq!(text.error(400).2, "wrong_model_kind");
     let message = json!([{"role": "user", "content": "Hello"}]);
     for (path, body) in [

@@ -106,6 +106,7 @@ impl Model {
                     // A model without a template still continues texts; chatting with it is the error.
                     None => tokenizer.chat_template().ok(),
                 };
+                tokenizer.judged_warnings(options.strict)?;
                 Ok::<_, Error>((tokenizer, template, started.elapsed()))
             });
             let backend = device::of(options)?;
@@ -194,6 +195,7 @@ impl Model {
             shown.extend(tool_format.token_ids(&tokenizer));
             let shown = shown.into();
             warnings.extend(verify::vocabulary(&tokenizer, checkpoint.container(), spec.vocab_size)?);
+            warnings.extend_from_slice(tokenizer.warnings());
             let tokenizer = Arc::new(tokenizer);
             let grammars = Grammars::new(Arc::clone(&tokenizer), spec.vocab_size);
             times.tokenizer = tokenizer_time;

@@ -109,6 +109,7 @@ impl Transcriber {
         let model = build_speech(&source, &load)?;
         let generation = SpeechGeneration::of(checkpoint, &source, &model.spec)?;
         let tokenizer = Tokenizer::from_checkpoint(checkpoint, options.pre_tokenizer.as_deref())?;
+        let warnings = [&model.warnings, tokenizer.judged_warnings(options.strict)?].concat();
         let tokenizer = Arc::new(tokenizer);
         let grammars = Grammars::new(Arc::clone(&tokenizer), model.spec.vocab_size);
         let vocabulary = SpeechVocabulary::new(tokenizer, model.spec.vocab_size)?;
@@ -148,7 +149,7 @@ impl Transcriber {
             log_mel,
             info: model.info,
             device,
-            warnings: model.warnings,
+            warnings,
             load_time: started.elapsed(),
             weight_bytes,
         })))
@@ -312,6 +313,9 @@ impl Transcriber {
         let mut tokens = Vec::new();
         for word in words {
             let word = word.as_ref().trim();
+            if word.is_empty() {
+                continue;
+            }
             for text in [word.to_owned(), format!(" {word}")] {
                 tokens.extend(self.0.vocabulary.encode(&text)?.first());
             }

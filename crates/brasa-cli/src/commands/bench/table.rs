@@ -157,9 +157,9 @@ fn ceilings(run: &Run) -> Result<(), Failure> {
             None => format!(", no probe of its {} products", arithmetic.name()),
         })
         .collect();
-    let meets = run
-        .seconds_per_barrier
-        .map_or_else(String::new, |seconds| format!(", meets at a barrier in {:.2} µs", seconds * 1e6));
+    let meets = run.seconds_per_barrier.map_or_else(String::new, |seconds| {
+        format!(", waits {:.2} µs for all threads after each operation", seconds * 1e6)
+    });
     let reads: Vec<f64> = run.probes().map(|probe| probe.read_bytes_per_second).collect();
     output::line(&format!(
         "\n{} with {}: reads {:.2} GB/s (best of {} probes of {} MiB, spread {:.1} %){multiplies}{meets}",

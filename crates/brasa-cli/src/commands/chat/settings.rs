@@ -26,7 +26,7 @@ const SETTINGS: &[Setting] = &[
         name: "top_k",
         aliases: &[],
         show: |options| options.sampling.top_k.to_string(),
-        set: |options, text| values::count(text).map(|value| options.sampling.top_k = value),
+        set: |options, text| values::top_k(text).map(|value| options.sampling.top_k = value),
     },
     Setting {
         name: "top_p",

@@ -50,7 +50,11 @@ pub fn of(arguments: &TranscribeArguments) -> Result<Vec<Destination>, Failure> 
         files.push("-".into());
     }
     for file in files.iter().filter(|file| file.as_os_str() != "-") {
-        std::fs::metadata(file).map_err(|error| Failure::file(file, &error))?;
+        let metadata = std::fs::metadata(file).map_err(|error| Failure::file(file, &error))?;
+        if metadata.is_dir() {
+            let error = brasa::audio::AudioError::Folder { path: file.clone() };
+            return Err(brasa::Error::from(error).into());
+        }
     }
     if let [file] = &files[..]
         && arguments.out.is_none()

@@ -35,15 +35,16 @@ pub fn transcribe(
         _ => return Err(Failure::Usage("--stream transcribes one sound".into())),
     };
     let mut live = transcriber.live(options)?.with_voice(arguments.search.vad.unwrap_or_default());
-    let reader = sound::live(path, arguments)?;
+    let mut reader = sound::live(path, arguments)?;
     let (sender, receiver) = sync_channel(WAITING_BLOCKS);
     // The sound is taken from its writer while the model computes. The thread ends with the sound, or with the program.
-    std::thread::spawn(move || {
-        for block in reader {
+    let ears = std::thread::spawn(move || {
+        for block in reader.by_ref() {
             if sender.send(block).is_err() {
                 break;
             }
         }
+        reader.warnings().to_vec()
     });
     let mut screen = Screen::new(arguments);
     let step = (arguments.step * SAMPLE_RATE as f32) as usize;
@@ -59,6 +60,10 @@ pub fn transcribe(
         }
     };
     screen.end(&live.finish())?;
+    if end.is_ok() {
+        // The thread has ended with the sound.
+        ears.join().unwrap_or_default().iter().for_each(sound::warn);
+    }
     end
 }
 

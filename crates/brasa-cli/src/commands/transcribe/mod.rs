@@ -19,18 +19,25 @@ use indicatif::ProgressBar;
 
 use crate::args::{PrecisionName, TranscribeArguments};
 use crate::failure::Failure;
-use crate::{input, interrupt, load, output};
+use crate::{input, interrupt, load, output, values};
 use destination::Destination;
 
+/// The remedy for want of a model.
+const GET_A_MODEL: &str =
+    "`-hf openai/whisper-small` downloads one; otherwise the first word is its file or folder";
 /// Most temperatures that are tried one after another.
 const MOST_TRIES: usize = 32;
 
 /// Transcribes files one after another, or a sound that goes on.
 pub fn transcribe(arguments: &TranscribeArguments) -> Result<(), Failure> {
+    let arguments = &in_json(arguments)?;
     let options = options(arguments)?;
     let Some(model) = &arguments.source.model else {
-        return Err(Failure::Usage("brasa transcribe MODEL FILE: the model is missing".into()));
+        return Err(Failure::Usage(format!(
+            "brasa transcribe MODEL FILE: the model is missing\nhint: {GET_A_MODEL}"
+        )));
     };
+    check_model(model)?;
     check_forms(arguments)?;
     let destinations = if arguments.stream { Vec::new() } else { destination::of(arguments)? };
     let transcriber = open(model, arguments)?;
@@ -53,6 +60,37 @@ pub fn transcribe(arguments: &TranscribeArguments) -> Result<(), Failure> {
         }
     }
     told(failures, count)
+}
+
+/// The arguments with `--json` as what it stands for.
+fn in_json(arguments: &TranscribeArguments) -> Result<TranscribeArguments, Failure> {
+    let mut arguments = arguments.clone();
+    match arguments.format {
+        _ if !arguments.json => {}
+        TranscriptFormat::Text => arguments.format = TranscriptFormat::Json,
+        TranscriptFormat::Json | TranscriptFormat::VerboseJson => {}
+        _ => return Err(Failure::Usage("--json and a --format that is no JSON: give one of them".into())),
+    }
+    Ok(arguments)
+}
+
+/// Refuses a model that is not there, and a file of sound in its place.
+fn check_model(model: &Path) -> Result<(), Failure> {
+    if !model.exists() {
+        let name = model.display();
+        return Err(Failure::Failed(format!(
+            "{name}: there is no such file or folder of a model\nhint: {GET_A_MODEL}"
+        )));
+    }
+    let is_sound =
+        model.is_file() && std::fs::File::open(model).is_ok_and(|file| sound::begins_as_sound(file));
+    if is_sound {
+        let name = model.display();
+        return Err(Failure::Usage(format!(
+            "{name}: a file of sound, and the first word names the model: brasa transcribe MODEL FILE\nhint: {GET_A_MODEL}"
+        )));
+    }
+    Ok(())
 }
 
 /// The end of a run in which so many files failed.
@@ -146,7 +184,7 @@ fn with_words(
     let logit_bias = transcriber.hotwords(&search.hotwords, search.hotword_bias)?;
     let grammar = match &search.grammar_file {
         Some(path) => Some(input::text(path)?),
-        None => search.grammar.clone(),
+        None => values::given(search.grammar.as_ref()),
     };
     let grammar = grammar.map(|text| transcriber.grammar(Grammar::from_text(text))).transpose()?;
     Ok(TranscribeOptions { logit_bias, grammar, ..options })
@@ -155,7 +193,7 @@ fn with_words(
 /// Loads the model with a progress bar.
 fn open(model: &Path, arguments: &TranscribeArguments) -> Result<Transcriber, Failure> {
     let options = LoadOptions {
-        device: arguments.device.clone(),
+        device: values::given(arguments.device.as_ref()),
         threads: arguments.threads,
         strict: arguments.strict,
         precision: match arguments.precision {

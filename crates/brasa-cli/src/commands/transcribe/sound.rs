@@ -11,12 +11,24 @@ use indicatif::ProgressBar;
 
 use crate::args::TranscribeArguments;
 use crate::failure::Failure;
-use crate::{interrupt, load};
+use crate::{interrupt, load, output};
 
 /// The name of standard input in messages.
 pub const STANDARD_INPUT: &str = "standard input";
 /// First bytes of files of sound that may come through a pipe while they are written.
-const HEADERS: [&[u8]; 6] = [b"RIFF", b"RF64", b"BW64", b"fLaC", b"OggS", b"ID3"];
+const HEADERS: [&[u8]; 11] = [
+    b"RIFF",
+    b"RIFX",
+    b"RF64",
+    b"BW64",
+    b"FORM",
+    b"caff",
+    b".snd",
+    b"fLaC",
+    b"OggS",
+    b"ID3",
+    b"\x1a\x45\xdf\xa3",
+];
 
 /// Reads a file of sound to its end. It is read again as it is transcribed.
 ///
@@ -37,7 +49,14 @@ pub fn read(
         if interrupt::check().is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     });
     interrupt::check()?;
-    Ok(recording?)
+    let recording = recording?;
+    bar.suspend(|| recording.warnings().iter().for_each(warn));
+    Ok(recording)
+}
+
+/// Tells of a doubt about a sound.
+pub fn warn(warning: &String) {
+    output::note(&format!("warning: {warning}"));
 }
 
 fn open(path: &Path, arguments: &TranscribeArguments) -> brasa::audio::Result<Sound> {
@@ -53,6 +72,12 @@ fn open(path: &Path, arguments: &TranscribeArguments) -> brasa::audio::Result<So
         }
         None => Sound::open(path, &limits),
     }
+}
+
+/// True if the first bytes are those of a file of sound.
+pub fn begins_as_sound(file: impl Read) -> bool {
+    let mut first = Vec::new();
+    file.take(4).read_to_end(&mut first).is_ok() && HEADERS.iter().any(|header| first.starts_with(header))
 }
 
 /// Opens a sound that goes on, without waiting for more of it than its first bytes. Samples have a header that is known, or none.

@@ -61,7 +61,7 @@ async fn answer(app: App, record: Record, form: Form, task: Task) -> Result<Resp
     let place = loaded.place().await?;
     let mut work = Work::start(&app, &record, &loaded, place, sound, &request);
     // Sounds that cannot be read are refused before a stream begins.
-    work.opened().await?;
+    let warnings = work.opened().await?;
     let shown = request.logprobs.then(|| loaded.transcriber.vocabulary().clone());
     if request.stream {
         record.set("stream", true);
@@ -72,20 +72,26 @@ async fn answer(app: App, record: Record, form: Form, task: Task) -> Result<Resp
             Ok(vocabulary.tokenizer().encode(&prompt, AddSpecial::No, ParseSpecial::No)?.len())
         });
         let prompt_tokens = prompt_tokens.await?;
-        sse::spawn(events, move |events| stream(events, work, shown, prompt_tokens));
+        let answer = Streamed { warnings, shown, text_tokens: prompt_tokens };
+        sse::spawn(events, move |events| stream(events, work, answer));
         return Ok(response);
     }
     let transcript = loop {
         match work.next().await? {
-            Event::Opened | Event::Segment(_) => {}
+            Event::Opened(_) | Event::Segment(_) => {}
             Event::End(transcript) => break transcript,
         }
     };
-    Ok(whole(&request, &transcript, shown.as_ref()))
+    Ok(whole(&request, &transcript, shown.as_ref(), warnings))
 }
 
 /// The whole transcript in the form that was asked for; with log-probabilities of tokens, which are `shown` by a vocabulary.
-fn whole(request: &Request, transcript: &Transcript, shown: Option<&SpeechVocabulary>) -> Response {
+fn whole(
+    request: &Request,
+    transcript: &Transcript,
+    shown: Option<&SpeechVocabulary>,
+    warnings: Vec<String>,
+) -> Response {
     let plain = |content_type| {
         reply::with_type(axum::http::StatusCode::OK, content_type, transcript.to_format(request.format))
     };
@@ -107,7 +113,10 @@ fn whole(request: &Request, transcript: &Transcript, shown: Option<&SpeechVocabu
     if let Some(vocabulary) = shown {
         object["logprobs"] = logprobs(&transcript.segments, vocabulary);
     }
-    object["usage"] = usage(transcript);
+    object["usage"] = json!({"type": "duration", "seconds": transcript.duration_s});
+    if !warnings.is_empty() {
+        object["warnings"] = warnings.into();
+    }
     reply::ok(&object)
 }
 
@@ -125,11 +134,6 @@ fn usage_in_tokens(transcript: &Transcript, written: usize, text_tokens: usize) 
     })
 }
 
-/// What a transcription is billed by elsewhere.
-fn usage(transcript: &Transcript) -> Value {
-    json!({"type": "duration", "seconds": transcript.duration_s})
-}
-
 /// The tokens of text with their log-probabilities, in OpenAI's form. Timestamps are no text.
 fn logprobs(segments: &[Segment], vocabulary: &SpeechVocabulary) -> Value {
     let end = vocabulary.tokens().eot;
@@ -141,17 +145,23 @@ fn logprobs(segments: &[Segment], vocabulary: &SpeechVocabulary) -> Value {
     shown.collect()
 }
 
-/// Writes segments as they are found.
-async fn stream(
-    events: Arc<sse::Events>,
-    mut work: Work,
+/// What a stream says beside its text.
+struct Streamed {
+    /// Doubts about the sound.
+    warnings: Vec<String>,
+    /// Shows tokens with their log-probabilities, if they are asked for.
     shown: Option<SpeechVocabulary>,
-    prompt_tokens: usize,
-) -> Result<(), sse::Gone> {
+    /// The tokens of the prompt.
+    text_tokens: usize,
+}
+
+/// Writes segments as they are found.
+async fn stream(events: Arc<sse::Events>, mut work: Work, answer: Streamed) -> Result<(), sse::Gone> {
+    let Streamed { warnings, shown, text_tokens } = answer;
     let mut is_first = true;
     loop {
         match sse::unless_gone(&events, work.next()).await? {
-            Ok(Event::Opened) => {}
+            Ok(Event::Opened(_)) => {}
             Ok(Event::Segment(segment)) => {
                 let text = if is_first { segment.text.trim_start() } else { &segment.text };
                 is_first &= text.is_empty();
@@ -166,7 +176,10 @@ async fn stream(
                 if let Some(vocabulary) = &shown {
                     done["logprobs"] = logprobs(&transcript.segments, vocabulary);
                 }
-                done["usage"] = usage_in_tokens(&transcript, work.tokens(), prompt_tokens);
+                done["usage"] = usage_in_tokens(&transcript, work.tokens(), text_tokens);
+                if !warnings.is_empty() {
+                    done["warnings"] = warnings.into();
+                }
                 events.send(&done).await?;
                 return events.done().await;
             }

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::error::{ApiError, Result};
 use crate::fields::Fields;
+use crate::sampling;
 
 /// Added to the logits of hotwords.
 const HOTWORD_BIAS: f32 = 3.0;
@@ -74,7 +75,7 @@ impl Request {
             beam_size: fields.count("beam_size", 1, MOST_TEXTS)?.unwrap_or(defaults.beam_size),
             best_of: fields.count("best_of", 1, MOST_TEXTS)?.unwrap_or(defaults.best_of),
             initial_prompt: fields.optional("prompt")?,
-            seed: fields.optional("seed")?.unwrap_or_default(),
+            seed: sampling::given_seed(fields)?.unwrap_or_default(),
             max_initial_timestamp_s: latest_start(fields)?.or(defaults.max_initial_timestamp_s),
             logit_bias,
             grammar,

@@ -25,8 +25,8 @@ const WAITING: usize = 16;
 
 /// Something that happened to a transcription.
 pub(super) enum Event {
-    /// The sound has been read.
-    Opened,
+    /// The sound has been read, with these doubts about it.
+    Opened(Vec<String>),
     /// A segment has been found.
     Segment(Segment),
     /// The end.
@@ -81,13 +81,16 @@ impl Work {
         self.tokens
     }
 
-    /// Waits until the sound has been read.
+    /// Waits until the sound has been read. Returns doubts about it.
     ///
     /// # Errors
     ///
     /// The fault of the sound or of the options.
-    pub async fn opened(&mut self) -> Result<()> {
-        self.next().await.map(drop)
+    pub async fn opened(&mut self) -> Result<Vec<String>> {
+        match self.next().await? {
+            Event::Opened(warnings) => Ok(warnings),
+            Event::Segment(_) | Event::End(_) => Ok(Vec::new()),
+        }
     }
 
     /// The next thing that happens.
@@ -103,7 +106,10 @@ impl Work {
             Err(_) => Err(EngineError::DeadlineExceeded { tokens: self.tokens }.into()),
         };
         match &event {
-            Ok(Event::Opened) => {}
+            Ok(Event::Opened(warnings)) if !warnings.is_empty() => {
+                self.record.set("warnings", warnings.clone());
+            }
+            Ok(Event::Opened(_)) => {}
             Ok(Event::Segment(segment)) => self.tokens += segment.tokens.len(),
             Ok(Event::End(transcript)) => self.end("stop", transcript.duration_s),
             Err(_) => self.end("error", 0.0),
@@ -144,7 +150,7 @@ fn transcribe(
         recording => recording?,
     };
     let mut segments = loaded.transcriber.transcribe_speech(&recording, voice, options)?;
-    let mut is_heard = sender.blocking_send(Ok(Event::Opened)).is_ok();
+    let mut is_heard = sender.blocking_send(Ok(Event::Opened(recording.warnings().to_vec()))).is_ok();
     let mut found: Vec<Segment> = Vec::new();
     while is_heard && let Some(segment) = segments.next_while(&mut || gone()) {
         let segment = match segment {

@@ -123,7 +123,7 @@ pub(super) fn fields(options: &GenerateOptions, context: usize) -> Result<Map<St
         ("entropy", *entropy),
     ])?;
     let filters = *top_k > 0 || *top_p < 1.0 || *min_p > 0.0;
-    if *temperature > 0.0 && filters && *order != SamplingOrder::Mlx {
+    if !sampling.is_greedy() && filters && *order != SamplingOrder::Mlx {
         return Err(Error::Backend(BackendError::Unsupported {
             backend: NAME,
             what: format!("the sampling order {order:?}"),
@@ -133,7 +133,8 @@ pub(super) fn fields(options: &GenerateOptions, context: usize) -> Result<Map<St
     let fields = json!({
         "max_tokens": max_tokens,
         "context": context,
-        "temperature": temperature,
+        // There a top-p of 0 turns the filter off.
+        "temperature": if sampling.is_greedy() { 0.0 } else { *temperature },
         "top_k": top_k,
         "top_p": top_p,
         "min_p": min_p,
