@@ -65,7 +65,8 @@ impl Literals {
     }
 
     fn see(&mut self, text: &str) {
-        let digits = text.bytes().take_while(|byte| !matches!(byte, b'e' | b'E')).filter(u8::is_ascii_digit).count();
+        let digits =
+            text.bytes().take_while(|byte| !matches!(byte, b'e' | b'E')).filter(u8::is_ascii_digit).count();
         if digits < LEAST_DIGITS {
             return;
         }
@@ -101,7 +102,8 @@ fn each_number(json: &[u8], mut see: impl FnMut(&str)) {
         match json[at] {
             b'"' => at = behind_text(json, at),
             b'-' | b'0'..=b'9' => {
-                let is_part = |byte: &u8| byte.is_ascii_digit() || matches!(byte, b'-' | b'+' | b'.' | b'e' | b'E');
+                let is_part =
+                    |byte: &u8| byte.is_ascii_digit() || matches!(byte, b'-' | b'+' | b'.' | b'e' | b'E');
                 let length = json[at..].iter().take_while(|byte| is_part(byte)).count();
                 if let Ok(text) = std::str::from_utf8(&json[at..at + length]) {
                     see(text);
