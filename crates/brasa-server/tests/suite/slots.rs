@@ -148,3 +148,18 @@ fn an_answer_names_its_slot() {
     }
     server.stop();
 }
+
+/// A slot that a request names would not be its own, so that saving it would write another client's text.
+#[test]
+fn a_named_slot_is_refused_where_slots_are_saved() {
+    let (server, _folder) = server("named");
+    let ask =
+        |slot: Value| server.post("/completion", &json!({"prompt": "a", "n_predict": 1, "id_slot": slot}));
+    for slot in [json!(3), json!(0), json!("three")] {
+        assert_eq!(ask(slot).error(400).1.as_deref(), Some("id_slot"));
+    }
+    for slot in [json!(-1), Value::Null] {
+        assert_eq!(ask(slot).json(200)["id_slot"], 0);
+    }
+    server.stop();
+}
