@@ -242,8 +242,11 @@ impl From<GrammarError> for ApiError {
         match error {
             GrammarError::Keyword { .. }
             | GrammarError::Unsupported { .. }
-            | GrammarError::TooSlow { kind: "JSON schema", .. }
-            | GrammarError::Grammar { kind: "JSON schema", .. } => {
+            | GrammarError::TooSlow { kind: "JSON schema", .. } => {
+                Self { code: "unsupported_schema", ..Self::invalid(message) }
+            }
+            // A type that there is not is wrong; all else that the parser refuses is beyond what it does.
+            GrammarError::Grammar { kind: "JSON schema", what } if !what.starts_with("Invalid type") => {
                 Self { code: "unsupported_schema", ..Self::invalid(message) }
             }
             GrammarError::TooLarge { what, .. } if what.ends_with("JSON schema") => {
