@@ -89,8 +89,8 @@ impl CudaBackend {
 
     /// Why the GPU was lost to this backend, and to every other that shares its context; `None` while it is not.
     ///
-    /// Whatever such a backend is asked for fails. [`CudaBackend::new`] makes the GPU anew, also while weights and programs of the lost one still
-    /// exist; where the driver allows that no more, it says [`DeviceError::Unavailable`], and another process may use the GPU.
+    /// Whatever such a backend is asked for fails. [`CudaBackend::new`] makes the GPU anew if the driver allows that; else its error says that only a new
+    /// process can use the GPU again.
     pub fn lost(&self) -> Option<String> {
         self.gpu.context.lost().map(ToString::to_string)
     }

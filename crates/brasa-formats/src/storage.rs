@@ -119,9 +119,8 @@ impl StorageFormat {
         match self {
             Self::F32 | Self::F16 | Self::BF16 => None,
             Self::Q2_K | Self::Q3_K | Self::Q6_K => Some(16),
-            Self::Q4_0 | Self::Q4_1 | Self::Q5_0 | Self::Q5_1 | Self::Q8_0 => Some(32),
-            Self::Q4_K | Self::Q5_K | Self::IQ4_NL | Self::IQ4_XS => Some(32),
             Self::MlxAffine(mlx) => Some(mlx.group_size as usize),
+            _ => Some(32),
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use brasa_array::{Array, Runner};
-use brasa_formats::safetensors::{Dtype, TensorPlan, Writer, read_floats};
+use brasa_formats::safetensors::{Dtype, FloatTensor, TensorPlan, Writer, read_floats};
 use brasa_formats::{Existing, OutputFile, map_file};
 
 use crate::Error;
@@ -18,7 +18,7 @@ use crate::Error;
 pub fn load_arrays(path: impl AsRef<Path>) -> Result<BTreeMap<String, Array>, Error> {
     let path = path.as_ref();
     let mut arrays = BTreeMap::new();
-    for (name, shape, values) in read_floats(path, &map_file(path)?)? {
+    for FloatTensor { name, shape, values } in read_floats(path, &map_file(path)?)? {
         let array = Array::new(values, if shape.is_empty() { &[1] } else { &shape });
         array.check().map_err(|error| Error::Options(format!("{}: {name}: {error}", path.display())))?;
         arrays.insert(name, array);

@@ -1,8 +1,10 @@
 //! The context of a device: what allocations, streams and kernels belong to.
 //!
 //! A kernel that touches memory which belongs to nothing, or traps, takes its context with it: from then on every call of the driver fails, and nothing that lies in
-//! the context can be read any more. Such a context is *lost*. Whatever belongs to it fails with the first error and calls the driver no more, and
-//! [`Context::new`] makes another: the device's primary context anew, once nothing uses the lost one, or before that a context of its own.
+//! the context can be read any more. Such a context is *lost*. Whatever belongs to it fails with the first error and calls the driver no more.
+//! [`Context::new`] asks for another: the device's primary context anew, once nothing uses the lost one, or before that a context of its own.
+//! The driver decides whether there is one. Driver 580 on an H200 refuses after an illegal address, with the same error: only another process can use
+//! that GPU then, and the error says so.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -62,7 +64,12 @@ impl Shared {
             } else {
                 functions.create_context(&raw mut handle, 0, device)
             }
-        }?;
+        }
+        .map_err(|error| match users.iter().find_map(|shared| shared.lost.get()) {
+            Some(lost) => DriverError::Lost { reason: lost.to_string() },
+            None if error.loses_context() => DriverError::Lost { reason: error.to_string() },
+            None => error,
+        })?;
         let functions = Arc::clone(functions);
         let shared = Arc::new(Self { functions, device, handle, is_primary, lost: OnceLock::new() });
         all.push((key, Arc::downgrade(&shared)));
@@ -131,7 +138,10 @@ impl Context {
     pub(super) fn hold_within_limit(&self, size_bytes: usize) -> bool {
         let held = |held: u64| held.checked_add(size_bytes as u64).filter(|&held| held <= self.limit);
         let before = self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, held);
-        before.is_ok_and(|before| self.raise_most(before, size_bytes))
+        if let Ok(before) = before {
+            self.raise_most(before, size_bytes);
+        }
+        before.is_ok()
     }
 
     /// Counts an allocation of host memory.
@@ -140,9 +150,8 @@ impl Context {
         self.raise_most(before, size_bytes);
     }
 
-    fn raise_most(&self, before: u64, size_bytes: usize) -> bool {
+    fn raise_most(&self, before: u64, size_bytes: usize) {
         self.most_held.fetch_max(before + size_bytes as u64, Ordering::Relaxed);
-        true
     }
 
     /// Counts the end of an allocation.

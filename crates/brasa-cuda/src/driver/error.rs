@@ -65,6 +65,12 @@ pub enum DriverError {
         /// Purpose of the bytes.
         what: String,
     },
+    /// The device was lost to this process, and the driver makes no new context for it.
+    #[error("this process has lost the GPU ({reason}): only a new process can use it again")]
+    Lost {
+        /// The error by which it was lost.
+        reason: String,
+    },
     /// An embedded kernel is missing or damaged: a bug of this build.
     #[error("embedded kernels: {what}")]
     Kernels {

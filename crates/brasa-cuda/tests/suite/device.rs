@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 
 use brasa_cuda::{CudaBackend, CudaOptions, Driver};
 use brasa_fuzz::skipped;
+use brasa_graph::device::DeviceError;
 
 /// The device under test; says that tests are skipped where there is none.
 ///
@@ -47,12 +48,17 @@ fn open(
 
 /// A backend of its own, in a process where none may be kept for other tests.
 pub fn backend(options: &CudaOptions) -> Option<CudaBackend> {
+    try_backend(options).map(|made| made.expect("a GPU that can be used"))
+}
+
+/// Like [`backend`], with the refusal of a GPU as an error.
+pub fn try_backend(options: &CudaOptions) -> Option<Result<CudaBackend, DeviceError>> {
     let asked = std::env::var("BRASA_CUDA").unwrap_or_default();
     if asked == "gpu" || (asked != "emulated" && Driver::load(None).is_ok()) {
-        return Some(CudaBackend::new(options).expect("a GPU that can be used"));
+        return Some(CudaBackend::new(options));
     }
     let driver = Some(emulated_driver()?);
-    Some(CudaBackend::new(&CudaOptions { driver, ..options.clone() }).expect("an emulated GPU"))
+    Some(CudaBackend::new(&CudaOptions { driver, ..options.clone() }))
 }
 
 /// True where kernels run on the CPU, too slowly for large cases.

@@ -1,4 +1,4 @@
-//! A GPU that was lost: whatever used it ends, and it is made anew without another process.
+//! A GPU that was lost: whatever used it ends, and it is made anew where the driver allows that; elsewhere the refusal says that a new process is needed.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use brasa_graph::device::{Backend, DeviceError, KvType, Precision};
 use brasa_graph::step::{Segment, Step};
 use brasa_graph::testing::{Decoder, Running, tokens};
 
-use crate::device::{backend, device};
+use crate::device::{backend, device, is_emulated, try_backend};
 
 /// A model on a backend, and the next rows of its text.
 fn model(backend: &CudaBackend) -> (Running, Segment) {
@@ -40,6 +40,11 @@ fn lose_and_make_anew() {
     }
     assert!(matches!(first.free_bytes(), Err(DeviceError::Lost { .. })));
 
+    if let Some(Err(DeviceError::Unavailable { reason, .. })) = try_backend(&CudaOptions::default()) {
+        assert!(!is_emulated(&first), "the emulated driver makes it anew");
+        assert!(reason.contains("only a new process can use it again"), "{reason}");
+        return;
+    }
     // While weights and programs of the lost device still exist, then without them, and again.
     for _ in 0..2 {
         let anew = backend(&CudaOptions::default()).unwrap();
@@ -65,7 +70,7 @@ fn lose_and_make_anew() {
 const CHILD: &str = "BRASA_CUDA_LOSES";
 
 #[test]
-fn a_lost_gpu_is_made_anew() {
+fn a_lost_gpu_ends_its_users_and_is_made_anew_where_that_is_possible() {
     if std::env::var_os(CHILD).is_some() {
         return lose_and_make_anew();
     }
@@ -73,7 +78,7 @@ fn a_lost_gpu_is_made_anew() {
         return;
     }
     let child = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["lost::a_lost_gpu_is_made_anew", "--exact", "--nocapture"])
+        .args(["lost::a_lost_gpu_ends_its_users_and_is_made_anew_where_that_is_possible", "--exact", "--nocapture"])
         .env(CHILD, "1")
         .output()
         .unwrap();

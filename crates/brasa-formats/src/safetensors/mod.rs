@@ -61,13 +61,23 @@ pub(crate) fn float_tensors(path: &Path, bytes: &Bytes) -> Result<Vec<Tensor>> {
     raws.into_iter().map(tensor).collect()
 }
 
-/// Names, shapes (outermost axis first) and values of all tensors of the safetensors file at `path`, whose content is `bytes`. F16 and BF16
-/// become F32.
+/// A tensor whose elements are F32.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FloatTensor {
+    /// The name in the file.
+    pub name: String,
+    /// Dimensions, outermost first.
+    pub shape: Vec<usize>,
+    /// Elements, the last dimension innermost.
+    pub values: Vec<f32>,
+}
+
+/// All tensors of the safetensors file at `path`, whose content is `bytes`. F16 and BF16 become F32.
 ///
 /// # Errors
 ///
 /// [`FormatError`](crate::FormatError) if the file is damaged, or has a tensor of another type than F32, F16 or BF16.
-pub fn read_floats(path: &Path, bytes: &Bytes) -> Result<Vec<(String, Vec<usize>, Vec<f32>)>> {
+pub fn read_floats(path: &Path, bytes: &Bytes) -> Result<Vec<FloatTensor>> {
     let decoded = |tensor: Tensor| {
         let mut values = vec![0.0; tensor.shape.iter().product()];
         if let Payload::Blocks(bytes) = &tensor.payload {
@@ -75,7 +85,7 @@ pub fn read_floats(path: &Path, bytes: &Bytes) -> Result<Vec<(String, Vec<usize>
                 |error: CodecError| Fault::new(path, error.to_string()).of(tensor.name.as_str()).malformed();
             decode_row(tensor.format, bytes, &mut values).map_err(malformed)?;
         }
-        Ok((tensor.name, tensor.shape, values))
+        Ok(FloatTensor { name: tensor.name, shape: tensor.shape, values })
     };
     float_tensors(path, bytes)?.into_iter().map(decoded).collect()
 }
