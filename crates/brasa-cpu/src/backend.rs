@@ -87,7 +87,11 @@ impl Backend for CpuBackend {
     fn info(&self) -> DeviceInfo {
         let (isa, threads) = (self.isa.name(), self.team.threads());
         let others: Vec<_> = Isa::choices().into_iter().map(Isa::name).filter(|name| *name != isa).collect();
-        let others = if others.is_empty() { String::new() } else { format!(" (it can also do {})", others.join(", ")) };
+        let others = if others.is_empty() {
+            String::new()
+        } else {
+            format!(" (it can also do {})", others.join(", "))
+        };
         let model = processor_name().unwrap_or_else(|| std::env::consts::ARCH.to_owned());
         DeviceInfo {
             name: DEVICE.into(),

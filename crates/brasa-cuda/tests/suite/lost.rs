@@ -78,7 +78,11 @@ fn a_lost_gpu_ends_its_users_and_is_made_anew_where_that_is_possible() {
         return;
     }
     let child = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["lost::a_lost_gpu_ends_its_users_and_is_made_anew_where_that_is_possible", "--exact", "--nocapture"])
+        .args([
+            "lost::a_lost_gpu_ends_its_users_and_is_made_anew_where_that_is_possible",
+            "--exact",
+            "--nocapture",
+        ])
         .env(CHILD, "1")
         .output()
         .unwrap();

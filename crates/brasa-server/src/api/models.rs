@@ -32,7 +32,8 @@ pub(crate) async fn list(
         let models: Vec<(String, u64)> = models.iter().flat_map(named).collect();
         return Ok(reply::ok(&models_anthropic::page(&models, &query)?));
     }
-    let models: Vec<Value> = models.iter().flat_map(|entry| with_adapters(form(&app, entry), entry)).collect();
+    let models: Vec<Value> =
+        models.iter().flat_map(|entry| with_adapters(form(&app, entry), entry)).collect();
     Ok(reply::ok(&json!({"object": "list", "data": models})))
 }
 
