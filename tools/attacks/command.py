@@ -38,7 +38,7 @@ def odd_arguments():
         ("head -c 200000 /dev/urandom | $B run -n 2", [0, 1, 2]), ("printf 'a\\0b' | $B generate -n 4", [0, 1]),
         ("$B run -f /tmp -n 1", [1, 2]), ("$B serve -m /nope --port 0", [1, 2]), ("$B serve --port 0 --host 0.0.0.0", [2]),
         ("$B serve --port 99999", [2]), ("BRASA_PORT=abc $B serve", [2]), ("$B run -p x -m /etc/passwd", [1, 2]),
-        ("$B run -p x -c 0", [0, 2]), ("$B run -p x -t 0", [2]), ("$B run -p x -t 100000 -n 2", [1, 2]), ("$B run -p x -c 100000000 -n 2", [0, 1, 2]),
+        ("$B run -p x -c 0", [0, 2]), ("$B run -p x -t 0 -n 2", [0]), ("$B run -p x -t 100000 -n 2", [1, 2]), ("$B run -p x -c 100000000 -n 2", [0, 1, 2]),
         ("$B run -p x --server http://127.0.0.1:1", [1]), ("$B run -p x -n 0", [0, 2]), ("$B embed ''", [0, 1, 2]), ("$B tokenize < /dev/null", [0, 1, 2]),
     ]:
         done = subprocess.run(["bash", "-c", command], env={**os.environ, "B": BRASA}, capture_output=True, stdin=subprocess.DEVNULL, timeout=60)

@@ -3,6 +3,8 @@
 mod aarch64;
 mod cuda;
 #[cfg(test)]
+mod dead_tests;
+#[cfg(test)]
 mod links;
 mod mutate;
 

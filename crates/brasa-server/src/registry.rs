@@ -580,7 +580,8 @@ mod tests {
         let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models");
         let source = |path: &str| ModelSource { id: path.into(), data: ModelData::Path(models.join(path)) };
         let sources = ["random-encoders/bert", "tiny-llama", "tiny-whisper", "not-there"].map(source);
-        let registry = Registry::new(sources.into(), None, LoadOptions::default(), 1).unwrap();
+        let patience = Duration::from_secs(1);
+        let registry = Registry::new(sources.into(), None, LoadOptions::default(), 1, patience).unwrap();
         let kinds: Vec<Option<ModelKind>> = registry.entries().iter().map(|entry| entry.kind()).collect();
         assert_eq!(kinds, [Some(ModelKind::Encoder), Some(ModelKind::Text), Some(ModelKind::Speech), None]);
         assert!(registry.entries().iter().all(|entry| entry.loaded().is_none()));

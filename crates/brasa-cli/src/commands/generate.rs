@@ -157,9 +157,11 @@ pub fn answer(
         let metrics = stream.metrics();
         output::note(&format!("{}, seed {}", output::cost(metrics), options.sampling.seed));
     }
+    // A signal behind the last token cut nothing off.
+    let interrupted = interrupt::take() && stream.finish_reason() == Some(FinishReason::Cancelled);
     match failure {
         Some(error) => Err(error.into()),
-        None if interrupt::take() => Err(Failure::Interrupted),
+        None if interrupted => Err(Failure::Interrupted),
         None => Ok(()),
     }
 }
