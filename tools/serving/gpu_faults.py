@@ -11,6 +11,7 @@ import argparse
 import http.client
 import json
 import pathlib
+import re
 import shutil
 import struct
 import subprocess
@@ -80,8 +81,8 @@ with tempfile.TemporaryDirectory() as scratch:
             for turn in range(options.rounds):
                 text = prompts[(turn + number) % len(prompts)]
                 found = text_of(ask(model, text, 24))
-                # Rows beside others, and behind a cached prompt, may round otherwise on a GPU: there must be an answer, whatever its last token.
-                if found[:4].isdigit() or not found:
+                # Rows beside others, and behind a cached prompt, may round otherwise on a GPU: there must be an answer, which may be empty.
+                if re.match(r"\d{3}: ", found):
                     wrong.append((model, text[:20], found, alone[model, text]))
 
         def bad(number):

@@ -43,6 +43,7 @@ class Soak:
         self.options, self.server = options, Server(options.url)
         self.counts, self.problems, self.memory = {}, [], []
         self.solo = {}
+        self.reloading = asyncio.Lock()
         self.deadline = 0.0
 
     def problem(self, text):
@@ -93,11 +94,13 @@ class Soak:
             if answer.status != 200:
                 self.problem(f"look: {answer.status} {answer.error} {answer.last}")
         else:
-            model = (await ask("/v1/models")).last["data"][0]["id"]
-            for path in ("/models/unload", "/models/load"):
-                answer = await ask(path, {"model": model})
-                if answer.status != 200:
-                    self.problem(f"{path}: {answer.status} {answer.error} {answer.last}")
+            # One at a time: whoever unloads a model while it is loaded takes it from those that wait for it.
+            async with self.reloading:
+                model = (await ask("/v1/models")).last["data"][0]["id"]
+                for path in ("/models/unload", "/models/load"):
+                    answer = await ask(path, {"model": model})
+                    if answer.status != 200:
+                        self.problem(f"{path}: {answer.status} {answer.error} {answer.last}")
         self.counts[kind] = self.counts.get(kind, 0) + 1
 
     async def client(self, seed):

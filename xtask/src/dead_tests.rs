@@ -25,7 +25,9 @@ fn libraries_without_a_harness_have_no_tests_within() {
         without += 1;
         let mut files = Vec::new();
         sources(&folder.join("src"), &mut files);
-        dead.extend(files.into_iter().filter(|file| fs::read_to_string(file).unwrap().contains("#[cfg(test)]")));
+        dead.extend(
+            files.into_iter().filter(|file| fs::read_to_string(file).unwrap().contains("#[cfg(test)]")),
+        );
     }
     assert!(without > 3, "libraries without a harness were found");
     assert_eq!(dead, Vec::<PathBuf>::new());

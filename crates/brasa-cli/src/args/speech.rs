@@ -24,7 +24,7 @@ pub struct TranscribeArguments {
     /// A file of sound (may be repeated)
     #[arg(short, long = "file", value_name = "FILE", hide_short_help = true)]
     pub named_files: Vec<PathBuf>,
-    /// Language by code or English name [default: auto, the one that is heard first]
+    /// Language by code or English name [default: auto, the first one heard]
     #[arg(short, long, value_name = "NAME", value_parser = values::language)]
     pub language: Option<values::Language>,
     /// Write English, whatever is spoken

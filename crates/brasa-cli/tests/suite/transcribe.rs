@@ -105,7 +105,7 @@ fn mistakes_are_told_plainly() {
         ),
         (&[&whisper, &folder], 1, "a folder, expected a file of sound"),
         (&[&whisper, &folder, &wav], 1, "a folder, expected a file of sound"),
-        (&["nowhere", &wav], 1, "nowhere: there is no such file or folder of a model"),
+        (&["nowhere", &wav], 1, "nowhere: no model of this name here or in the hub's cache"),
         (&[&wav], 2, "held-3.wav: a file of sound, and the first word names the model"),
         (&[], 2, "the model is missing\nhint: `-hf openai/whisper-small` downloads one"),
         (&[&whisper, &wav, "--json", "--format", "srt"], 2, "--json and a --format that is no JSON"),
