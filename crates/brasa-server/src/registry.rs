@@ -145,7 +145,7 @@ impl Registry {
 
     /// The registry with further names of the first model, and whether requests load models of the folder.
     pub fn with(self, aliases: Vec<String>, autoload: bool) -> Self {
-        Self { aliases, autoload, ..self }
+        Self { autoload, aliases, ..self }
     }
 
     /// Every model.
@@ -272,7 +272,7 @@ impl Registry {
             tokio::time::sleep(pause).await;
             match self.load(entry).await {
                 Err(error) if ["device_lost", "device_unavailable"].contains(&error.code) => {
-                    reason = error.message
+                    reason = error.message;
                 }
                 // Whoever asks for the model next hears of another failure.
                 _ => return,

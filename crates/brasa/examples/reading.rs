@@ -41,7 +41,7 @@ fn score(model: &Model) -> Result<(), Error> {
         let ids = model.tokenizer().encode(text, AddSpecial::AsModel, ParseSpecial::No)?;
         let mut rows = 0;
         let score = model.score(&ids, &RequestOptions::default(), |logits| {
-            rows += usize::from(logits.len() == model.vocab_size())
+            rows += usize::from(logits.len() == model.vocab_size());
         })?;
         println!("{text:?}: {:.2} nats a token, {rows} rows of logits", score.mean_nll.unwrap_or_default());
     }

@@ -79,13 +79,12 @@ impl Head {
         let channels = usize::from(channels);
         let delay = usize::from(u16::from_le_bytes([*rest.get(2)?, *rest.get(3)?]));
         let gain = i16::from_le_bytes([*rest.get(8)?, *rest.get(9)?]);
-        match rest.get(10)? {
-            0 => Self::of_channels(channels, delay, gain),
-            _ => {
-                let (streams, coupled) = (usize::from(*rest.get(11)?), usize::from(*rest.get(12)?));
-                let mapping = rest.get(13..13 + channels)?.to_vec();
-                Some(Self { channels, delay, gain, streams, coupled, mapping })
-            }
+        if rest.get(10)? == &0 {
+            Self::of_channels(channels, delay, gain)
+        } else {
+            let (streams, coupled) = (usize::from(*rest.get(11)?), usize::from(*rest.get(12)?));
+            let mapping = rest.get(13..13 + channels)?.to_vec();
+            Some(Self { channels, delay, gain, streams, coupled, mapping })
         }
     }
 

@@ -334,7 +334,7 @@ fn lengths_of_other_files() {
 
     let au = |offset: u32, length: u32, encoding: u32, data: &[u8]| {
         let words = [offset, length, encoding, 16_000, 1].map(u32::to_be_bytes);
-        [b".snd", &words.as_flattened()[..], &[0; 8], data].concat()
+        [b".snd", words.as_flattened(), &[0; 8], data].concat()
     };
     let cases = [
         ("AU", au(32, bytes, 3, &big()), Whole),

@@ -77,7 +77,7 @@ fn ids_are_those_of_the_folder() {
         match warning {
             None => assert_eq!(warnings, [""; 0], "{rule}"),
             Some(words) => {
-                assert!(warnings.len() == 1 && warnings[0].contains(words), "{rule}: {warnings:?}")
+                assert!(warnings.len() == 1 && warnings[0].contains(words), "{rule}: {warnings:?}");
             }
         }
         for text in [

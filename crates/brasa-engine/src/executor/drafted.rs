@@ -100,12 +100,11 @@ impl Executor {
                 part.is_complete(own)
             })
         });
-        let logits = match drawn {
-            Some(_) => None,
-            None => {
-                let output = self.program.run(&self.step, self.store.pool());
-                Some(output.map_err(|error| StepError::among((0..count).collect(), error))?.only())
-            }
+        let logits = if drawn.is_some() {
+            None
+        } else {
+            let output = self.program.run(&self.step, self.store.pool());
+            Some(output.map_err(|error| StepError::among((0..count).collect(), error))?.only())
         };
         let mut out = 0;
         for (number, part) in parts.iter_mut().enumerate() {

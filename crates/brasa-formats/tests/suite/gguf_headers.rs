@@ -172,7 +172,7 @@ fn every_header_is_read_or_refused() {
         (
             "alignment below 0",
             file().with(pair("general.alignment", 5, &(-32_i32).to_le_bytes())).bytes(),
-            Refused("general.alignment: found -32"),
+            Refused("general.alignment: found the i32 -32"),
         ),
         ("alignment 8", aligned(8, File { alignment: 8, ..file() }).bytes(), Read),
         (

@@ -359,7 +359,7 @@ impl<'a> Walk<'a> {
             match (keyword.as_str(), value) {
                 (keyword, _) if ONE.contains(&keyword) => self.open.push((here, value, Position::Value)),
                 ("items" | "prefixItems", Value::Array(items)) => {
-                    self.open_list(&here, items, Position::Value)
+                    self.open_list(&here, items, Position::Value);
                 }
                 ("items", _) => self.open.push((here, value, Position::Value)),
                 (keyword, Value::Array(items)) if LISTS.contains(&keyword) => {
@@ -426,8 +426,7 @@ impl<'a> Walk<'a> {
             return Ok(());
         }
         let pointer = name.strip_prefix('#').filter(|rest| rest.is_empty() || rest.starts_with('/'));
-        if self.unsupported == Unsupported::Ignored && !pointer.is_some_and(|rest| !rest.contains(['~', '%']))
-        {
+        if self.unsupported == Unsupported::Ignored && pointer.is_none_or(|rest| rest.contains(['~', '%'])) {
             // The parser follows more of them, and says what it does not.
             return Ok(());
         }

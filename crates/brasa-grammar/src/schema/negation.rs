@@ -114,7 +114,7 @@ fn of_values(values: &[Value]) -> Option<Vec<Value>> {
         match value {
             Value::String(text) => texts.push(text.as_str()),
             Value::Number(number) if number.as_f64().is_some_and(|number| number.abs() < 9e15) => {
-                numbers.push(value)
+                numbers.push(value);
             }
             Value::Null | Value::Bool(_) => {}
             _ => return None,

@@ -306,7 +306,7 @@ fn alternatives<'a>(
 
 /// True if no number is right by two branches, whose ways end at `ends` of `options`.
 fn are_apart(options: &[Together<'_>], ends: &[usize]) -> bool {
-    let Ok(said) = options.iter().map(|together| Said::of(together)).collect::<Result<Vec<_>, _>>() else {
+    let Ok(said) = options.iter().map(Said::of).collect::<Result<Vec<_>, _>>() else {
         return false;
     };
     let branch = |at: usize| ends.iter().take_while(|&&end| end <= at).count();

@@ -59,12 +59,12 @@ fn rewrite(schema: &mut Value) {
                 map.values_mut().for_each(rewrite);
             }
             (name, Value::Array(items)) if name == "items" || LISTS.contains(&name) => {
-                items.iter_mut().for_each(rewrite)
+                items.iter_mut().for_each(rewrite);
             }
             (name, value)
                 if ONE.contains(&name) || matches!(name, "items" | "not" | "if" | "then" | "else") =>
             {
-                rewrite(value)
+                rewrite(value);
             }
             _ => {}
         }

@@ -212,7 +212,7 @@ fn rows_of<'a>(
 fn random_step(random: &mut Random, oracle: &mut Side, side: &mut Side) -> (Step, Step) {
     let mut steps = [Step::default(), Step::default()];
     let mut left: Vec<u64> = (0..TEXTS as u64).collect();
-    for _ in 0..1 + random.below(TEXTS) {
+    for _ in 0..=random.below(TEXTS) {
         let id = left.swap_remove(random.below(left.len()));
         let rows = [1, 1, 2, 5, 7][random.below(5)];
         let tokens: Vec<u32> = (0..rows).map(|_| random.below(TOKENS) as u32).collect();

@@ -39,7 +39,7 @@ fn defaults_are_for_requests_that_do_not_say_it_themselves() {
     let answer = server.post("/completion", &body).json(200);
     assert_eq!(answer["content"], "\"ember\"");
     let own = json!({
-        "temperature": 0, "top_k": 1, "top_p": 1.0, "min_p": 0.0, "seed": 9, "repeat_penalty": 1.0, "repeat_last_n": 16,
+        "temperature": 0.0, "top_k": 1, "top_p": 1.0, "min_p": 0.0, "seed": 9, "repeat_penalty": 1.0, "repeat_last_n": 16,
         "presence_penalty": 0.0, "frequency_penalty": 0.0, "ignore_eos": false, "stop": ["¶"],
     });
     let mut body = defaults(own.clone());

@@ -27,11 +27,10 @@ fn last(answer: &Answer) -> Value {
 
 #[test]
 fn every_request_hears_of_an_engine_that_fails() {
-    for (fault, status, code) in [
-        (Fault::Once, 500, "device_error"),
-        (Fault::ForGood, 503, "device_lost"),
-        (Fault::Panic, 503, "engine_closed"),
-    ] {
+    // A step that fails once, for a reason that names no request, is run again for each: nobody hears of it.
+    for (fault, status, code) in
+        [(Fault::Once, 200, ""), (Fault::ForGood, 503, "device_lost"), (Fault::Panic, 503, "engine_closed")]
+    {
         let device = Device::new();
         let load = LoadOptions { max_sequences: Some(6), ..device.options().load };
         let server = Running::start(ServerOptions { load, ..device.options() });
@@ -78,6 +77,14 @@ fn every_request_hears_of_an_engine_that_fails() {
             })
             .zip(&streams)
             .map(|(answer, (path, _))| {
+                if fault == Fault::Once {
+                    assert!(
+                        answer.status == 200 && !answer.body.contains("device_error"),
+                        "{path}: {}",
+                        answer.body
+                    );
+                    return answer.body;
+                }
                 let event = last(&answer);
                 let error =
                     if *path == "/v1/responses" { &event["response"]["error"] } else { &event["error"] };
@@ -85,8 +92,9 @@ fn every_request_hears_of_an_engine_that_fails() {
                 answer.body
             })
             .collect();
-        assert!(bodies[3].contains("event: error\n") && bodies[4].contains("event: response.failed\n"));
-        // After a fault of one step those who had waited are served. Else they fail too, or come to the next engine.
+        let ends = [bodies[3].contains("event: error\n"), bodies[4].contains("event: response.failed\n")];
+        assert_eq!(ends, [fault != Fault::Once; 2], "{fault:?}");
+        // Those who had waited fail too where the engine is gone, or come to the next one.
         let mut answered = 0;
         for stream in unstreamed {
             let answer = read(stream);
@@ -98,7 +106,10 @@ fn every_request_hears_of_an_engine_that_fails() {
                 assert_eq!(answer.header("retry-after").is_some(), status == 503);
             }
         }
-        assert!(answered <= 2 && (fault != Fault::Once || answered == 2), "{fault:?}: {answered} answers");
+        assert!(
+            if fault == Fault::Once { answered == 3 } else { answered <= 2 },
+            "{fault:?}: {answered} answers"
+        );
         // The server goes on by itself, with a new engine if the old one is gone.
         until("the server is well", || server.get("/health").status == 200);
         let again = server.post("/completion", &whole).json(200);
@@ -106,7 +117,7 @@ fn every_request_hears_of_an_engine_that_fails() {
         let programs = if fault == Fault::Once { 1 } else { 2 };
         assert_eq!(device.programs(), programs, "{fault:?}");
         let errors = server.log.lock().unwrap().iter().filter(|line| line.contains("\"error\"")).count();
-        assert!(errors >= 6, "{fault:?}: {errors} errors are in the log");
+        assert!(fault == Fault::Once || errors >= 6, "{fault:?}: {errors} errors are in the log");
         server.stop();
     }
 }

@@ -48,7 +48,7 @@ impl Dice {
             1 => json!(7),
             2 => json!([]),
             3..6 => {
-                let mut list: Vec<Value> = (0..1 + self.roll(3)).map(|_| self.pick(&parts)).collect();
+                let mut list: Vec<Value> = (0..=self.roll(3)).map(|_| self.pick(&parts)).collect();
                 if self.roll(6) == 0 {
                     list.push(self.pick(&odd_parts));
                 }
@@ -126,7 +126,7 @@ fn the_server_serde_and_training_read_the_same_histories() {
     let mut dice = Dice(45);
     let (mut read, mut refused, mut odd) = (0, 0, 0);
     for _ in 0..600 {
-        let mut messages: Vec<Value> = (0..1 + dice.roll(3)).map(|_| dice.message()).collect();
+        let mut messages: Vec<Value> = (0..=dice.roll(3)).map(|_| dice.message()).collect();
         messages.push(json!({"role": "user", "content": "coal"}));
         let messages = Value::Array(messages);
         let by_server = server().post("/apply-template", &json!({"messages": messages}));

@@ -261,7 +261,7 @@ fn what_is_not_honoured_is_refused_by_name() {
         ("known_speaker_names[]", "Emma", "unsupported_field"),
         ("url", "http://example.com/speech.wav", "unsupported_field"),
         ("best_of", "33", "invalid_value"),
-        ("seed", "-1", "invalid_value"),
+        ("seed", "soon", "invalid_value"),
     ] {
         let form = Form::new(&wav(4)).field("model", "tiny-whisper").field(field, value);
         let (_, param, found) = form.send(TRANSCRIBE).error(400);

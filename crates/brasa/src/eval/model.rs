@@ -112,7 +112,7 @@ impl FastEvalRunner for ModelRunner<'_> {
         if let (Some(probes), Some(events)) = (request.probes, &mut answer.events) {
             let text = [request.prompt, &answer.tokens[..]].concat();
             probes.look(&self.model, &text, &options.request, |event| {
-                *events.entry(event.kind()).or_default() += 1
+                *events.entry(event.kind()).or_default() += 1;
             })?;
         }
         Ok(answer)

@@ -161,7 +161,7 @@ fn stop_strings_of_every_kind_end_the_answer_before_them() {
         let (text, reason) = all(&options);
         match plain.find(&stop) {
             Some(place) => {
-                assert_eq!((text.as_str(), reason), (&plain[..place], Some(FinishReason::Text(0))))
+                assert_eq!((text.as_str(), reason), (&plain[..place], Some(FinishReason::Text(0))));
             }
             None => assert!(plain.starts_with(&text) && !text.is_empty(), "{text:?}"),
         }

@@ -82,8 +82,7 @@ fn check_model(model: &Path) -> Result<(), Failure> {
             "{name}: there is no such file or folder of a model\nhint: {GET_A_MODEL}"
         )));
     }
-    let is_sound =
-        model.is_file() && std::fs::File::open(model).is_ok_and(|file| sound::begins_as_sound(file));
+    let is_sound = model.is_file() && std::fs::File::open(model).is_ok_and(sound::begins_as_sound);
     if is_sound {
         let name = model.display();
         return Err(Failure::Usage(format!(

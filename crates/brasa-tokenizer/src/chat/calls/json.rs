@@ -148,9 +148,9 @@ impl JsonReader {
         }
         if matches!(letter, ' ' | '\t' | '\n' | '\r') {
             if self.comma.is_empty() {
-                out.push(letter)
+                out.push(letter);
             } else {
-                self.comma.push(letter)
+                self.comma.push(letter);
             }
             return Ok(());
         }
