@@ -60,6 +60,7 @@ pub struct Arguments {
 }
 
 /// The commands.
+#[expect(clippy::large_enum_variant, reason = "there is one, for as long as the program runs")]
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Chat, or answer one question (-p)

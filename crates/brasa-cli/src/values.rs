@@ -316,7 +316,8 @@ pub fn host(text: &str) -> Result<Vec<IpAddr>, String> {
     if let Ok(address) = text.trim_start_matches('[').trim_end_matches(']').parse() {
         return Ok(vec![address]);
     }
-    if text.ends_with(".sock") {
+    if std::path::Path::new(text).extension().is_some_and(|extension| extension.eq_ignore_ascii_case("sock"))
+    {
         return Err("sockets of Unix are not served; a proxy may listen there".into());
     }
     let found = (text, 0).to_socket_addrs().map_err(|error| format!("no address of this name: {error}"))?;

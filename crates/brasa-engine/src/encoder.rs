@@ -470,7 +470,7 @@ impl Worker {
             // The device does not say which text it could not compute.
             Err(error) if chosen.len() > 1 => {
                 for ((place, number), segment) in chosen.into_iter().zip(step.segments) {
-                    let alone = Step { segments: vec![segment], ..Step::default() };
+                    let alone = Step { segments: vec![segment] };
                     let vector = program.run(&alone, &mut *self.pool);
                     let vector = vector.map(|outputs| mean(outputs.get(0), 0..alone.segments[0].outs()));
                     if let Err(error @ DeviceError::Lost { .. }) = &vector {

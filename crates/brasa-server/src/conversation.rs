@@ -180,10 +180,9 @@ impl Conversation {
                 );
                 return Err(ApiError::field(name, message));
             }
-            Some(true) => Beginning::Usual,
             Some(false) | None if opens == Some(false) => Beginning::Bare,
             Some(false) => Beginning::Opened,
-            None => Beginning::Usual,
+            Some(true) | None => Beginning::Usual,
         };
         Ok(())
     }

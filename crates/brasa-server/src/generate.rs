@@ -69,6 +69,7 @@ pub(crate) struct End {
 }
 
 /// One generation.
+#[expect(clippy::struct_excessive_bools, reason = "facts about an answer, which are independent")]
 struct Choice {
     stream: TokenStream,
     task: Task,

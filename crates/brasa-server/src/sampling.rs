@@ -267,13 +267,14 @@ fn read_samplers(fields: &mut Fields, sampling: &mut SamplingParams) -> Result<(
     }
     let neutral = SamplingParams::default();
     let penalties = |of: &SamplingParams| [of.repeat_penalty, of.frequency_penalty, of.presence_penalty];
+    let are_neutral = penalties(sampling).map(f32::to_bits) == penalties(&neutral).map(f32::to_bits);
     let first = names.iter().position(|name| stages_or_penalties(name));
     match names.iter().position(|name| name == "penalties") {
         None => {
             [sampling.repeat_penalty, sampling.frequency_penalty, sampling.presence_penalty] =
                 penalties(&neutral);
         }
-        at if at != first && penalties(sampling) != penalties(&neutral) => {
+        at if at != first && !are_neutral => {
             let message = format!("`{name}`: penalties come before the filters, and cannot come behind one");
             return Err(ApiError::field(&name, message));
         }

@@ -47,7 +47,7 @@ impl Encoder {
         if options.instruction.is_some() {
             return Err(Error::Options("a cross-encoder reads no instruction: it judges pairs alone".into()));
         }
-        self.check_request(&options.request)?;
+        Self::check_request(&options.request)?;
         let texts = self.pairs(query, documents, options.truncate)?;
         let tokens = texts.iter().map(|text| text.tokens.len()).sum();
         let (output, rows) = match self.mean_head() {

@@ -35,6 +35,7 @@ pub(crate) struct Loaded {
 }
 
 /// The texts for which a draft model guesses.
+#[derive(Clone, Copy)]
 pub(crate) struct Texts {
     /// Most positions of a text.
     pub context: usize,

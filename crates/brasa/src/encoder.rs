@@ -313,7 +313,7 @@ impl Encoder {
         if let Some(dimensions) = options.dimensions {
             self.check_dimensions(dimensions)?;
         }
-        self.check_request(&options.request)?;
+        Self::check_request(&options.request)?;
         let texts = texts.into_iter().map(|tokens| EncoderText { tokens, types: Vec::new() }).collect();
         let vectors = self.0.engine.encode(texts, EncoderOutput::Hidden, rows, options.request.deadline)?;
         Ok(Embeddings { encoder: self.clone(), vectors, options: *options })
@@ -325,7 +325,7 @@ impl Encoder {
     }
 
     /// Refuses a request that chooses adapters.
-    pub(crate) fn check_request(&self, request: &RequestOptions) -> Result<(), Error> {
+    pub(crate) fn check_request(request: &RequestOptions) -> Result<(), Error> {
         if request.cache_scope.adapter != 0 {
             return Err(Error::Options("an encoder has no adapters that requests could choose".into()));
         }

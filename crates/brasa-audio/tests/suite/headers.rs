@@ -46,7 +46,7 @@ fn expected() -> Vec<f32> {
 }
 
 /// A chunk with its padding.
-fn chunk(name: &[u8; 4], body: &[u8]) -> Vec<u8> {
+fn chunk(name: [u8; 4], body: &[u8]) -> Vec<u8> {
     let mut chunk = name.to_vec();
     chunk.extend((body.len() as u32).to_le_bytes());
     chunk.extend(body);
@@ -55,11 +55,13 @@ fn chunk(name: &[u8; 4], body: &[u8]) -> Vec<u8> {
 }
 
 /// A WAV file of these chunks.
-fn riff(name: &[u8; 4], riff_bytes: u32, chunks: &[&[u8]]) -> Vec<u8> {
+fn riff(name: [u8; 4], riff_bytes: u32, chunks: &[&[u8]]) -> Vec<u8> {
     let mut file = name.to_vec();
     file.extend(riff_bytes.to_le_bytes());
     file.extend(b"WAVE");
-    chunks.iter().for_each(|chunk| file.extend(*chunk));
+    for chunk in chunks {
+        file.extend(*chunk);
+    }
     file
 }
 
@@ -75,14 +77,14 @@ fn data(claimed: u32, bytes: &[u8]) -> Vec<u8> {
 
 /// The usual file whose length is another one.
 fn claiming(claimed: u32) -> Vec<u8> {
-    riff(b"RIFF", claimed.wrapping_add(36), &[&form(), &data(claimed, &little())])
+    riff(*b"RIFF", claimed.wrapping_add(36), &[&form(), &data(claimed, &little())])
 }
 
 /// `ds64` with this length of the samples.
 fn long(data_bytes: u64) -> Vec<u8> {
     let mut body = [0; 28];
     body[8..16].copy_from_slice(&data_bytes.to_le_bytes());
-    chunk(b"ds64", &body)
+    chunk(*b"ds64", &body)
 }
 
 fn coded(tag: u16, data_bytes: u32, bytes: &[u8]) -> Vec<u8> {
@@ -134,37 +136,41 @@ fn check(cases: &[(&str, Vec<u8>, Outcome)], name: &str) {
 #[test]
 fn lengths_of_wav_files() {
     let bytes = (SAMPLES * 2) as u32;
-    let list = chunk(b"LIST", b"INFOISFT\x06\0\0\0Lavf\0\0");
+    let list = chunk(*b"LIST", b"INFOISFT\x06\0\0\0Lavf\0\0");
     let whole = claiming(bytes);
     let cut = |file: &[u8], at: usize| file[..at].to_vec();
     let cases = [
         ("as it should be", whole.clone(), Whole),
         ("length 0", claiming(0), Warned(SAMPLES, UNFINISHED)),
-        ("length 0, RIFF 0", riff(b"RIFF", 0, &[&form(), &data(0, &little())]), Warned(SAMPLES, UNFINISHED)),
-        ("length 0, nothing behind", riff(b"RIFF", 36, &[&form(), &data(0, &[])]), Refused("no sound in it")),
+        ("length 0, RIFF 0", riff(*b"RIFF", 0, &[&form(), &data(0, &little())]), Warned(SAMPLES, UNFINISHED)),
+        (
+            "length 0, nothing behind",
+            riff(*b"RIFF", 36, &[&form(), &data(0, &[])]),
+            Refused("no sound in it"),
+        ),
         (
             "length 0, a list behind",
-            riff(b"RIFF", 36, &[&form(), &data(0, &list)]),
+            riff(*b"RIFF", 36, &[&form(), &data(0, &list)]),
             Refused("no sound in it"),
         ),
         (
             "length 0, then other data",
-            riff(b"RIFF", 0, &[&form(), &data(0, &[]), &data(bytes, &little())]),
+            riff(*b"RIFF", 0, &[&form(), &data(0, &[]), &data(bytes, &little())]),
             Whole,
         ),
         (
             "length 0, a list, then data",
-            riff(b"RIFF", 0, &[&form(), &data(0, &[]), &list, &data(bytes, &little())]),
+            riff(*b"RIFF", 0, &[&form(), &data(0, &[]), &list, &data(bytes, &little())]),
             Whole,
         ),
         (
             "length 0, one byte behind",
-            riff(b"RIFF", 36, &[&form(), &data(0, &[9])]),
+            riff(*b"RIFF", 36, &[&form(), &data(0, &[9])]),
             Refused("no sound in it"),
         ),
         (
             "length 0, three samples behind",
-            riff(b"RIFF", 36, &[&form(), &data(0, &little()[..6])]),
+            riff(*b"RIFF", 36, &[&form(), &data(0, &little()[..6])]),
             Warned(3, UNFINISHED),
         ),
         ("length 2^32 - 1", claiming(u32::MAX), Whole),
@@ -192,21 +198,21 @@ fn lengths_of_wav_files() {
         ("half a header", cut(&whole, 30), Refused("not recognised as audio")),
         ("half as many", claiming(bytes / 2), FileWarned(SAMPLES / 2, "8000 bytes behind the sound (0.25 s")),
         ("a few less", claiming(bytes - 100), First(SAMPLES - 50)),
-        ("a list behind", riff(b"RIFF", 0, &[&form(), &data(bytes, &little()), &list]), Whole),
+        ("a list behind", riff(*b"RIFF", 0, &[&form(), &data(bytes, &little()), &list]), Whole),
         (
             "a long list behind",
-            riff(b"RIFF", 0, &[&form(), &data(bytes, &little()), &chunk(b"LIST", &[7; 9000])]),
+            riff(*b"RIFF", 0, &[&form(), &data(bytes, &little()), &chunk(*b"LIST", &[7; 9000])]),
             Whole,
         ),
-        ("zeros behind", riff(b"RIFF", 0, &[&form(), &data(bytes, &little()), &[0; 9000]]), Whole),
+        ("zeros behind", riff(*b"RIFF", 0, &[&form(), &data(bytes, &little()), &[0; 9000]]), Whole),
         (
             "a tag of ID3v1 behind",
-            riff(b"RIFF", 0, &[&form(), &data(bytes, &little()), b"TAG", &[200; 6000]]),
+            riff(*b"RIFF", 0, &[&form(), &data(bytes, &little()), b"TAG", &[200; 6000]]),
             Whole,
         ),
-        ("RIFF 0", riff(b"RIFF", 0, &[&form(), &data(bytes, &little())]), Whole),
-        ("RIFF 2^32 - 1", riff(b"RIFF", u32::MAX, &[&form(), &data(bytes, &little())]), Whole),
-        ("RIFF 4", riff(b"RIFF", 4, &[&form(), &data(bytes, &little())]), Whole),
+        ("RIFF 0", riff(*b"RIFF", 0, &[&form(), &data(bytes, &little())]), Whole),
+        ("RIFF 2^32 - 1", riff(*b"RIFF", u32::MAX, &[&form(), &data(bytes, &little())]), Whole),
+        ("RIFF 4", riff(*b"RIFF", 4, &[&form(), &data(bytes, &little())]), Whole),
     ];
     check(&cases, "x.wav");
 }
@@ -215,7 +221,7 @@ fn lengths_of_wav_files() {
 fn chunks_of_wav_files() {
     let bytes = (SAMPLES * 2) as u32;
     let sound = data(bytes, &little());
-    let odd = chunk(b"LIST", b"abc");
+    let odd = chunk(*b"LIST", b"abc");
     let unpadded = &odd[..odd.len() - 1];
     let mut oldest = form();
     oldest.truncate(22);
@@ -244,49 +250,49 @@ fn chunks_of_wav_files() {
         (
             "JUNK of AVAudioFile",
             riff(
-                b"RIFF",
+                *b"RIFF",
                 0,
-                &[&chunk(b"JUNK", &[0; 28]), &form(), &chunk(b"FLLR", &[0; 4044]), &data(0, &little())],
+                &[&chunk(*b"JUNK", &[0; 28]), &form(), &chunk(*b"FLLR", &[0; 4044]), &data(0, &little())],
             ),
             Warned(SAMPLES, UNFINISHED),
         ),
-        ("an odd list in front", riff(b"RIFF", 0, &[&odd, &form(), &sound]), Whole),
-        ("an odd list without padding", riff(b"RIFF", 0, &[unpadded, &form(), &sound]), Whole),
-        ("an odd list between", riff(b"RIFF", 0, &[&form(), &odd, &sound]), Whole),
-        ("an odd list between, without padding", riff(b"RIFF", 0, &[&form(), unpadded, &sound]), Whole),
-        ("an empty list", riff(b"RIFF", 0, &[&form(), &chunk(b"LIST", &[]), &sound]), Whole),
+        ("an odd list in front", riff(*b"RIFF", 0, &[&odd, &form(), &sound]), Whole),
+        ("an odd list without padding", riff(*b"RIFF", 0, &[unpadded, &form(), &sound]), Whole),
+        ("an odd list between", riff(*b"RIFF", 0, &[&form(), &odd, &sound]), Whole),
+        ("an odd list between, without padding", riff(*b"RIFF", 0, &[&form(), unpadded, &sound]), Whole),
+        ("an empty list", riff(*b"RIFF", 0, &[&form(), &chunk(*b"LIST", &[]), &sound]), Whole),
         (
             "a list that never ends",
-            riff(b"RIFF", 0, &[&form(), b"LIST\xff\xff\xff\xff", &sound]),
+            riff(*b"RIFF", 0, &[&form(), b"LIST\xff\xff\xff\xff", &sound]),
             Refused("x.wav: "),
         ),
-        ("no form", riff(b"RIFF", 0, &[&sound]), Refused("not recognised as audio")),
-        ("the oldest form", riff(b"RIFF", 0, &[&oldest, &sound]), Whole),
-        ("no bits", riff(b"RIFF", 0, &[&without_bits, &sound]), Whole),
-        ("no block", riff(b"RIFF", 0, &[&without_block, &sound]), Whole),
-        ("absurd bytes a second", riff(b"RIFF", 0, &[&bytes_a_second, &sound]), Whole),
-        ("two forms", riff(b"RIFF", 0, &[&form(), &form(), &sound]), Whole),
+        ("no form", riff(*b"RIFF", 0, &[&sound]), Refused("not recognised as audio")),
+        ("the oldest form", riff(*b"RIFF", 0, &[&oldest, &sound]), Whole),
+        ("no bits", riff(*b"RIFF", 0, &[&without_bits, &sound]), Whole),
+        ("no block", riff(*b"RIFF", 0, &[&without_block, &sound]), Whole),
+        ("absurd bytes a second", riff(*b"RIFF", 0, &[&bytes_a_second, &sound]), Whole),
+        ("two forms", riff(*b"RIFF", 0, &[&form(), &form(), &sound]), Whole),
         ("RIFX", rifx, Whole),
         ("RIFX of length 0", rifx_unfinished, Warned(SAMPLES, UNFINISHED)),
-        ("RF64", rf64(b"RF64", bytes.into(), u32::MAX), Whole),
-        ("BW64", rf64(b"BW64", bytes.into(), u32::MAX), Whole),
-        ("RF64 with 0 in data", rf64(b"RF64", bytes.into(), 0), Whole),
-        ("RF64 of length 0", rf64(b"RF64", 0, u32::MAX), Warned(SAMPLES, UNFINISHED)),
-        ("RF64 of length 2^64 - 1", rf64(b"RF64", u64::MAX, u32::MAX), Whole),
+        ("RF64", rf64(*b"RF64", bytes.into(), u32::MAX), Whole),
+        ("BW64", rf64(*b"BW64", bytes.into(), u32::MAX), Whole),
+        ("RF64 with 0 in data", rf64(*b"RF64", bytes.into(), 0), Whole),
+        ("RF64 of length 0", rf64(*b"RF64", 0, u32::MAX), Warned(SAMPLES, UNFINISHED)),
+        ("RF64 of length 2^64 - 1", rf64(*b"RF64", u64::MAX, u32::MAX), Whole),
         (
             "RF64 of length 2^63",
-            rf64(b"RF64", 1 << 63, u32::MAX),
+            rf64(*b"RF64", 1 << 63, u32::MAX),
             Refused("cut off at 0.50 s, the header claims 288230376151711.75 s"),
         ),
         (
             "RF64, 36 bytes too many",
-            rf64(b"RF64", u64::from(bytes) + 36, u32::MAX),
+            rf64(*b"RF64", u64::from(bytes) + 36, u32::MAX),
             Warned(SAMPLES, "ends 1.125 ms"),
         ),
-        ("RF64 without ds64", riff(b"RF64", u32::MAX, &[&form(), &data(u32::MAX, &little())]), Whole),
+        ("RF64 without ds64", riff(*b"RF64", u32::MAX, &[&form(), &data(u32::MAX, &little())]), Whole),
         (
             "RIFF with ds64 as JUNK",
-            riff(b"RIFF", u32::MAX, &[&chunk(b"JUNK", &[0; 28]), &form(), &sound]),
+            riff(*b"RIFF", u32::MAX, &[&chunk(*b"JUNK", &[0; 28]), &form(), &sound]),
             Whole,
         ),
         ("µ-law", coded(7, all as u32, &law), First(all)),

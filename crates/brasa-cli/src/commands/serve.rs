@@ -109,7 +109,9 @@ fn draft_model(arguments: &ServeArguments) -> Result<Option<PathBuf>, Failure> {
 fn adapters(arguments: &ServeArguments) -> Result<Vec<AdapterSource>, Failure> {
     let mut adapters = arguments.setup.lora.clone();
     if arguments.lora_init_without_apply {
-        adapters.iter_mut().for_each(|adapter| adapter.scale = 0.0);
+        for adapter in &mut adapters {
+            adapter.scale = 0.0;
+        }
     }
     if !adapters.is_empty() && serves_several(arguments) {
         return Err(Failure::Usage(

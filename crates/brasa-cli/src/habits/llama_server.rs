@@ -183,6 +183,7 @@ pub const LLAMA_SERVER: &[Row] = &[
 ];
 
 /// `--stop` with the escapes of llama.cpp read.
+#[expect(clippy::unnecessary_wraps, reason = "rows of the table read values that may be wrong")]
 fn stop(text: &str) -> Result<Vec<String>, String> {
     let mut read = String::new();
     let mut letters = text.chars();
@@ -225,6 +226,7 @@ fn samplers(letters: &str) -> Result<Vec<String>, String> {
 }
 
 /// `--lora` for each file of a list. A file whose own name has a comma is one.
+#[expect(clippy::unnecessary_wraps, reason = "rows of the table read values that may be wrong")]
 fn adapters(list: &str) -> Result<Vec<String>, String> {
     let files: Vec<&str> =
         if std::path::Path::new(list).exists() { vec![list] } else { list.split(',').collect() };

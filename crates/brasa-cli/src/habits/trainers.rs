@@ -276,6 +276,7 @@ fn epochs(number: &str) -> Result<Vec<String>, String> {
 }
 
 /// `--targets` for names with commas or spaces between them.
+#[expect(clippy::unnecessary_wraps, reason = "rows of the table read values that may be wrong")]
 fn targets(names: &str) -> Result<Vec<String>, String> {
     let names = names.trim_matches(['[', ']']);
     let names: Vec<&str> = names.split([',', ' ']).map(|name| name.trim_matches(['"', '\''])).collect();

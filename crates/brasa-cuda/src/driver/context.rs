@@ -42,7 +42,10 @@ unsafe impl Send for Shared {}
 unsafe impl Sync for Shared {}
 
 /// The contexts of this process, by driver library and device.
-static SHARED: Mutex<Vec<((usize, CuDevice), Weak<Shared>)>> = Mutex::new(Vec::new());
+static SHARED: Mutex<Vec<Used>> = Mutex::new(Vec::new());
+
+/// A context that is used: of which driver library and device it is.
+type Used = ((usize, CuDevice), Weak<Shared>);
 
 impl Shared {
     /// The context of `device` that this process uses; another where that one was lost.

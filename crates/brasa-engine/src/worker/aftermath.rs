@@ -18,7 +18,9 @@ impl Worker<'_> {
                     return self.give_way(parts[0].0, error);
                 }
                 error if failed.is_certain => {
-                    parts.iter().for_each(|&(place, _)| self.active[place].fail(error.clone()));
+                    for &(place, _) in &parts {
+                        self.active[place].fail(error.clone());
+                    }
                 }
                 _ => {
                     if let Err(error) = self.step_apart(&parts) {

@@ -224,5 +224,5 @@ fn an_index_that_names_the_wrong_file_is_told_and_the_tensor_is_found() {
     let [absent] = read.absent_tensors() else { panic!("{:?}", read.absent_tensors()) };
     assert_eq!(absent.name, "a");
     assert!(absent.file.to_string_lossy().contains("model-00002"), "{absent:?}");
-    assert_eq!(values(&read, "a")[0], -2.5);
+    assert_eq!(values(&read, "a")[..1], [-2.5]);
 }

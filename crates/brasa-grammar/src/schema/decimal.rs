@@ -294,8 +294,7 @@ pub fn has_multiple(low: &Bound, high: &Bound, coefficient: u32, scale: u32) -> 
     }
     let (near, far) = if low.number.is_negative { (high, low) } else { (low, high) };
     let shifted = |bound: &Bound| {
-        let mut text = bound.number.text();
-        text.push_str(&format!("e{scale}"));
+        let text = format!("{}e{scale}", bound.number.text());
         Decimal::parse(text.trim_start_matches('-')).map(|number| Bound { number, ..*bound })
     };
     let (Some(near), Some(far)) = (shifted(near), shifted(far)) else { return false };

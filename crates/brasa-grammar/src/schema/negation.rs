@@ -32,7 +32,7 @@ pub fn negated(schema: &Value) -> Option<Vec<Value>> {
             "properties" => of_properties(value.as_object()?)?,
             "anyOf" => {
                 let parts: Option<Vec<Value>> =
-                    value.as_array()?.iter().map(|part| Some(any(negated(part)?))).collect();
+                    value.as_array()?.iter().map(|part| Some(any(&negated(part)?))).collect();
                 vec![json!({"allOf": parts?})]
             }
             "allOf" => value.as_array()?.iter().map(negated).collect::<Option<Vec<_>>>()?.concat(),
@@ -55,7 +55,7 @@ pub fn negated(schema: &Value) -> Option<Vec<Value>> {
     (alternatives.len() <= MOST_ALTERNATIVES).then_some(alternatives)
 }
 
-fn any(alternatives: Vec<Value>) -> Value {
+fn any(alternatives: &[Value]) -> Value {
     if alternatives.is_empty() { json!(false) } else { json!({"anyOf": alternatives}) }
 }
 
@@ -99,7 +99,7 @@ fn of_properties(properties: &Map<String, Value>) -> Option<Vec<Value>> {
     for (key, schema) in properties {
         let wrong = negated(schema)?;
         if !wrong.is_empty() {
-            alternatives.push(json!({"type": "object", "properties": {key: any(wrong)}, "required": [key]}));
+            alternatives.push(json!({"type": "object", "properties": {key: any(&wrong)}, "required": [key]}));
         }
     }
     Some(alternatives)

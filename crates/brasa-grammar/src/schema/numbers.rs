@@ -146,7 +146,7 @@ pub fn mark(
     for together in alternatives {
         other_types.extend(other_types_of(&together));
         let said = Said::of(&together).map_err(|problem| refused(&problem))?;
-        let lexeme = said.lexeme().map_err(|problem| refused(&problem))?;
+        let lexeme = said.lexeme();
         let Some(lexeme) = lexeme else { continue };
         stands.push(exact.add(lexeme).ok_or_else(|| refused(many))?);
     }
@@ -415,7 +415,7 @@ impl<'a> Said<'a> {
     fn allows(&self, number: &Decimal) -> bool {
         let is_above = |bound: &Bound| *number > bound.number || bound.is_inside && *number == bound.number;
         let is_below = |bound: &Bound| *number < bound.number || bound.is_inside && *number == bound.number;
-        !(self.is_integer && !number.is_whole())
+        (!self.is_integer || number.is_whole())
             && self.low.as_ref().is_none_or(is_above)
             && self.high.as_ref().is_none_or(is_below)
             && self.multiple.is_none_or(|(coefficient, scale)| number.is_multiple(coefficient, scale))
@@ -450,9 +450,9 @@ impl<'a> Said<'a> {
     }
 
     /// The texts of the numbers. `None` if there are none.
-    fn lexeme(mut self) -> Result<Option<RegexAst>, String> {
+    fn lexeme(mut self) -> Option<RegexAst> {
         if self.is_never {
-            return Ok(None);
+            return None;
         }
         if let Some(values) = &self.values {
             let right = values.iter().filter(|(_, number)| self.allows(number));
@@ -463,7 +463,7 @@ impl<'a> Said<'a> {
                     _ => RegexAst::Literal(number.text()),
                 })
                 .collect();
-            return Ok((!texts.is_empty()).then_some(RegexAst::Or(texts)));
+            return (!texts.is_empty()).then_some(RegexAst::Or(texts));
         }
         if self.is_integer {
             self.low = self.low.map(|low| low.of_integers(true));
@@ -483,7 +483,7 @@ impl<'a> Said<'a> {
                 .multiple
                 .is_some_and(|(coefficient, scale)| !has_multiple(low, high, coefficient, scale));
             if is_empty || has_none {
-                return Ok(None);
+                return None;
             }
         }
         let is_integer = self.is_integer;
@@ -498,7 +498,7 @@ impl<'a> Said<'a> {
             let sign = RegexAst::Regex("-?".into());
             all.push(RegexAst::Concat(vec![sign, RegexAst::MultipleOf(coefficient, scale)]));
         }
-        Ok(Some(RegexAst::And(all)))
+        Some(RegexAst::And(all))
     }
 }
 

@@ -73,7 +73,9 @@ fn rewrite(schema: &mut Value) {
     let mut say = |keywords: &mut Map<String, Value>, names: &[&str], choices: Vec<Vec<Value>>| {
         let count = added.iter().chain(&choices).map(Vec::len).fold(1, usize::saturating_mul);
         if count <= MOST_ALTERNATIVES {
-            names.iter().for_each(|name| drop(keywords.shift_remove(*name)));
+            for name in names {
+                keywords.shift_remove(*name);
+            }
             added.extend(choices);
         }
     };
@@ -165,8 +167,8 @@ fn names_as_properties(keywords: &Map<String, Value>) -> Option<Map<String, Valu
         return None;
     }
     let says = names.iter().filter(|(name, value)| {
-        !matches!(name.as_str(), "title" | "description" | "$comment")
-            && !(*name == "type" && *value == "string")
+        let says_nothing = matches!(name.as_str(), "title" | "description" | "$comment");
+        !says_nothing && (*name != "type" || *value != "string")
     });
     let (name, value) = (says.clone().next(), says.count());
     let (properties, name) = match (name?, value) {

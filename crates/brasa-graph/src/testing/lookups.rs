@@ -23,9 +23,9 @@ const NUMBERS: usize = 4;
 ///
 /// If the device does anything else.
 pub fn check_lookups(device: &dyn Backend) {
+    type Build = dyn Fn(&mut Builder, &mut Random, ValueId, ValueId) -> ValueId;
     let brought =
         |input: &str, below: usize| format!("segment 0, row 1: {input} {below}, expected below {below}");
-    type Build = dyn Fn(&mut Builder, &mut Random, ValueId, ValueId) -> ValueId;
     // Of each row the numbers at 1 and 2 look something up, of a table of five.
     let cases: [(&str, &Build); 4] = [
         ("gather", &|b, random, _, numbers| {

@@ -59,7 +59,9 @@ pub(crate) async fn complete(
             }
         };
         if let Some(cut) = cut {
-            prompts.iter_mut().for_each(|ids| cut.apply(ids));
+            for ids in &mut prompts {
+                cut.apply(ids);
+            }
         }
         let mask = constraint.map(|constraint| constraint.compile(&model)).transpose()?;
         Ok((prompts, mask))

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::client::{MODEL, Running, models, options, until};
 
+#[expect(clippy::needless_pass_by_value, reason = "a test writes values in place")]
 fn defaults(fields: Value) -> Map<String, Value> {
     fields.as_object().unwrap().clone()
 }

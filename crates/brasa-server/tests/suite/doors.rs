@@ -182,6 +182,7 @@ fn a_client_that_waits_for_leave_to_send_its_body_is_told_that_the_connection_cl
 
 #[test]
 fn a_log_that_nobody_reads_holds_nobody_up() {
+    const REQUESTS: usize = 4200;
     let lines: Arc<Mutex<Vec<String>>> = Arc::default();
     let (open, gate) = channel::<()>();
     let (gate, written) = (Mutex::new(gate), Arc::clone(&lines));
@@ -194,7 +195,6 @@ fn a_log_that_nobody_reads_holds_nobody_up() {
     let (address, handle) = (server.address(), server.handle());
     let thread = std::thread::spawn(move || server.run());
     until("the server is ready", || handle.is_ready());
-    const REQUESTS: usize = 4200;
     let stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     let mut writer = stream.try_clone().unwrap();

@@ -340,7 +340,7 @@ pub fn documented(list: &str) -> Vec<&'static str> {
     let others = ["null", "false", "true", "0", "1", "-1", "n", "x-request-id"];
     let names = list.split('`').skip(1).step_by(2);
     let is_name =
-        |name: &&str| !name.starts_with(['-', '/']) && !name.ends_with(".rs") && !others.contains(name);
+        |name: &&str| !name.starts_with(['-', '/']) && !name.contains(".rs") && !others.contains(name);
     let names: Vec<&str> = names.filter(is_name).collect();
     assert!(names.len() > 5, "{names:?}");
     names

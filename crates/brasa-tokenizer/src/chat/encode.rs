@@ -88,7 +88,9 @@ impl Tokenizer {
         let mut documents = options.documents.map(<[Value]>::to_vec);
         let mut change_all = |change: &mut dyn FnMut(&mut String, Place)| {
             let mut change = |text: &mut String, place: Place| change(text, place);
-            messages.iter_mut().for_each(|message| change_message(message, &mut change));
+            for message in &mut messages {
+                change_message(message, &mut change);
+            }
             tools.iter_mut().flatten().for_each(|tool| change_value(tool, &mut change));
             documents.iter_mut().flatten().for_each(|document| change_value(document, &mut change));
         };

@@ -1,4 +1,5 @@
 //! GGUF vocabularies that leave something out, or whose arrays do not fit: what is assumed is said, and the rest is refused.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use brasa_tokenizer::{GgufVocabulary, Tokenizer, TokenizerError};
 

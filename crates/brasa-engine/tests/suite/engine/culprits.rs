@@ -127,8 +127,8 @@ fn new() -> Engine {
 }
 
 /// The error that ends a stream.
-fn error_of(stream: TokenStream) -> Option<EngineError> {
-    stream.filter_map(Result::err).next()
+fn error_of(mut stream: TokenStream) -> Option<EngineError> {
+    stream.find_map(Result::err)
 }
 
 /// The device fails without a word of whose fault it is: the culprit is found among those of its step, also among texts that are read and
@@ -154,12 +154,12 @@ fn a_text_that_no_step_takes_ends_alone() {
             begun =
                 Some((early, streams, read(&engine, good(30, 4)), read(&engine, bad(30, 4)), spoilt(!first)));
         });
-        let (early, streams, good_rows, bad_rows, late) = begun.unwrap();
+        let (early, streams, good_rows, mut bad_rows, late) = begun.unwrap();
         let out_of_memory = |error: Option<EngineError>| {
             matches!(error, Some(EngineError::Device(DeviceError::OutOfMemory { .. })))
         };
         assert!(out_of_memory(error_of(early.or(late).unwrap())));
-        assert!(out_of_memory(bad_rows.filter_map(Result::err).next()));
+        assert!(out_of_memory(bad_rows.find_map(Result::err)));
         for (stream, expected) in streams.into_iter().zip(&expected) {
             assert_eq!(
                 &stream.map(|fragment| fragment.unwrap().token.unwrap().id).collect::<Vec<_>>(),
@@ -256,7 +256,7 @@ fn hidden_states_outlive_an_exchange_of_programs() {
     let mut rows = ask(&engine);
     assert!(rows.by_ref().take(40).all(|row| row.is_ok()));
     engine.replace_program(made(false), None, Vec::new()).unwrap();
-    assert!(matches!(rows.filter_map(Result::err).next(), Some(EngineError::Options(_))));
+    assert!(matches!(rows.find_map(Result::err), Some(EngineError::Options(_))));
     assert_eq!(ids(&mut beside), expected);
 }
 

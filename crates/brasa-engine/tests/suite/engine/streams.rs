@@ -325,7 +325,7 @@ pub fn a_deadline_ends_a_reader_who_never_reads() {
         deadline: Some(Instant::now() + Duration::from_millis(30)),
         ..RequestOptions::DEFAULT
     };
-    let stream = start(&engine, prompt(20, 2), &GenerateOptions { request, ..limit(900) }, None);
+    let mut stream = start(&engine, prompt(20, 2), &GenerateOptions { request, ..limit(900) }, None);
     // Looking at the figures asks nothing of the engine's thread.
     let is_over = || engine.stats().requests == 1 && engine.stats().running + engine.stats().paused == 0;
     let ended = (0..10_000).any(|_| {
@@ -333,7 +333,7 @@ pub fn a_deadline_ends_a_reader_who_never_reads() {
         is_over()
     });
     assert!(ended, "the request pauses for ever");
-    let error = stream.filter_map(Result::err).next();
+    let error = stream.find_map(Result::err);
     assert!(matches!(error, Some(EngineError::DeadlineExceeded { .. })), "{error:?}");
 }
 

@@ -68,6 +68,7 @@ pub enum AnswerEvent {
 /// assert_eq!(parser.finish(), []);
 /// ```
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "facts about an answer, which are independent")]
 pub struct AnswerParser {
     thoughts: Thoughts,
     marks: &'static [Mark],

@@ -52,7 +52,9 @@ fn find_combined(schema: &Value, is_combined: bool, found: &mut Vec<String>, dep
             }
         }
         Value::Array(items) => {
-            items.iter().for_each(|item| find_combined(item, is_combined, found, depth + 1));
+            for item in items {
+                find_combined(item, is_combined, found, depth + 1);
+            }
         }
         _ => {}
     }
