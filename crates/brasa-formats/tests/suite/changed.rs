@@ -211,7 +211,7 @@ fn tensors_are_split_into_files_of_a_limited_size() {
 }
 
 #[test]
-fn an_index_that_names_the_wrong_file_is_told_and_the_tensor_is_found() {
+fn a_tensor_is_found_in_another_file_than_the_index_names() {
     let scratch = Scratch::new("an_index_that_names_the_wrong_file");
     let base = base(&scratch);
     let path = scratch.path("out");
@@ -221,8 +221,6 @@ fn an_index_that_names_the_wrong_file_is_told_and_the_tensor_is_found() {
     assert!(text.contains("\"a\": \"model-00001"), "{text}");
     fs::write(&index, text.replace("\"a\": \"model-00001", "\"a\": \"model-00002")).unwrap();
     let read = Checkpoint::open(&path).unwrap();
-    let [absent] = read.absent_tensors() else { panic!("{:?}", read.absent_tensors()) };
-    assert_eq!(absent.name, "a");
-    assert!(absent.file.to_string_lossy().contains("model-00002"), "{absent:?}");
+    assert!(read.absent_tensors().is_empty(), "{:?}", read.absent_tensors());
     assert_eq!(values(&read, "a")[..1], [-2.5]);
 }
