@@ -181,15 +181,22 @@ fn start(
     options: &GenerateOptions,
     session: Option<SessionId>,
 ) -> TokenStream {
-    engine
-        .generate(Request {
-            prompt,
-            options: options.clone(),
-            end_ids: Vec::new(),
-            decoder: Box::new(PlainIds),
-            session,
-        })
-        .unwrap()
+    try_start(engine, prompt, options, session).unwrap()
+}
+
+fn try_start(
+    engine: &Engine,
+    prompt: Vec<u32>,
+    options: &GenerateOptions,
+    session: Option<SessionId>,
+) -> Result<TokenStream, EngineError> {
+    engine.generate(Request {
+        prompt,
+        options: options.clone(),
+        end_ids: Vec::new(),
+        decoder: Box::new(PlainIds),
+        session,
+    })
 }
 
 fn ids(stream: &mut impl Iterator<Item = Result<Fragment, EngineError>>) -> Vec<u32> {

@@ -22,7 +22,7 @@ use brasa_graph::testing::MockBackend;
 use super::small_model::poisoned;
 use super::{
     CONFIG, DEVICE, LAYERS, VOCAB, engine_for, hidden_parts, ids, limit, prompt, start, start_engine,
-    while_held,
+    try_start, while_held,
 };
 
 /// A token that no prompt of these tests has by itself.
@@ -260,30 +260,25 @@ fn hidden_states_outlive_an_exchange_of_programs() {
     assert_eq!(ids(&mut beside), expected);
 }
 
-/// A text whose adapters are not known any more ends, and the text beside it goes on.
+/// A text whose adapters are not known any more is refused, and the text beside it goes on.
 #[test]
-fn an_adapter_that_is_gone_ends_its_text_alone() {
+fn a_text_of_an_adapter_that_is_gone_is_refused_alone() {
     let (program, pool, config) = hidden_parts(1024, 32, 4, false);
     let rows = Arc::new(AdapterRows::new(&[7], &[]).unwrap());
     rows.insert(9, &[(7, 1.0)]).unwrap();
-    // A bank without the adapter, laid out although a text has it.
     let engine = Engine::start_adapted(program, None, None, Some(Arc::clone(&rows)), pool, config).unwrap();
-    let mut begun = None;
     let cache_scope = CacheScope { adapter: 9, ..CacheScope::default() };
     let adapted =
         GenerateOptions { request: RequestOptions { cache_scope, ..RequestOptions::DEFAULT }, ..limit(30) };
     let other = hidden_parts(1024, 32, 4, false).0;
-    std::thread::scope(|scope| {
-        while_held(&engine, || {
-            // Behind the work that holds the engine, before the texts.
-            scope.spawn(|| engine.replace_program(other, None, Vec::new()).unwrap());
-            let beside = start(&engine, prompt(20, 1), &limit(30), None);
-            begun = Some((start(&engine, prompt(20, 2), &adapted, None), beside));
-        });
+    engine.replace_program(other, None, Vec::new()).unwrap();
+    let mut begun = None;
+    while_held(&engine, || {
+        let beside = start(&engine, prompt(20, 1), &limit(30), None);
+        begun = Some((try_start(&engine, prompt(20, 2), &adapted, None).map(drop), beside));
     });
     let (gone, mut beside) = begun.unwrap();
-    let error = error_of(gone).unwrap();
-    assert!(matches!(error, EngineError::Options(_)), "{error:?}");
+    assert!(matches!(gone, Err(EngineError::Options(_))), "{gone:?}");
     assert_eq!(ids(&mut beside).len(), 30);
 }
 
