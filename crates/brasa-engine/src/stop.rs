@@ -235,7 +235,7 @@ mod tests {
         }
     }
 
-    /// What is found is what a search at every byte finds.
+    /// The automata find the stop that a search at every byte finds.
     #[test]
     fn texts_of_few_letters_are_stopped_as_a_plain_search_stops_them() {
         let mut random = Rng::new(0x5709);

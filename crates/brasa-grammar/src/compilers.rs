@@ -118,7 +118,7 @@ fn compile() {
     }
 }
 
-/// What the lock guards is whole between any two operations, so a panic elsewhere does not matter.
+/// Locks the state. The state is whole between any two operations, so a panic of another holder does not matter.
 fn lock() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }

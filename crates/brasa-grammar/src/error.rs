@@ -25,7 +25,7 @@ pub enum GrammarError {
     Unsupported {
         /// JSON pointer of the schema; `#` is the whole.
         place: String,
-        /// What is not supported.
+        /// The keyword that is not supported, and why.
         what: String,
     },
     /// A GBNF grammar that is wrong.

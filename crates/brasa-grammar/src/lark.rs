@@ -5,7 +5,7 @@ use serde_json::{Deserializer, Value};
 use crate::schema::{self, Notes, Unsupported, bounded};
 use crate::{GrammarError, Literals};
 
-/// What begins a schema.
+/// The word in front of a schema within a Lark grammar.
 const JSON: &str = "%json";
 /// The keyword of a schema that says where it comes from, for errors.
 const PLACE: &str = "x-brasa-place";

@@ -89,7 +89,7 @@ impl Literals {
     }
 }
 
-/// What a number is read as if it is no integer of 64 bits.
+/// The f64 as which JSON readers take a number; `None` for integers of 64 bits, which stay exact.
 fn rounded(text: &str) -> Option<f64> {
     let is_integer = text.parse::<i64>().is_ok() || text.parse::<u64>().is_ok();
     // As values are read, which is not always to the nearest.

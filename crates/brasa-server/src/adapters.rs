@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::error::{ApiError, Result};
 use crate::fields::{Fields, read_whole};
+use crate::loaded::Loaded;
 use crate::state::App;
 
 /// The scales that requests have which choose none, by the adapters' names; `None` for those of the command line.
@@ -116,8 +117,18 @@ pub(crate) fn scope(fields: &mut Fields, app: &App, model: &Model) -> Result<u64
     model.adapter_scope(&scales).map_err(|error| ApiError::field(&name, error.to_string()))
 }
 
-/// Refuses a choice of adapters where texts are read and not answered: they have those of the command line.
-pub(crate) fn refuse(fields: &mut Fields, model: &Model) -> Result<()> {
+/// The model that a request names, loaded, where texts are read and not answered. They have the adapters of the command line: a choice of
+/// others is refused.
+pub(crate) async fn acquire_reader(app: &App, fields: &mut Fields) -> Result<Loaded> {
+    let loaded = app.registry.acquire(fields.optional::<String>("model")?.as_deref()).await?;
+    if let Loaded::Text(text) = &loaded {
+        refuse(fields, &text.model)?;
+    }
+    Ok(loaded)
+}
+
+/// Refuses a choice of adapters.
+fn refuse(fields: &mut Fields, model: &Model) -> Result<()> {
     const WHY: &str = "texts are read with the adapters and scales of the command line";
     if fields.model().is_some_and(|name| named(name, model).is_some()) {
         return Err(ApiError::unsupported(&fields.name("model"), WHY));

@@ -1,6 +1,6 @@
 //! Bodies of requests that are answered before they are read: refusals by path, method, key, origin or size.
 //!
-//! What is left of a body stands in front of the next request on its connection. A short rest is read and forgotten; in front
+//! The unread rest of a body stands in front of the next request on its connection. A short rest is read and forgotten; in front
 //! of a long one the answer says `connection: close`, so that the client does not lose its next request.
 
 use std::pin::Pin;

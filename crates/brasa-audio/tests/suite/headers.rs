@@ -11,7 +11,7 @@ const SAMPLES: usize = 8000;
 /// The warning of a length of 0.
 const UNFINISHED: &str = "the header gives the length 0";
 
-/// What comes of a file.
+/// The outcome of reading a file.
 #[derive(Clone, Copy)]
 enum Outcome {
     /// All samples.

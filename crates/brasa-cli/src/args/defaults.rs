@@ -1,4 +1,4 @@
-//! What requests of `brasa serve` have that set nothing themselves.
+//! Options of `brasa serve` that are the values of fields which a request leaves out.
 
 use std::path::PathBuf;
 

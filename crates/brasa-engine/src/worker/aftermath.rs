@@ -1,4 +1,4 @@
-//! What happens to generations behind a step: they pause, end and fail, and give pages back.
+//! The changes to generations behind a step: they pause, end and fail, and give pages back.
 
 use super::Worker;
 use crate::executor::{StepError, StepOut};

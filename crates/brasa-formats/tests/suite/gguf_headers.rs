@@ -2,7 +2,7 @@
 
 use brasa_formats::{Bytes, Checkpoint, Inspection};
 
-/// What comes of a file.
+/// The outcome of reading a file.
 enum Outcome {
     /// It is read.
     Read,

@@ -82,7 +82,7 @@ impl Decimal {
         self.fraction.len() <= scale as usize && self.rest(coefficient, scale) == 0
     }
 
-    /// What is left of `|self| · 10^scale`, without its fraction, when it is divided by `divisor`.
+    /// The remainder of the whole part of `|self| · 10^scale` by `divisor`.
     fn rest(&self, divisor: u32, scale: u32) -> u64 {
         let zeros = std::iter::repeat(&b'0');
         let digits = self.whole.iter().chain(self.fraction.iter().chain(zeros).take(scale as usize));

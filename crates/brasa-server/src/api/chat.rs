@@ -73,7 +73,12 @@ pub(crate) struct Job<'a> {
     pub shown: Shown,
 }
 
-impl Job<'_> {
+impl<'a> Job<'a> {
+    /// One answer, without probabilities, of whose tokens the usual are shown.
+    pub fn of_one(app: &'a App, loaded: &'a Arc<LoadedText>, record: &'a Record) -> Self {
+        Self { app, loaded, record, choices: 1, logprobs: false, shown: Shown::default() }
+    }
+
     /// Starts the answers to a conversation; also says how many tokens it has.
     ///
     /// # Errors

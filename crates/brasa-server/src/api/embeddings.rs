@@ -36,10 +36,7 @@ pub(crate) async fn create(
     Extension(record): Extension<Record>,
     mut fields: Fields,
 ) -> Result<Response> {
-    let loaded = app.registry.acquire(fields.optional::<String>("model")?.as_deref()).await?;
-    if let Loaded::Text(text) = &loaded {
-        adapters::refuse(&mut fields, &text.model)?;
-    }
+    let loaded = adapters::acquire_reader(&app, &mut fields).await?;
     let input = fields.value("input").ok_or_else(|| fields.missing("input"))?;
     let encoding = match fields.optional::<String>("encoding_format")?.as_deref() {
         None | Some("float") => Encoding::Numbers,
@@ -70,10 +67,7 @@ pub(crate) async fn native(
     Extension(record): Extension<Record>,
     mut fields: Fields,
 ) -> Result<Response> {
-    let loaded = app.registry.acquire(fields.optional::<String>("model")?.as_deref()).await?;
-    if let Loaded::Text(text) = &loaded {
-        adapters::refuse(&mut fields, &text.model)?;
-    }
+    let loaded = adapters::acquire_reader(&app, &mut fields).await?;
     let field = if fields.peek("content").is_some() { "content" } else { "input" };
     let input = fields.value(field).ok_or_else(|| fields.missing("content"))?;
     let norm = match fields.whole("embd_normalize", |_| true, "2 or -1")? {

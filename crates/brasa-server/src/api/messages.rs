@@ -15,7 +15,7 @@ use crate::constraint::Constraint;
 use crate::conversation::{Conversation, text_of};
 use crate::error::{ApiError, Result};
 use crate::fields::Fields;
-use crate::generate::{Shown, blocking};
+use crate::generate::blocking;
 use crate::log::{Record, RequestId};
 use crate::state::App;
 use crate::usage::Usage;
@@ -39,14 +39,7 @@ pub(crate) async fn create(
     let options = options(&mut fields, &app, &loaded.model)?;
     let streams = fields.switch("stream")?.unwrap_or(false);
     finish_fields(&app, &mut fields)?;
-    let job = chat::Job {
-        app: &app,
-        loaded: &loaded,
-        record: &record,
-        choices: 1,
-        logprobs: false,
-        shown: Shown::default(),
-    };
+    let job = chat::Job::of_one(&app, &loaded, &record);
     let (answers, prompt_tokens) = job.start(conversation, &options).await?;
     let head = Head { id: ids::name("msg_"), model: loaded.id().to_owned(), request, prompt_tokens };
     if !streams {

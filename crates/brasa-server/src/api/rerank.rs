@@ -10,7 +10,6 @@ use crate::api::finish_fields;
 use crate::error::{ApiError, Result};
 use crate::fields::{Fields, kind};
 use crate::generate::{blocking, in_time};
-use crate::loaded::Loaded;
 use crate::log::Record;
 use crate::state::App;
 use crate::{adapters, reply, sampling};
@@ -24,10 +23,7 @@ pub(crate) async fn create(
     Extension(record): Extension<Record>,
     mut fields: Fields,
 ) -> Result<Response> {
-    let loaded = app.registry.acquire(fields.optional::<String>("model")?.as_deref()).await?;
-    if let Loaded::Text(text) = &loaded {
-        adapters::refuse(&mut fields, &text.model)?;
-    }
+    let loaded = adapters::acquire_reader(&app, &mut fields).await?;
     let query: String = fields.required("query")?;
     let is_plain = fields.peek("documents").is_none() && fields.peek("texts").is_some();
     let field = if is_plain { "texts" } else { "documents" };

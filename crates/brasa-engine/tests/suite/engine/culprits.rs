@@ -31,9 +31,9 @@ const BAD: u32 = VOCAB as u32 - 1;
 /// The steps that a [`Picky`] device refuses, without saying whose fault it is.
 #[derive(Clone, Copy, Debug)]
 enum Refuses {
-    /// Those with this token.
+    /// Steps with this token.
     Token(u32),
-    /// Those of more than one text.
+    /// Steps of more than one text.
     Company,
 }
 

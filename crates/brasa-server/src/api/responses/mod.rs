@@ -15,7 +15,7 @@ use crate::api::{chat, finish_fields};
 use crate::constraint::Constraint;
 use crate::error::{ApiError, Result};
 use crate::fields::Fields;
-use crate::generate::{Shown, blocking};
+use crate::generate::blocking;
 use crate::log::Record;
 use crate::state::App;
 use crate::{ids, reply, sampling, sse};
@@ -41,14 +41,7 @@ pub(crate) async fn create(
         fields.inside("stream_options", options)?.switch("include_usage")?;
     }
     finish_fields(&app, &mut fields)?;
-    let job = chat::Job {
-        app: &app,
-        loaded: &loaded,
-        record: &record,
-        choices: 1,
-        logprobs: false,
-        shown: Shown::default(),
-    };
+    let job = chat::Job::of_one(&app, &loaded, &record);
     let (answers, _) = job.start(conversation, &options).await?;
     let head = Head {
         id: ids::name("resp_"),
