@@ -65,6 +65,17 @@ async function main() {
     return error.status === 400 && error.type === "invalid_request_error" && error.param === "dimensions" && error.message !== "";
   });
   await assert.rejects(client.files.list(), (error) => error.status === 404 && error.code === "unknown_path");
+
+  // Node keeps connections. An answer that comes before the body was read costs the next request nothing.
+  const post = (path, body) => fetch(process.argv[2] + path, { method: "POST", body, headers: { "content-type": "application/json" } });
+  const large = JSON.stringify({ text: "x".repeat(300000) });
+  for (let round = 0; round < 30; round++) {
+    for (const [path, status] of [["/v1/nothing", 404], ["/health", 405], ["/tokenize", 200]]) {
+      const answer = await post(path, path === "/tokenize" ? '{"content": "ember"}' : large);
+      assert.equal(answer.status, status, path);
+      await answer.text();
+    }
+  }
   console.log("openai for JavaScript: content");
 }
 

@@ -166,7 +166,7 @@ assert bad["code"] == "context_length_exceeded"
 bad = fails(openai.BadRequestError, client.embeddings.create, model=MODEL, input="x", dimensions=7)
 assert bad["param"] == "dimensions" and bad["code"] == "unsupported_field"
 broken = [*QUESTION, {"role": "assistant", "tool_calls": [{**call.model_dump(), "function": {"name": "f", "arguments": "{"}}]}]
-bad = fails(openai.BadRequestError, client.chat.completions.create, model=MODEL, messages=broken)
-assert bad["param"] == "messages[1].tool_calls[0].function.arguments"
+# Nobody can correct an earlier call that was cut off.
+client.chat.completions.create(model=MODEL, messages=broken, max_tokens=2)
 fails(openai.NotFoundError, client.files.list)
 print(f"openai {openai.__version__} for Python: content")

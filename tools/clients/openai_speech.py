@@ -49,6 +49,8 @@ assert likely.logprobs and all(token.logprob <= 0 for token in likely.logprobs),
 events = list(client.audio.transcriptions.create(model=model, file=wav, stream=True))
 deltas = [event.delta for event in events if event.type == "transcript.text.delta"]
 assert events[-1].type == "transcript.text.done" and "".join(deltas) == events[-1].text and len(deltas) == 3, events
+usage = events[-1].usage
+assert usage.type == "tokens" and usage.output_tokens > 10 and usage.total_tokens == usage.input_tokens + usage.output_tokens, usage
 
 for wrong, code in (
     ({"language": "klingon"}, "invalid_value"),

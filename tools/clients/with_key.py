@@ -45,4 +45,11 @@ except anthropic.AuthenticationError as error:
     assert error.body["error"]["type"] == "authentication_error", error.body
 else:
     raise AssertionError("a wrong key opened the server")
+# A connection outlives a wrong key, also in front of a body that nobody reads.
+with openai.DefaultHttpxClient(verify=trusted) as kept:
+    for _ in range(10):
+        for key, status in (("guess", 401), ("secret", 200)):
+            text = "ember" if status == 200 else "x" * 300_000
+            answer = kept.post(f"{URL}/tokenize", json={"content": text}, headers={"authorization": f"Bearer {key}"})
+            assert answer.status_code == status, answer.text
 print("Python clients: TLS and a key")
