@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::fuse::{Finder, Fusion, Match, Pattern};
-use crate::op::{Attention, CacheWrite, KvSource, MemoryWrite};
-use crate::{Graph, MemoryId, NodeId, Op, ValueId};
+use crate::op::Access;
+use crate::{Graph, NodeId, ValueId};
 
 /// Items to run, in order. Every node of the graph is in exactly one item.
 ///
@@ -190,21 +190,18 @@ fn dependencies(graph: &Graph) -> Vec<Vec<usize>> {
     for (number, node) in graph.nodes().iter().enumerate() {
         let makers = node.inputs.iter().filter_map(|&value| graph.producer(value));
         let mut earlier: Vec<usize> = makers.map(|maker| maker.0 as usize).collect();
-        match node.op {
-            Op::CacheWrite(CacheWrite { cache })
-            | Op::MemoryWrite(MemoryWrite { memory: MemoryId(cache) }) => {
-                let cache = cache.0 as usize;
-                earlier.append(&mut reads_since[cache]);
-                earlier.extend(last_write[cache].replace(number));
+        if let Some(touch) = node.op.touches() {
+            let cache = touch.cache.0 as usize;
+            match touch.access {
+                Access::Read => {
+                    reads_since[cache].push(number);
+                    earlier.extend(last_write[cache]);
+                }
+                Access::Write => {
+                    earlier.append(&mut reads_since[cache]);
+                    earlier.extend(last_write[cache].replace(number));
+                }
             }
-            Op::Attention(Attention {
-                source: KvSource::Cache(cache) | KvSource::Memory(MemoryId(cache)),
-                ..
-            }) => {
-                reads_since[cache.0 as usize].push(number);
-                earlier.extend(last_write[cache.0 as usize]);
-            }
-            _ => {}
         }
         earlier.sort_unstable();
         earlier.dedup();

@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use crate::device::{DeviceError, KvPool, ProgramLimits};
-use crate::op::{Attention, CacheWrite, KvSource, MemoryWrite};
+use crate::op::Access;
 use crate::step::{GivenValues, Outs, PAGE_POSITIONS, PageId, Segment, Step};
 use crate::{CacheGroup, CacheKind, Given, Graph, GroupId, Input, Node, Op, Value, ValueId, ValueKind};
 
@@ -44,20 +44,12 @@ struct GroupUse {
 impl GroupUse {
     fn of(graph: &Graph) -> Vec<Self> {
         let mut uses = vec![Self::default(); graph.cache_groups().len()];
-        let number = |(group, _): (GroupId, usize)| group.0 as usize;
-        for node in graph.nodes() {
-            match node.op {
-                Op::CacheWrite(CacheWrite { cache }) => uses[number(graph.cache_place(cache))].written = true,
-                Op::MemoryWrite(MemoryWrite { memory }) => {
-                    uses[number(graph.memory_place(memory))].written = true;
-                }
-                Op::Attention(Attention { source: KvSource::Cache(cache), .. }) => {
-                    uses[number(graph.cache_place(cache))].read = true;
-                }
-                Op::Attention(Attention { source: KvSource::Memory(memory), .. }) => {
-                    uses[number(graph.memory_place(memory))].read = true;
-                }
-                _ => {}
+        for touch in graph.nodes().iter().filter_map(|node| node.op.touches()) {
+            let (group, _) = graph.cache_place(touch.cache);
+            let uses = &mut uses[group.0 as usize];
+            match touch.access {
+                Access::Read => uses.read = true,
+                Access::Write => uses.written = true,
             }
         }
         uses

@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use super::elementwise::{Unary, softcap};
 use super::{
-    AttentionGradient, AttentionTangent, Operation, Type, cache_spec, operands, require, require_floats,
+    Access, AttentionGradient, AttentionTangent, Operation, Touch, Type, cache_spec, operands, require,
+    require_floats,
 };
 use crate::derivative::{Rules, Terms};
 use crate::reference::{Array, Env, Number, SegmentRows, sums};
@@ -30,6 +31,10 @@ impl Operation for CacheWrite {
 
     fn attributes(&self) -> String {
         format!("cache={}", self.cache.0)
+    }
+
+    fn touches(&self) -> Option<Touch> {
+        Some(Touch { cache: self.cache, access: Access::Write })
     }
 
     fn infer(&self, given: &[&Value], caches: &[CacheSpec]) -> Result<Vec<Type>, String> {
@@ -90,6 +95,10 @@ impl Operation for MemoryWrite {
 
     fn attributes(&self) -> String {
         format!("memory={}", self.memory.0.0)
+    }
+
+    fn touches(&self) -> Option<Touch> {
+        Some(Touch { cache: self.memory.0, access: Access::Write })
     }
 
     fn infer(&self, given: &[&Value], caches: &[CacheSpec]) -> Result<Vec<Type>, String> {
@@ -199,6 +208,11 @@ impl Operation for Attention {
         let window = self.window.map_or(String::new(), |window| format!(" window={window}"));
         let softcap = self.softcap.map_or(String::new(), |cap| format!(" softcap={cap}"));
         format!("{source} scale={}{window}{softcap}", self.scale)
+    }
+
+    fn touches(&self) -> Option<Touch> {
+        let (KvSource::Cache(cache) | KvSource::Memory(MemoryId(cache))) = self.source else { return None };
+        Some(Touch { cache, access: Access::Read })
     }
 
     fn infer(&self, given: &[&Value], caches: &[CacheSpec]) -> Result<Vec<Type>, String> {

@@ -19,6 +19,7 @@ mod reduce;
 mod rope;
 mod sequence;
 mod sequence_gradient;
+mod touch;
 mod unary_gradient;
 mod view;
 
@@ -39,6 +40,7 @@ pub use reduce::{Argmax, Reduce, ReduceFn, Softmax};
 pub use rope::{Rope, RopeLayout};
 pub use sequence::{IndexAdd, MeanPool, Unfold};
 pub use sequence_gradient::{Fold, MeanPoolTransposed};
+pub use touch::{Access, Touch};
 pub use unary_gradient::UnaryGradient;
 pub use view::{Broadcast, Cast, Concat, Reshape, Slice, Transpose};
 
@@ -79,6 +81,12 @@ pub(crate) trait Operation {
     /// Only what is `wanted` of the operands is used; at least one is. `at` is the operation as applied.
     fn vjp(&self, _g: &mut Rules, _at: &Node, _cotangents: &[Option<ValueId>], _wanted: &[bool]) -> Terms {
         Err(NO_DERIVATIVE.into())
+    }
+
+    /// The cache that it uses. An operation that uses one must say so: the order of work, the rules of steps and context
+    /// shifts follow this alone.
+    fn touches(&self) -> Option<Touch> {
+        None
     }
 
     /// The elements of each row of the operand that the result is a view of; `None` for no such view.
@@ -164,6 +172,11 @@ impl Op {
         wanted: &[bool],
     ) -> Terms {
         self.operation().vjp(g, at, cotangents, wanted)
+    }
+
+    /// The cache or memory that it uses, if any.
+    pub fn touches(&self) -> Option<Touch> {
+        self.operation().touches()
     }
 
     /// The elements of each row of the operand that the result is a view of.

@@ -1,6 +1,7 @@
 //! Drops what nothing needs.
 
-use crate::{Change, Graph, Op, rewrite};
+use crate::op::Access;
+use crate::{Change, Graph, rewrite};
 
 /// The graph without the nodes that no output, cache write or memory write needs.
 ///
@@ -16,7 +17,7 @@ pub fn prune(graph: &Graph) -> Graph {
     }
     let mut kept = vec![false; graph.nodes().len()];
     for (node, kept) in graph.nodes().iter().zip(&mut kept).rev() {
-        let writes = matches!(node.op, Op::CacheWrite(_) | Op::MemoryWrite(_));
+        let writes = node.op.touches().is_some_and(|touch| touch.access == Access::Write);
         *kept = writes || node.outputs.iter().any(|output| needed[output.0 as usize]);
         if *kept {
             node.inputs.iter().for_each(|input| needed[input.0 as usize] = true);

@@ -1,6 +1,5 @@
 //! One operation on given arrays.
 
-use crate::op::{Attention, KvSource};
 use crate::{CacheId, Op, Sizes};
 
 use super::{Array, Env, Kv, Number, SegmentRows};
@@ -16,10 +15,7 @@ pub fn apply<T: Number>(
     operands: &[&Array<T>],
     segments: &[SegmentRows],
 ) -> Result<Vec<Array<T>>, String> {
-    if let Op::CacheWrite(_)
-    | Op::MemoryWrite(_)
-    | Op::Attention(Attention { source: KvSource::Cache(_) | KvSource::Memory(_), .. }) = op
-    {
+    if op.touches().is_some() {
         return Err(format!("{} of a cache needs a pool: run a graph", op.name()));
     }
     let rows = segments.last().map_or(0, |segment| segment.rows.end);
