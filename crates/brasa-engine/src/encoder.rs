@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -59,6 +60,23 @@ pub enum EncoderRows {
     Last,
     /// The mean of all rows, summed in f64.
     Mean,
+    /// All rows, one behind the other: `[tokens, width]`.
+    All,
+}
+
+impl EncoderRows {
+    /// True if the device has to give every row of a text.
+    fn needs_all(self) -> bool {
+        matches!(self, Self::Mean | Self::All)
+    }
+
+    /// The vector of a text whose `rows` of `output` the device has given.
+    fn vector(self, output: Output<'_>, rows: Range<usize>) -> Vec<f32> {
+        match self {
+            Self::All => rows.flat_map(|row| output.row(row)).copied().collect(),
+            Self::First | Self::Last | Self::Mean => mean(output, rows),
+        }
+    }
 }
 
 /// Runs an encoder's programs on a thread of its own. Dropping it ends the running jobs and waits for the thread.
@@ -430,7 +448,7 @@ impl Worker {
         let (mut step, mut chosen) = (Step::default(), Vec::new());
         for (place, job) in self.waiting.iter_mut().enumerate().filter(|(_, job)| job.output == output) {
             while step.segments.len() < limits.max_segments {
-                let outs = |tokens: usize| if job.rows == EncoderRows::Mean { tokens } else { 1 };
+                let outs = |tokens: usize| if job.rows.needs_all() { tokens } else { 1 };
                 let tokens = |number: &usize| job.texts[*number].tokens.len();
                 let fits = |number: &usize| tokens(number) <= rows_left && outs(tokens(number)) <= outs_left;
                 // The longest text, else the shortest.
@@ -456,7 +474,8 @@ impl Worker {
                 for ((place, number), segment) in chosen.into_iter().zip(&step.segments) {
                     let rows = row..row + segment.outs();
                     row = rows.end;
-                    self.waiting[place].shared.put(number, Ok(mean(output, rows)));
+                    let job = &self.waiting[place];
+                    job.shared.put(number, Ok(job.rows.vector(output, rows)));
                 }
                 After::GoOn
             }
@@ -472,7 +491,8 @@ impl Worker {
                 for ((place, number), segment) in chosen.into_iter().zip(step.segments) {
                     let alone = Step { segments: vec![segment] };
                     let vector = program.run(&alone, &mut *self.pool);
-                    let vector = vector.map(|outputs| mean(outputs.get(0), 0..alone.segments[0].outs()));
+                    let (how, rows) = (self.waiting[place].rows, 0..alone.segments[0].outs());
+                    let vector = vector.map(|outputs| how.vector(outputs.get(0), rows));
                     if let Err(error @ DeviceError::Lost { .. }) = &vector {
                         // Whoever comes behind this text has not been computed.
                         let error = error.clone();
@@ -527,7 +547,7 @@ fn segment(text: EncoderText, number: usize, rows: EncoderRows, token_types: usi
     let outs = match rows {
         EncoderRows::First => Outs::Rows([0].into()),
         EncoderRows::Last => Outs::Last,
-        EncoderRows::Mean => Outs::All,
+        EncoderRows::Mean | EncoderRows::All => Outs::All,
     };
     types.resize(tokens.len(), 0);
     let mut segment = Segment::text(SequenceId(number as u64), 0, tokens, outs, Vec::new());
@@ -538,7 +558,7 @@ fn segment(text: EncoderText, number: usize, rows: EncoderRows, token_types: usi
 }
 
 /// The mean of some rows.
-fn mean(output: Output<'_>, rows: std::ops::Range<usize>) -> Vec<f32> {
+fn mean(output: Output<'_>, rows: Range<usize>) -> Vec<f32> {
     if rows.len() == 1 {
         return output.row(rows.start).to_vec();
     }

@@ -30,6 +30,8 @@ pub enum Pooling {
     Mean,
     /// The state of the first token, which sees the whole text in an encoder.
     First,
+    /// None: the states of all tokens, one behind the other. No checkpoint asks for it; options may.
+    None,
     /// A way that a checkpoint asks for and Brasa does not compute, by its name.
     Other(&'static str),
 }
@@ -41,6 +43,7 @@ impl Pooling {
             Self::Last => "last",
             Self::Mean => "mean",
             Self::First => "cls",
+            Self::None => "none",
             Self::Other(name) => name,
         }
     }

@@ -7,7 +7,7 @@ use brasa_engine::{EngineError, ReadRequest, ReadRows, Reading};
 use brasa_models::Pooling;
 
 use crate::batch::InOrder;
-use crate::sentence::{check_dimensions, finish, tokens};
+use crate::sentence::{check_dimensions, check_unpooled, finish, tokens};
 use crate::{Error, Model, RequestOptions, TokensOptions};
 
 /// The length of an embedding.
@@ -23,7 +23,9 @@ pub enum EmbeddingNorm {
 /// How to embed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EmbedOptions {
-    /// How the states of a text's tokens become one vector; `None` for the [model's own way](Model::pooling).
+    /// How the states of a text's tokens become one vector; `None` for the [model's own way](Model::pooling). With
+    /// [`Pooling::None`] the result is `[tokens, hidden_size]`: the states of all tokens, one behind the other, each with the
+    /// length that `norm` says, without the checkpoint's dense layers.
     pub pooling: Option<Pooling>,
     /// The length of the result.
     pub norm: EmbeddingNorm,
@@ -116,38 +118,47 @@ impl Model {
                 "the model asks for {name} pooling, which Brasa does not compute\nhint: choose last or mean"
             )));
         }
+        check_unpooled(options)?;
         if let Some(dimensions) = options.dimensions {
             self.check_dimensions(dimensions)?;
         }
         let (model, options) = (self.clone(), *options);
         Ok(self.in_order(texts, move |text| {
             let mut rows = model.hidden_states(text.to_vec(), pooling, options.request)?;
-            let (mut sum, mut count) = (Vec::new(), 0_u32);
+            let (mut states, mut sum, mut count) = (Vec::new(), Vec::new(), 0_u32);
             let model = model.clone();
             Ok(Box::new(move |context| {
                 while let Some(row) = ready!(rows.poll_next(context)) {
                     let row = row?;
-                    sum.resize(row.len(), 0.0_f64);
-                    sum.iter_mut().zip(&row).for_each(|(sum, &x)| *sum += f64::from(x));
                     count += 1;
+                    sum.resize(row.len(), 0.0_f64);
+                    if pooling == Pooling::None {
+                        states.extend_from_slice(&row);
+                    } else {
+                        sum.iter_mut().zip(&row).for_each(|(sum, &x)| *sum += f64::from(x));
+                    }
                 }
                 if count == 0 {
                     return Poll::Ready(Err(EngineError::Closed.into()));
                 }
-                let mean = sum.iter().map(|sum| (sum / f64::from(count)) as f32).collect();
-                Poll::Ready(Ok(finish(model.sentence(), mean, &options)))
+                let width = sum.len();
+                if pooling != Pooling::None {
+                    states = sum.iter().map(|sum| (sum / f64::from(count)) as f32).collect();
+                }
+                Poll::Ready(Ok(finish(model.sentence(), std::mem::take(&mut states), width, &options)))
             }))
         }))
     }
 
-    /// The states that `pooling` needs: of all tokens, or of the last.
+    /// The states that `pooling` needs: those of all tokens, or that of the last.
     fn hidden_states(
         &self,
         tokens: Vec<u32>,
         pooling: Pooling,
         mut options: RequestOptions,
     ) -> Result<ReadRows, Error> {
-        let first = if pooling == Pooling::Mean { 0 } else { tokens.len().saturating_sub(1) };
+        let first =
+            if matches!(pooling, Pooling::Mean | Pooling::None) { 0 } else { tokens.len().saturating_sub(1) };
         // What the cache holds of a text has no hidden states any more; for its last token it is of use.
         options.cache_prompt.get_or_insert(first > 0);
         Ok(self.engine().read(ReadRequest { tokens, what: Reading::Hidden, first, options })?)

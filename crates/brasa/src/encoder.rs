@@ -19,7 +19,7 @@ use brasa_models::{EncoderModel, MeanHead, ModelInfo, Pooling, SentenceConfig, l
 use brasa_tokenizer::Tokenizer;
 
 use crate::inside::LoadedDevice;
-use crate::sentence::{check_dimensions, finish, tokens};
+use crate::sentence::{check_dimensions, check_unpooled, finish, tokens};
 use crate::{EmbedOptions, Error, LoadOptions, LoadProgress, RequestOptions, adapter, device, verify};
 
 /// Most texts of a step.
@@ -51,6 +51,9 @@ struct Parts {
     head: Option<Head>,
     /// The head, if it reads means.
     mean_head: Option<MeanHead>,
+    /// Elements of a token's state.
+    hidden_size: usize,
+    /// Elements of a text's vector.
     dimensions: usize,
     info: ModelInfo,
     device: DeviceInfo,
@@ -176,6 +179,7 @@ impl Encoder {
         let engine = EncoderEngine::start(program(model.hidden_graph()), logits, pool, config)?;
         Ok(Self(Arc::new(Parts {
             engine,
+            hidden_size: model.hidden_size(),
             dimensions: sentence.dimensions(model.hidden_size()),
             tokenizer,
             sentence,
@@ -304,12 +308,14 @@ impl Encoder {
             Pooling::First => EncoderRows::First,
             Pooling::Last => EncoderRows::Last,
             Pooling::Mean => EncoderRows::Mean,
+            Pooling::None => EncoderRows::All,
             Pooling::Other(name) => {
                 return Err(Error::Options(format!(
                     "the model asks for {name} pooling, which Brasa does not compute\nhint: choose cls, mean or last"
                 )));
             }
         };
+        check_unpooled(options)?;
         if let Some(dimensions) = options.dimensions {
             self.check_dimensions(dimensions)?;
         }
@@ -372,7 +378,8 @@ impl Embeddings {
     }
 
     fn finish(&self, next: Option<Result<Vec<f32>, EngineError>>) -> Option<Result<Vec<f32>, Error>> {
-        Some(next?.map(|vector| finish(self.encoder.sentence(), vector, &self.options)).map_err(Error::from))
+        let Parts { sentence, hidden_size, .. } = &*self.encoder.0;
+        Some(next?.map(|vector| finish(sentence, vector, *hidden_size, &self.options)).map_err(Error::from))
     }
 }
 

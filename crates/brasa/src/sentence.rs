@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use brasa_models::SentenceConfig;
+use brasa_models::{Pooling, SentenceConfig};
 use brasa_tokenizer::{AddSpecial, ParseSpecial, Tokenizer};
 
 use crate::dense::{cut, pass, scale};
@@ -42,13 +42,35 @@ fn no_prompt(prompts: &BTreeMap<String, String>, name: &str) -> Error {
     Error::Options(format!("the model has no prompt {name}: {there}"))
 }
 
-/// A pooled vector behind dense layers, cut and scaled.
-pub(crate) fn finish(sentence: &SentenceConfig, mut vector: Vec<f32>, options: &EmbedOptions) -> Vec<f32> {
+/// A pooled vector behind dense layers, cut and scaled. Where nothing was pooled, the states of tokens, `[tokens, width]`, each scaled.
+pub(crate) fn finish(
+    sentence: &SentenceConfig,
+    mut vector: Vec<f32>,
+    width: usize,
+    options: &EmbedOptions,
+) -> Vec<f32> {
+    if options.pooling == Some(Pooling::None) {
+        return vector.chunks(width).flat_map(|state| scale(state.to_vec(), options.norm)).collect();
+    }
     for layer in &sentence.dense {
         vector = pass(layer, &vector);
     }
     cut(&mut vector, options.dimensions);
     scale(vector, options.norm)
+}
+
+/// Refuses to cut states that are not pooled.
+///
+/// # Errors
+///
+/// [`Error::Options`].
+pub(crate) fn check_unpooled(options: &EmbedOptions) -> Result<(), Error> {
+    match options.dimensions {
+        Some(_) if options.pooling == Some(Pooling::None) => {
+            Err(Error::Options("dimensions cut a pooled vector, not the states of single tokens".into()))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Refuses vectors of another length than `own` and those that the checkpoint declares.

@@ -126,8 +126,8 @@ pub struct EmbedArguments {
     /// Print how alike the texts are: the cosine of each pair
     #[arg(long, conflicts_with = "out")]
     pub similarity: bool,
-    /// How the states of a text's tokens become one vector [default: as the model says, else the mean for an
-    /// encoder, the last for a language model]
+    /// How the states of a text's tokens become one vector; none gives the vector of each token [default: as the
+    /// model says, else the mean for an encoder, the last for a language model]
     #[arg(long, value_enum, value_name = "WAY", hide_possible_values = false)]
     pub pooling: Option<PoolingName>,
     /// Put the model's prompt of this name before each text, e.g. query
@@ -139,7 +139,7 @@ pub struct EmbedArguments {
     /// Cut vectors to N elements, one of the lengths that the model declares
     #[arg(long, value_name = "N", value_parser = positive, allow_negative_numbers = true)]
     pub dimensions: Option<usize>,
-    /// Save the vectors as f32 [texts, elements] in NumPy's format
+    /// Save the vectors as f32 [texts, elements] in NumPy's format; with --pooling none as [tokens, elements]
     #[arg(long, value_name = "FILE.npy")]
     pub out: Option<PathBuf>,
     /// Replace FILE.npy if it exists
@@ -200,6 +200,8 @@ pub enum PoolingName {
     Mean,
     /// The state of the first token
     Cls,
+    /// The states of all tokens, a vector each
+    None,
 }
 
 impl From<PoolingName> for brasa::Pooling {
@@ -208,6 +210,7 @@ impl From<PoolingName> for brasa::Pooling {
             PoolingName::Last => Self::Last,
             PoolingName::Mean => Self::Mean,
             PoolingName::Cls => Self::First,
+            PoolingName::None => Self::None,
         }
     }
 }

@@ -91,7 +91,8 @@ pub struct ServeArguments {
     /// Tokens of an answer if a request sets no limit; -1 until the context is full
     #[arg(short = 'n', long = "predict", visible_alias = "n-predict", value_name = "N", default_value = "-1", value_parser = values::limit, allow_negative_numbers = true)]
     pub n: Limit,
-    /// How embeddings are pooled [default: as the model says, else last]
+    /// How embeddings are pooled; none gives the vector of each token, at /embedding alone [default: as the model
+    /// says, else last]
     #[arg(long, value_enum, value_name = "WAY", hide_possible_values = false, hide_short_help = true)]
     pub pooling: Option<PoolingName>,
     /// Longest time for a request in seconds

@@ -1,11 +1,11 @@
 //! `brasa embed`: vectors that stand for texts.
 
-use brasa::{EmbedOptions, Embedder, EmbeddingNorm, TokensOptions, Vectors};
+use brasa::{EmbedOptions, Embedder, EmbeddingNorm, Pooling, TokensOptions, Vectors};
 use serde_json::{Value, json};
 
 use super::npy::npy_header;
 use super::{prompt_text, texts};
-use crate::args::EmbedArguments;
+use crate::args::{EmbedArguments, PoolingName};
 use crate::failure::Failure;
 use crate::{interrupt, load, output};
 
@@ -21,6 +21,11 @@ pub fn embed(arguments: &EmbedArguments) -> Result<(), Failure> {
     if arguments.similarity && !arguments.lines && !arguments.jsonl {
         return Err(Failure::Usage(
             "--similarity compares texts\nhint: give several (--lines, --jsonl)".into(),
+        ));
+    }
+    if arguments.similarity && matches!(arguments.pooling, Some(PoolingName::None)) {
+        return Err(Failure::Usage(
+            "--similarity compares texts, and --pooling none makes vectors of tokens\nhint: --pooling last, mean or cls makes one vector of a text".into(),
         ));
     }
     let text = prompt_text(&arguments.prompt)?;
@@ -44,10 +49,13 @@ pub fn embed(arguments: &EmbedArguments) -> Result<(), Failure> {
         ..EmbedOptions::default()
     };
     let vectors = compute(&model, ids, &options)?;
+    // Without pooling a text has a vector for each of its tokens.
+    let is_pooled = pooling != Pooling::None;
+    let rows = if is_pooled { texts.len() } else { tokens.iter().sum() };
+    let width = (vectors.iter().map(Vec::len).sum::<usize>() / rows).max(1);
     if let Some(path) = &arguments.out {
-        let width = vectors.first().map_or(0, Vec::len);
         return output::file(path, force, |out| {
-            npy_header(out, vectors.len(), width)?;
+            npy_header(out, rows, width)?;
             vectors.iter().flatten().try_for_each(|x| out.write_all(&x.to_le_bytes()))
         });
     }
@@ -56,8 +64,12 @@ pub fn embed(arguments: &EmbedArguments) -> Result<(), Failure> {
     };
     if arguments.json {
         let embeddings = vectors.iter().zip(&tokens);
-        let embeddings: Vec<Value> =
-            embeddings.map(|(vector, tokens)| json!({"tokens": tokens, "embedding": vector})).collect();
+        let written = |vector: &Vec<f32>| {
+            if is_pooled { json!(vector) } else { vector.chunks(width).map(|state| json!(state)).collect() }
+        };
+        let embeddings: Vec<Value> = embeddings
+            .map(|(vector, tokens)| json!({"tokens": tokens, "embedding": written(vector)}))
+            .collect();
         let mut all = json!({"pooling": pooling.name(), "embeddings": embeddings});
         if arguments.similarity {
             all["similarity"] = json!(alike());
@@ -72,7 +84,7 @@ pub fn embed(arguments: &EmbedArguments) -> Result<(), Failure> {
         }
         return Ok(());
     }
-    for vector in &vectors {
+    for vector in vectors.iter().flat_map(|vector| vector.chunks(width)) {
         let numbers: Vec<String> = vector.iter().map(f32::to_string).collect();
         output::line(&numbers.join(" "))?;
     }

@@ -10,7 +10,7 @@ pub const LLAMA_EMBEDDING: &[Row] = &[
         "--pooling",
         "WAY",
         Cases(
-            &[(&["none", "rank"], Answered("states are pooled as `last`, `mean` or `cls`"))],
+            &[(&["rank"], Answered("`brasa rerank` judges documents"))],
             &Ours("--pooling"),
         ),
     ),

@@ -121,15 +121,7 @@ pub const LLAMA_SERVER: &[Row] = &[
         "--pooling",
         "WAY",
         Cases(
-            &[
-                (&["rank"], True("documents are always ranked for those who ask")),
-                (
-                    &["none"],
-                    Answered(
-                        "the vectors of single tokens are not served; `mean`, `last` and `cls` pool them",
-                    ),
-                ),
-            ],
+            &[(&["rank"], True("documents are always ranked for those who ask"))],
             &Ours("--pooling"),
         ),
     ),

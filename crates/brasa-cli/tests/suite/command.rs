@@ -395,6 +395,18 @@ fn embed_prints_vectors_and_compares_texts() {
     assert_eq!(mean.split_whitespace().count(), 512);
     let length: f64 = mean.split_whitespace().map(|x| x.parse::<f64>().unwrap().powi(2)).sum();
     assert!((length - 1.0).abs() > 0.01);
+    let tokens = json(&["embed", "-f", path, "--lines", "--pooling", "none", "--json"]);
+    for text in tokens["embeddings"].as_array().unwrap() {
+        let states = text["embedding"].as_array().unwrap();
+        assert_eq!(states.len() as u64, text["tokens"].as_u64().unwrap());
+        assert!(states.iter().all(|state| state.as_array().unwrap().len() == 512));
+    }
+    // The last token's vector is what the text's own way of pooling takes.
+    assert_eq!(
+        tokens["embeddings"][0]["embedding"].as_array().unwrap().last(),
+        Some(&embeddings[0]["embedding"])
+    );
+    fails(&["embed", "-f", path, "--lines", "--similarity", "--pooling", "none"], 2);
     fails(&["embed", "-p", "x", "--similarity"], 2);
     std::fs::write(path, "\n \n").unwrap();
     fails(&["embed", "-f", path, "--lines"], 2);

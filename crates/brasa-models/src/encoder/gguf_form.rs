@@ -206,7 +206,7 @@ impl EncoderGgufForm {
 
     fn sentence(&mut self, sentence: &SentenceConfig) -> Result<()> {
         let kind = match sentence.pooling {
-            None => None,
+            None | Some(Pooling::None) => None,
             Some(Pooling::Mean) => Some(1_u32),
             Some(Pooling::First) => Some(2),
             Some(Pooling::Last) => Some(3),

@@ -11,6 +11,7 @@ use brasa::{EmbedOptions, Embedder, EmbeddingNorm, Pooling, RequestOptions, Toke
 use serde_json::{Value, json};
 
 use crate::api::finish_fields;
+use crate::budget::Account;
 use crate::error::{ApiError, Result};
 use crate::fields::Fields;
 use crate::generate::{blocking, in_time};
@@ -21,6 +22,12 @@ use crate::{adapters, prompt, reply, sampling};
 
 /// Most texts of one request: OpenAI's limit.
 const MOST_TEXTS: usize = 2048;
+
+/// Bytes that a number of an answer takes: as f32, as a value of JSON, and written.
+const NUMBER_BYTES: usize = 4 + 32 + 16;
+
+/// Elements of a token's state where the checkpoint does not say.
+const MOST_WIDTH: usize = 16_384;
 
 /// How vectors are written.
 #[derive(Clone, Copy)]
@@ -46,12 +53,17 @@ pub(crate) async fn create(
             return Err(ApiError::field("encoding_format", message));
         }
     };
+    if app.options.pooling == Some(Pooling::None) {
+        let message = "the server runs with --pooling none, which has no form here: /embedding gives the vector of each token";
+        return Err(ApiError::invalid(message));
+    }
     let dimensions = fields.count("dimensions", 1, usize::MAX)?;
     let how = tokens_options(&mut fields)?;
     finish_fields(&app, &mut fields)?;
     let options = EmbedOptions { dimensions, ..options_of(&app, EmbeddingNorm::Euclidean) };
-    let (vectors, tokens) =
+    let Embedded { vectors, tokens, .. } =
         embed(&app, &loaded, &record, Texts { field: "input", input, how }, options).await?;
+    let tokens: usize = tokens.iter().sum();
     let data: Vec<Value> = vectors
         .iter()
         .enumerate()
@@ -61,7 +73,7 @@ pub(crate) async fn create(
     Ok(reply::ok(&json!({"object": "list", "data": data, "model": loaded.presence().id, "usage": usage})))
 }
 
-/// llama.cpp's form: `content`, and a list of vectors for each text.
+/// llama.cpp's form: `content`, and a list of vectors for each text: one, or without pooling one for each token.
 pub(crate) async fn native(
     State(app): State<App>,
     Extension(record): Extension<Record>,
@@ -70,7 +82,10 @@ pub(crate) async fn native(
     let loaded = adapters::acquire_reader(&app, &mut fields).await?;
     let field = if fields.peek("content").is_some() { "content" } else { "input" };
     let input = fields.value(field).ok_or_else(|| fields.missing("content"))?;
+    // llama.cpp leaves the vectors of tokens as they are.
+    let is_pooled = app.options.pooling != Some(Pooling::None);
     let norm = match fields.whole("embd_normalize", |_| true, "2 or -1")? {
+        None if !is_pooled => EmbeddingNorm::None,
         None | Some(2) => EmbeddingNorm::Euclidean,
         Some(-1) => EmbeddingNorm::None,
         Some(_) => {
@@ -81,13 +96,19 @@ pub(crate) async fn native(
     let how = tokens_options(&mut fields)?;
     finish_fields(&app, &mut fields)?;
     let texts = Texts { field, input, how };
-    let (vectors, _) = embed(&app, &loaded, &record, texts, options_of(&app, norm)).await?;
-    let answer: Vec<Value> = vectors
-        .iter()
-        .enumerate()
-        .map(|(index, vector)| json!({"index": index, "embedding": [Encoding::Numbers.write(vector)]}))
-        .collect();
-    Ok(reply::ok(&answer.into()))
+    let Embedded { vectors, tokens, memory } =
+        embed(&app, &loaded, &record, texts, options_of(&app, norm)).await?;
+    let answer = move || {
+        let item = |(index, (vector, tokens)): (usize, (&Vec<f32>, &usize))| {
+            let width = if is_pooled { vector.len() } else { vector.len() / tokens };
+            let states = vector.chunks(width.max(1)).map(|state| Encoding::Numbers.write(state));
+            json!({"index": index, "embedding": states.collect::<Vec<_>>()})
+        };
+        let answer: Vec<Value> = vectors.iter().zip(&tokens).enumerate().map(item).collect();
+        drop(memory);
+        Ok(reply::ok(&answer.into()))
+    };
+    blocking(answer).await
 }
 
 fn options_of(app: &App, norm: EmbeddingNorm) -> EmbedOptions {
@@ -129,14 +150,24 @@ impl Texts {
     }
 }
 
-/// The embeddings of texts, and how many tokens they have in all.
+/// Texts whose vectors have been made.
+struct Embedded {
+    /// The vector of each text, or the vectors of its tokens one behind the other.
+    vectors: Vec<Vec<f32>>,
+    /// Tokens of each text.
+    tokens: Vec<usize>,
+    /// The memory that the vectors of tokens take, in the server and as JSON.
+    memory: Account,
+}
+
+/// Makes the vectors of texts.
 async fn embed(
     app: &App,
     loaded: &Loaded,
     record: &Record,
     texts: Texts,
     options: EmbedOptions,
-) -> Result<(Vec<Vec<f32>>, usize)> {
+) -> Result<Embedded> {
     record.set("model", loaded.presence().id.as_str());
     let _busy = loaded.presence().keep_busy();
     let embedder = loaded.embedder()?;
@@ -154,11 +185,17 @@ async fn embed(
     let field = texts.field;
     let reader = embedder.clone();
     let texts = blocking(move || texts.read(&reader)).await?;
-    let tokens = texts.iter().map(Vec::len).sum();
-    record.set("prompt_tokens", tokens);
+    let tokens: Vec<usize> = texts.iter().map(Vec::len).collect();
+    let total: usize = tokens.iter().sum();
+    record.set("prompt_tokens", total);
+    let mut memory = app.budget.account();
+    if pooling == Pooling::None {
+        let width = embedder.info().hidden_size.unwrap_or(MOST_WIDTH);
+        memory.grow(total.saturating_mul(width).saturating_mul(NUMBER_BYTES))?;
+    }
     let mut vectors = embedder.embed(texts, &options).map_err(|error| of_text(error, field))?;
     let vectors = in_time(app, loaded.presence(), |context| vectors.poll_next(context)).await?;
-    Ok((vectors, tokens))
+    Ok(Embedded { vectors, tokens, memory })
 }
 
 /// The error of a text, which names the field that the text is in.

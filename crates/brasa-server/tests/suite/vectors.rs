@@ -1,9 +1,11 @@
 //! `/v1/embeddings`, `/embedding` and `/v1/rerank`: the library's answers in the clients' forms.
 
-use brasa::{EmbedOptions, LoadOptions, Model, RerankOptions};
+use brasa::{EmbedOptions, EmbeddingNorm, LoadOptions, Model, Pooling, RerankOptions};
+use brasa_graph::testing::{Tolerance, compare};
+use brasa_server::ServerOptions;
 use serde_json::{Value, json};
 
-use super::client::{models, server};
+use super::client::{Running, models, options, server};
 
 fn model() -> Model {
     let load = LoadOptions {
@@ -74,6 +76,26 @@ fn embeddings_are_the_librarys() {
     let raw = floats(&raw[0]["embedding"][0]);
     let length = cosine(&raw, &raw).sqrt();
     assert!((length - 1.0).abs() > 0.01 && (cosine(&raw, &expected[0]) / length) > 0.9999, "{length}");
+}
+
+/// llama.cpp's form without pooling: a vector for each token, as long as the model makes it.
+#[test]
+fn vectors_of_tokens_are_the_librarys() {
+    let model = model();
+    let server = Running::start(ServerOptions { pooling: Some(Pooling::None), ..options() });
+    let texts = ["An ember is a small piece of coal.", "ember"];
+    let answer = server.post("/embedding", &json!({"content": texts})).json(200);
+    let raw = EmbedOptions { norm: EmbeddingNorm::None, ..EmbedOptions::default() };
+    for (index, text) in texts.iter().enumerate() {
+        let ids = model.embedding_prompt(text).unwrap();
+        let states = answer[index]["embedding"].as_array().unwrap();
+        assert_eq!(states.len(), ids.len());
+        let last = model.embed([ids], &raw).unwrap().next().unwrap().unwrap();
+        let found = floats(&states[states.len() - 1]);
+        assert!(compare(&found, &last).within(Tolerance(1e-3)));
+    }
+    let refused = server.post("/v1/embeddings", &json!({"input": "ember"})).json(400);
+    assert!(refused["error"]["message"].as_str().unwrap().contains("/embedding"), "{refused}");
 }
 
 #[test]

@@ -69,6 +69,28 @@ fn embeddings_are_those_of_transformers() {
     }
 }
 
+/// Without pooling a text has the state of each token, of which the other ways make their vectors.
+#[test]
+fn states_that_are_not_pooled_are_those_that_are() {
+    let (model, text) = (small(), [7, 8, 5, 30, 9, 61, 4]);
+    let states = one(&model, &text, &pooled(Pooling::None, EmbeddingNorm::None));
+    let width = model.info().hidden_size.unwrap();
+    assert_eq!(states.len(), text.len() * width);
+    assert_eq!(states[6 * width..], one(&model, &text, &pooled(Pooling::Last, EmbeddingNorm::None)));
+    let sum = |at: usize| states.chunks(width).map(|state| f64::from(state[at])).sum::<f64>();
+    let mean: Vec<f32> = (0..width).map(|at| (sum(at) / 7.0) as f32).collect();
+    assert_eq!(mean, one(&model, &text, &pooled(Pooling::Mean, EmbeddingNorm::None)));
+    let scaled = one(&model, &text, &pooled(Pooling::None, EmbeddingNorm::Euclidean));
+    for (state, scaled) in states.chunks(width).zip(scaled.chunks(width)) {
+        let length = state.iter().map(|x| x * x).sum::<f32>().sqrt();
+        let expected: Vec<f32> = state.iter().map(|x| x / length).collect();
+        assert!(compare(scaled, &expected).within(Tolerance(1e-6)));
+    }
+    let cut = EmbedOptions { dimensions: Some(width), ..pooled(Pooling::None, EmbeddingNorm::None) };
+    let refused = model.embed([text.to_vec()], &cut).err().unwrap().to_string();
+    assert!(refused.contains("single tokens"), "{refused}");
+}
+
 #[test]
 fn texts_together_have_the_embeddings_that_each_has_alone() {
     let model = small();

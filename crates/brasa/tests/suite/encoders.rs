@@ -168,7 +168,7 @@ fn texts_together_are_texts_alone() {
     let encoder = load("nomic-bert", &options);
     let cut = TokensOptions { truncate: true, ..TokensOptions::default() };
     let texts = tokens(&encoder, &golden.texts, &cut);
-    for pooling in [Pooling::First, Pooling::Mean, Pooling::Last] {
+    for pooling in [Pooling::First, Pooling::Mean, Pooling::Last, Pooling::None] {
         let options = EmbedOptions { pooling: Some(pooling), ..EmbedOptions::default() };
         let alone: Vec<Vec<f32>> =
             texts.iter().flat_map(|text| all(&encoder, vec![text.clone()], &options)).collect();
@@ -184,6 +184,24 @@ fn texts_together_are_texts_alone() {
             let expected: Vec<Vec<f32>> = alone.iter().cycle().take(64).cloned().collect();
             assert_eq!(found, expected, "{pooling:?}");
         }
+    }
+}
+
+/// Without pooling a text has the state of each token, of which the other ways make their vectors.
+#[test]
+fn states_that_are_not_pooled_are_those_that_are() {
+    let golden = golden("nomic-bert");
+    let encoder = load("nomic-bert", &exact());
+    let texts = tokens(&encoder, &golden.texts, &TokensOptions { truncate: true, ..TokensOptions::default() });
+    let raw = |pooling| {
+        let options =
+            EmbedOptions { pooling: Some(pooling), norm: EmbeddingNorm::None, ..EmbedOptions::default() };
+        all(&encoder, texts.clone(), &options)
+    };
+    let ends = raw(Pooling::First).into_iter().zip(raw(Pooling::Last));
+    for ((states, (first, last)), text) in raw(Pooling::None).into_iter().zip(ends).zip(&texts) {
+        assert_eq!(states.len(), text.len() * first.len());
+        assert!(states.starts_with(&first) && states.ends_with(&last));
     }
 }
 
