@@ -2,13 +2,14 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use brasa::{AdapterInfo, Model};
+use brasa::{AdapterInfo, CacheScope, Model, RequestOptions};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::error::{ApiError, Result};
 use crate::fields::{Fields, read_whole};
 use crate::loaded::Loaded;
+use crate::sampling::deadline;
 use crate::state::App;
 
 /// The scales that requests have which choose none, by the adapters' names; `None` for those of the command line.
@@ -117,21 +118,20 @@ pub(crate) fn scope(fields: &mut Fields, app: &App, model: &Model) -> Result<u64
     model.adapter_scope(&scales).map_err(|error| ApiError::field(&name, error.to_string()))
 }
 
-/// The model that a request names, loaded, where texts are read and not answered. They have the adapters of the command line: a choice of
-/// others is refused.
-pub(crate) async fn acquire_reader(app: &App, fields: &mut Fields) -> Result<Loaded> {
+/// The model that a request names, loaded, where texts are read and not answered, and how its texts are run: with the adapters that the request
+/// chooses, of a language model. Encoders have none.
+///
+/// # Errors
+///
+/// Errors of the registry, and of [`scope`].
+pub(crate) async fn acquire_reader(app: &App, fields: &mut Fields) -> Result<(Loaded, RequestOptions)> {
     let loaded = app.registry.acquire(fields.optional::<String>("model")?.as_deref()).await?;
-    if let Loaded::Text(text) = &loaded {
-        refuse(fields, &text.model)?;
-    }
-    Ok(loaded)
-}
-
-/// Refuses a choice of adapters.
-fn refuse(fields: &mut Fields, model: &Model) -> Result<()> {
-    const WHY: &str = "texts are read with the adapters and scales of the command line";
-    if fields.model().is_some_and(|name| named(name, model).is_some()) {
-        return Err(ApiError::unsupported(&fields.name("model"), WHY));
-    }
-    fields.refuse("lora", WHY)
+    let adapter = if let Loaded::Text(text) = &loaded {
+        scope(fields, app, &text.model)?
+    } else {
+        fields.refuse("lora", "an encoder has no adapters that requests could choose")?;
+        0
+    };
+    let cache_scope = CacheScope { adapter, ..CacheScope::default() };
+    Ok((loaded, RequestOptions { deadline: deadline(app), cache_scope, ..RequestOptions::default() }))
 }

@@ -18,7 +18,7 @@ use crate::generate::{blocking, in_time};
 use crate::loaded::Loaded;
 use crate::log::Record;
 use crate::state::App;
-use crate::{adapters, prompt, reply, sampling};
+use crate::{adapters, prompt, reply};
 
 /// Most texts of one request: OpenAI's limit.
 const MOST_TEXTS: usize = 2048;
@@ -43,7 +43,7 @@ pub(crate) async fn create(
     Extension(record): Extension<Record>,
     mut fields: Fields,
 ) -> Result<Response> {
-    let loaded = adapters::acquire_reader(&app, &mut fields).await?;
+    let (loaded, request) = adapters::acquire_reader(&app, &mut fields).await?;
     let input = fields.value("input").ok_or_else(|| fields.missing("input"))?;
     let encoding = match fields.optional::<String>("encoding_format")?.as_deref() {
         None | Some("float") => Encoding::Numbers,
@@ -60,7 +60,7 @@ pub(crate) async fn create(
     let dimensions = fields.count("dimensions", 1, usize::MAX)?;
     let how = tokens_options(&mut fields)?;
     finish_fields(&app, &mut fields)?;
-    let options = EmbedOptions { dimensions, ..options_of(&app, EmbeddingNorm::Euclidean) };
+    let options = EmbedOptions { dimensions, ..options_of(&app, EmbeddingNorm::Euclidean, request) };
     let Embedded { vectors, tokens, .. } =
         embed(&app, &loaded, &record, Texts { field: "input", input, how }, options).await?;
     let tokens: usize = tokens.iter().sum();
@@ -79,7 +79,7 @@ pub(crate) async fn native(
     Extension(record): Extension<Record>,
     mut fields: Fields,
 ) -> Result<Response> {
-    let loaded = adapters::acquire_reader(&app, &mut fields).await?;
+    let (loaded, request) = adapters::acquire_reader(&app, &mut fields).await?;
     let field = if fields.peek("content").is_some() { "content" } else { "input" };
     let input = fields.value(field).ok_or_else(|| fields.missing("content"))?;
     // llama.cpp leaves the vectors of tokens as they are.
@@ -97,7 +97,7 @@ pub(crate) async fn native(
     finish_fields(&app, &mut fields)?;
     let texts = Texts { field, input, how };
     let Embedded { vectors, tokens, memory } =
-        embed(&app, &loaded, &record, texts, options_of(&app, norm)).await?;
+        embed(&app, &loaded, &record, texts, options_of(&app, norm, request)).await?;
     let answer = move || {
         let item = |(index, (vector, tokens)): (usize, (&Vec<f32>, &usize))| {
             let width = if is_pooled { vector.len() } else { vector.len() / tokens };
@@ -111,8 +111,7 @@ pub(crate) async fn native(
     blocking(answer).await
 }
 
-fn options_of(app: &App, norm: EmbeddingNorm) -> EmbedOptions {
-    let request = RequestOptions { deadline: sampling::deadline(app), ..RequestOptions::default() };
+fn options_of(app: &App, norm: EmbeddingNorm, request: RequestOptions) -> EmbedOptions {
     EmbedOptions { pooling: app.options.pooling, norm, dimensions: None, request }
 }
 

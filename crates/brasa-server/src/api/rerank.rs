@@ -3,7 +3,7 @@
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
-use brasa::{RequestOptions, RerankOptions};
+use brasa::RerankOptions;
 use serde_json::{Value, json};
 
 use crate::api::finish_fields;
@@ -12,7 +12,7 @@ use crate::fields::{Fields, kind};
 use crate::generate::{blocking, in_time};
 use crate::log::Record;
 use crate::state::App;
-use crate::{adapters, reply, sampling};
+use crate::{adapters, reply};
 
 /// Most documents of one request.
 const MOST_DOCUMENTS: usize = 2048;
@@ -23,7 +23,7 @@ pub(crate) async fn create(
     Extension(record): Extension<Record>,
     mut fields: Fields,
 ) -> Result<Response> {
-    let loaded = adapters::acquire_reader(&app, &mut fields).await?;
+    let (loaded, request) = adapters::acquire_reader(&app, &mut fields).await?;
     let query: String = fields.required("query")?;
     let is_plain = fields.peek("documents").is_none() && fields.peek("texts").is_some();
     let field = if is_plain { "texts" } else { "documents" };
@@ -38,7 +38,6 @@ pub(crate) async fn create(
     let id = loaded.presence().id.as_str();
     record.set("model", id);
     let _busy = loaded.presence().keep_busy();
-    let request = RequestOptions { deadline: sampling::deadline(&app), ..RequestOptions::default() };
     let options = RerankOptions { instruction, raw, truncate, request };
     let (reranker, asked) = (loaded.reranker()?, documents.clone());
     let mut scores = blocking(move || Ok(reranker.rerank(&query, &asked, &options)?)).await?;

@@ -3,7 +3,7 @@
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
-use brasa::{RequestOptions, RerankOptions};
+use brasa::RerankOptions;
 use serde_json::{Value, json};
 
 use crate::api::finish_fields;
@@ -12,7 +12,7 @@ use crate::fields::{Fields, kind};
 use crate::generate::{blocking, in_time};
 use crate::log::Record;
 use crate::state::App;
-use crate::{adapters, ids, reply, sampling};
+use crate::{adapters, ids, reply};
 
 /// Most pairs of one request.
 const MOST_PAIRS: usize = 2048;
@@ -26,7 +26,7 @@ pub(crate) async fn create(
     Extension(record): Extension<Record>,
     mut fields: Fields,
 ) -> Result<Response> {
-    let loaded = adapters::acquire_reader(&app, &mut fields).await?;
+    let (loaded, request) = adapters::acquire_reader(&app, &mut fields).await?;
     let [first, second] =
         NAMES.into_iter().find(|[first, _]| fields.peek(first).is_some()).unwrap_or(NAMES[0]);
     let queries = texts(&mut fields, first)?;
@@ -43,7 +43,7 @@ pub(crate) async fn create(
         instruction: fields.optional("instruction")?,
         raw: fields.switch("raw_scores")?.unwrap_or(false),
         truncate: fields.switch("truncate")?.unwrap_or(false),
-        request: RequestOptions { deadline: sampling::deadline(&app), ..RequestOptions::default() },
+        request,
     };
     finish_fields(&app, &mut fields)?;
     let id = loaded.presence().id.as_str();

@@ -121,8 +121,17 @@ fn wrong_choices_are_refused() {
     }
     refuse("/lora-adapters", json!([{"id": 1, "scale": 1.0}]));
     refuse("/lora-adapters", json!({"id": 1}));
-    refuse("/v1/embeddings", json!({"input": "x", "model": "tiny:one"}));
-    refuse("/v1/embeddings", json!({"input": "x", "lora": [{"id": 0, "scale": 1.0}]}));
+    let read = |path: &str, mut body: Value, more: Value| {
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        refuse(path, body)
+    };
+    for (path, body) in readers() {
+        for lora in [json!([{"id": 4, "scale": 1.0}]), json!([{"id": 0}]), json!(3)] {
+            let (_, param, _) = read(path, body.clone(), json!({"lora": lora}));
+            assert!(param.is_none_or(|param| param.starts_with("lora")), "{path} {lora}");
+        }
+        read(path, body, json!({"model": "tiny:one", "lora": []}));
+    }
     server.stop();
 }
 
@@ -133,6 +142,76 @@ fn a_server_without_adapters_says_so() {
     let body = json!({"prompt": "x", "max_tokens": 1, "lora": [{"id": 0, "scale": 1.0}]});
     server().post("/v1/completions", &body).error(400);
     server().post("/v1/completions", &json!({"prompt": "x", "max_tokens": 1, "lora": []})).json(200);
+}
+
+/// The paths that read texts, with a request of each.
+fn readers() -> [(&'static str, Value); 4] {
+    let documents = json!(["A cat sat.", "It rains on the hill."]);
+    [
+        ("/v1/embeddings", json!({"input": ["Once upon a time", "there was a cat"]})),
+        ("/embedding", json!({"content": "Once upon a time"})),
+        ("/v1/rerank", json!({"query": "What sat?", "documents": documents, "raw_scores": true})),
+        ("/score", json!({"text_1": "What sat?", "text_2": documents, "raw_scores": true})),
+    ]
+}
+
+/// Vectors, scores and rankings are those of the request's adapters, as a server computes them that has these alone.
+#[test]
+fn texts_are_read_with_the_requests_adapters() {
+    let sources = [("reader", 1), ("critic", 2)].map(|(name, seed)| AdapterSource::new(adapter(name, seed)));
+    let answer = |server: &Running, path: &str, body: &Value, more: Value| -> Vec<f64> {
+        let mut body = body.clone();
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let answer = server.post(path, &body).json(200);
+        let mut found = Vec::new();
+        numbers(answer.get("data").or(answer.get("results")).unwrap_or(&answer), &mut found);
+        found
+    };
+    let alone = |adapters: Vec<AdapterSource>| {
+        let server = start(adapters, false);
+        let found = readers().map(|(path, body)| answer(&server, path, &body, json!({})));
+        server.stop();
+        found
+    };
+    let base = alone(Vec::new());
+    let [reader, critic] = sources.clone().map(|source| alone(vec![source]));
+    let server = start(sources.to_vec(), true);
+    // A bank of adapters sums in another order than one that all texts have.
+    let off = |a: &[f64], b: &[f64]| {
+        assert_eq!(a.len(), b.len());
+        let largest = b.iter().fold(0.0_f64, |most, x| most.max(x.abs()));
+        a.iter().zip(b).map(|(a, b)| (a - b).abs() / largest).fold(0.0, f64::max)
+    };
+    for (at, (path, body)) in readers().iter().enumerate() {
+        let all = [&base[at], &reader[at], &critic[at]];
+        for pair in [[0, 1], [1, 2], [2, 0]] {
+            assert!(off(all[pair[0]], all[pair[1]]) > 1e-2, "{path}: {all:?}");
+        }
+        let check = |more: Value, expected: &[f64]| {
+            let off = off(&answer(&server, path, body, more.clone()), expected);
+            assert!(off < 1e-3, "{path} {more}: off by {off:e}");
+        };
+        check(json!({"lora": [{"id": 0, "scale": 1.0}]}), &reader[at]);
+        check(json!({"lora": [{"id": 1, "scale": 1.0}]}), &critic[at]);
+        check(json!({"model": "tiny:critic"}), &critic[at]);
+        check(json!({"lora": []}), &base[at]);
+        // A request that chooses none has what the operator applies.
+        for (id, expected) in [(0, &reader[at]), (1, &critic[at])] {
+            server.post("/lora-adapters", &json!([{"id": id, "scale": 1.0}])).json(200);
+            check(json!({}), expected);
+        }
+    }
+    server.stop();
+}
+
+/// All numbers of an answer, in order.
+fn numbers(value: &Value, found: &mut Vec<f64>) {
+    match value {
+        Value::Number(number) => found.extend(number.as_f64()),
+        Value::Array(items) => items.iter().for_each(|item| numbers(item, found)),
+        Value::Object(fields) => fields.values().for_each(|field| numbers(field, found)),
+        _ => {}
+    }
 }
 
 /// The scores of a prompt are those of the request's adapters.
