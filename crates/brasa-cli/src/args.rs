@@ -32,8 +32,8 @@ pub use sampling::{OrderName, PolicyName, SamplingArguments};
 pub use serve::ServeArguments;
 pub use speech::TranscribeArguments;
 pub use train::{
-    FormName, LearnName, LongName, LossName, MethodName, OptimizerName, RecomputeName, ScheduleName,
-    TrainArguments, TurnsName,
+    DtypeName, FormName, LearnName, LongName, LossName, MethodName, OptimizerName, RecomputeName,
+    ScheduleName, TrainArguments, TurnsName,
 };
 
 /// Runs language models on the machine you have.

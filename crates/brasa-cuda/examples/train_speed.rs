@@ -115,7 +115,8 @@ fn adapter(graph: &Graph) -> Result<Lora, Box<dyn std::error::Error>> {
         })
         .collect();
     let (targets, scaling) = (Targets::default(), Scaling::Rank);
-    let options = LoraOptions { targets, rank: RANK, alpha: 16.0, scaling, own: Vec::new(), seed: 5 };
+    let options =
+        LoraOptions { targets, rank: RANK, alpha: 16.0, scaling, seed: 5, ..LoraOptions::default() };
     Ok(Lora::new(&layers, &options)?)
 }
 

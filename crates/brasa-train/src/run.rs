@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use crate::checkpoint::{Best, State};
 use crate::data::{Batches, Place};
-use crate::lora::Lora;
+use crate::lora::{AdapterDtype, Lora};
 use crate::metrics::{Metric, Metrics};
 use crate::noise::Noise;
 use crate::optimizer::{Rates, Schedule, Shape};
@@ -288,6 +288,9 @@ fn settings(
     }
     if of.noise != Noise::default() {
         settings.insert("noise".into(), format!("{:?}", of.noise));
+    }
+    if trainer.parameters().is_none() && trainer.lora().dtype != AdapterDtype::default() {
+        settings.insert("type of the adapter's matrices".into(), format!("{:?}", trainer.lora().dtype));
     }
     settings.extend(valid.map(|valid| ("examples of evaluations".to_owned(), valid.fingerprint())));
     settings

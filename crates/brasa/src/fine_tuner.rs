@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use brasa_formats::{
-    AdapterFile, AdapterForm, Bytes, Changed, Checkpoint, Container, Existing, Metadata, Shards, Tensor, gguf,
+    AdapterFile, AdapterForm, Bytes, Changed, Checkpoint, Container, Existing, Metadata, Payload, Shards,
+    Tensor, codec, gguf,
 };
 use brasa_graph::device::{Backend, DeviceInfo, Precision, ProgramLimits};
 use brasa_models::{AdaptableLayer, Adapter, HeadCopy};
 use brasa_tokenizer::{ChatTemplate, Tokenizer};
 use brasa_train::data::{Examples, TokenCache};
-use brasa_train::lora::{Layer, Lora, Pair, Targets};
+use brasa_train::lora::{AdapterDtype, Layer, Lora, Pair, Targets};
 use brasa_train::{Extent, Parameters, Resources, TrainOptions, Trainer};
 
 use sha2::{Digest, Sha256};
@@ -301,6 +302,9 @@ impl FineTuner {
 
     /// Writes an adapter: into the folder `path`, or as the GGUF file `path`. Files appear whole or not at all.
     ///
+    /// `A` and `B` are stored in the adapter's own [type](Lora::dtype): of [`AdapterDtype::Bf16`] the numbers that products read. A clone of the adapter with
+    /// [`AdapterDtype::F32`] writes the learned values.
+    ///
     /// # Errors
     ///
     /// [`Error::Format`] if a file is there that shall be kept, if the disk fails, or for magnitudes as GGUF; [`Error::Model`] for an adapter of another
@@ -317,8 +321,8 @@ impl FineTuner {
             let layer = layer
                 .ok_or_else(|| Error::Options(format!("{}: no layer of this model", pair.layer.name)))?;
             let of_each = |shape: [usize; 2]| [layer.experts.as_slice(), &shape].concat();
-            let a = Tensor::of_floats("a", of_each([pair.rank, pair.layer.inputs]), &pair.a);
-            let b = Tensor::of_floats("b", of_each([pair.layer.rows.len(), pair.rank]), &pair.b);
+            let a = matrix("a", of_each([pair.rank, pair.layer.inputs]), &pair.a, lora.dtype);
+            let b = matrix("b", of_each([pair.layer.rows.len(), pair.rank]), &pair.b, lora.dtype);
             let magnitudes = pair.magnitudes.as_ref();
             let magnitudes = magnitudes.map(|values| Tensor::of_floats("m", vec![values.len()], values));
             Ok(layer.pair(a, b, pair.scale, magnitudes))
@@ -328,6 +332,14 @@ impl FineTuner {
         file.base = base_name(self.checkpoint.path());
         Ok(file.write(path, existing)?)
     }
+}
+
+/// A matrix of an adapter as it is stored.
+fn matrix(name: &str, shape: Vec<usize>, values: &[f32], dtype: AdapterDtype) -> Tensor {
+    let format = dtype.storage_format();
+    let mut bytes = vec![0; values.len() * format.block_bytes()];
+    codec::encode_row(format, values, None, &mut bytes).expect("floats of any number");
+    Tensor { name: name.into(), shape, format, payload: Payload::Blocks(Bytes::from(bytes)) }
 }
 
 /// The name under which adapters refer to the model at `path`: `owner/name` for a snapshot in the cache of Hugging Face's hub, else the

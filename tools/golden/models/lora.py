@@ -7,7 +7,8 @@ For each checkpoint of `models/random` in CASES, OUT_DIR/NAME.safetensors. Two d
 checkpoint's `golden.safetensors`; of the first the tokens from place 20 on are learned, of the second all but the first. The loss is
 the mean over learned tokens of both. `A` begins as cos(0.7·i + k) / √inputs and `B` as 0.1 · sin(1.3·i + k), i counting elements and k = 16 · layer +
 the module's place in MODULES. Rank 4, α 8, every linear layer of MODULES that the model has. With `use_dora` magnitudes begin as the norms of the
-rows of the stored weights, without A and B.
+rows of the stored weights, without A and B. With `rounded` forward and backward read A and B rounded to bfloat16; the optimizer changes f32 master values by the
+gradients of what was read.
 
     loss.RULE                [50]   before each update
     norm.adamw               [50]   of the gradient before clipping to 1
@@ -42,17 +43,23 @@ CASES = {
     "qwen3moe": {"modules": MODULES[:4]},
     "llama31-dora": {"use_dora": True},
     "qwen2-dora": {"use_dora": True, "rate": 0.003},
+    "llama31-bf16": {"rounded": True},
+    "qwen2-dora-bf16": {"use_dora": True, "rounded": True, "rate": 0.003},
 }
-WHOLE = ["llama31", "phi3"]
+WHOLE = ["llama31", "llama31-bf16", "phi3"]
 UPDATES = 50
 
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
 
 
+def base(name: str) -> pathlib.Path:
+    return MODELS / name.removesuffix("-bf16").removesuffix("-dora")
+
+
 def build(name: str, dtype=torch.float32, modules=tuple(MODULES), use_rslora=False, use_dora=False):
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_pretrained(MODELS / name.removesuffix("-dora"), dtype=dtype, attn_implementation="eager", experts_implementation="eager").eval()
+    model = AutoModelForCausalLM.from_pretrained(base(name), dtype=dtype, attn_implementation="eager", experts_implementation="eager").eval()
     config = LoraConfig(r=4, lora_alpha=8, target_modules=list(modules), use_rslora=use_rslora, use_dora=use_dora, lora_dropout=0.0)
     model = get_peft_model(model, config)
     matrices = {}
@@ -85,6 +92,28 @@ def loss_of(model, documents) -> torch.Tensor:
     return total / count
 
 
+class Masters:
+    """The f32 values that a model's matrices are rounded from before each update; without rounding the matrices themselves."""
+
+    def __init__(self, matrices: dict, rounded: bool):
+        self.read = [p for label, p in matrices.items() if rounded and not label.endswith(".m")]
+        self.masters = [torch.nn.Parameter(p.detach().clone()) for p in self.read]
+        of = {id(p): master for p, master in zip(self.read, self.masters)}
+        self.matrices = {label: of.get(id(p), p) for label, p in matrices.items()}
+
+    def give(self) -> None:
+        """Rounds the masters into the model, and forgets the gradients."""
+        with torch.no_grad():
+            for p, master in zip(self.read, self.masters):
+                p.copy_(master.bfloat16().to(p.dtype))
+                p.grad = None
+
+    def take(self) -> None:
+        """Gives the masters the gradients of what was read."""
+        for p, master in zip(self.read, self.masters):
+            master.grad = p.grad
+
+
 def put(out: dict, name: str, label: str, values: torch.Tensor) -> None:
     if name in WHOLE:
         out[label] = values.detach().clone().contiguous()
@@ -99,17 +128,21 @@ def main() -> None:
     for name, settings in CASES.items():
         if sys.argv[2:] and name not in sys.argv[2:]:
             continue
-        golden = load_file(MODELS / name.removesuffix("-dora") / "golden.safetensors")
+        golden = load_file(base(name) / "golden.safetensors")
         documents = [(golden["long.ids"].long(), 20), (golden["short.ids"].long(), 1)]
         settings, out = dict(settings), {}
+        rounded = settings.pop("rounded", False)
         rate = settings.pop("rate", 0.03)
         out["rate.sgd"] = torch.tensor([rate])
         model, matrices = build(name, dtype=torch.float64, **settings)
+        Masters(matrices, rounded).give()
         loss_of(model, documents).backward()
         for label, parameter in matrices.items():
             put(out, name, f"gradient.{label}", parameter.grad.float())
         for rule in ["sgd", "adamw"]:
             model, matrices = build(name, **settings)
+            masters = Masters(matrices, rounded)
+            matrices = masters.matrices
             parameters = list(matrices.values())
             if rule == "sgd":
                 optimizer = torch.optim.SGD(parameters, lr=rate)
@@ -118,8 +151,10 @@ def main() -> None:
             losses, norms = [], []
             for update in range(UPDATES):
                 optimizer.zero_grad()
+                masters.give()
                 loss = loss_of(model, documents)
                 loss.backward()
+                masters.take()
                 losses.append(loss.item())
                 if rule == "adamw":
                     norms.append(torch.nn.utils.clip_grad_norm_(parameters, 1.0).item())

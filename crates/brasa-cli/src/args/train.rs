@@ -150,6 +150,12 @@ pub struct TrainArguments {
     /// Only the last so many blocks of the model
     #[arg(long, alias = "num-layers", value_name = "N", value_parser = positive, help_heading = "Adapter", hide_short_help = true)]
     pub last_blocks: Option<usize>,
+    /// Element type in which products read the adapter's matrices; what is learned stays f32
+    #[arg(long, alias = "lora-dtype", value_enum, value_name = "TYPE", default_value_t = DtypeName::F32, help_heading = "Adapter", hide_short_help = true)]
+    pub adapter_dtype: DtypeName,
+    /// Element type of the matrices in the adapter's files [default: that of --adapter-dtype]
+    #[arg(long, value_enum, value_name = "TYPE", help_heading = "Adapter", hide_short_help = true)]
+    pub save_dtype: Option<DtypeName>,
     /// Form of the adapter's files
     #[arg(long, value_enum, value_name = "FORM", default_value_t = FormName::Peft, help_heading = "Adapter", hide_short_help = true)]
     pub form: FormName,
@@ -277,6 +283,15 @@ pub enum MethodName {
     Dora,
     /// No adapter: the model's own parameters, of F32, F16 and BF16
     Full,
+}
+
+/// Element types of an adapter's matrices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DtypeName {
+    /// 32 bits
+    F32,
+    /// bfloat16: half the bytes
+    Bf16,
 }
 
 /// Losses.

@@ -8,7 +8,7 @@ use brasa_graph::reference::ReferenceBackend;
 use brasa_graph::testing::{Decoder, Random};
 use brasa_graph::{Graph, WeightId};
 use brasa_train::data::{Batches, Document, Span};
-use brasa_train::lora::{Layer, Lora, LoraOptions, Scaling, Targets};
+use brasa_train::lora::{AdapterDtype, Layer, Lora, LoraOptions};
 use brasa_train::optimizer::{Adam, Rates, Rule, Schedule, Shape};
 use brasa_train::{Activations, Noise, Objective, Resources, TrainOptions, Trainer};
 
@@ -30,7 +30,7 @@ fn documents(vocab: usize) -> Vec<Document> {
 }
 
 /// All linear layers of the decoder's blocks.
-fn adapter(graph: &Graph) -> Lora {
+fn adapter(graph: &Graph, dtype: AdapterDtype) -> Lora {
     let weights = graph.weights().iter().enumerate();
     let blocks = weights.filter(|(_, weight)| weight.name.contains("layers.") && weight.shape.len() == 2);
     let layers: Vec<Layer> = blocks
@@ -43,9 +43,7 @@ fn adapter(graph: &Graph) -> Lora {
             experts: None,
         })
         .collect();
-    let targets = Targets::default();
-    let options =
-        LoraOptions { targets, rank: 4, alpha: 8.0, scaling: Scaling::Rank, own: Vec::new(), seed: 5 };
+    let options = LoraOptions { rank: 4, alpha: 8.0, dtype, seed: 5, ..LoraOptions::default() };
     Lora::new(&layers, &options).unwrap()
 }
 
@@ -56,13 +54,14 @@ struct Course {
     activations: Activations,
     peak: f64,
     updates: usize,
+    dtype: AdapterDtype,
     /// In front of which update another trainer goes on.
     stop: Option<usize>,
 }
 
 /// The losses of updates on a device, and the adapter behind them.
 fn learned(backend: &dyn Backend, graph: &Graph, vocab: usize, course: Course) -> (Vec<f64>, Vec<Vec<f32>>) {
-    let Course { precision, activations, peak, updates, stop } = course;
+    let Course { precision, activations, peak, updates, dtype, stop } = course;
     let options = TrainOptions {
         objective: Objective::default(),
         rule: Rule::AdamW(Adam::default()),
@@ -80,7 +79,9 @@ fn learned(backend: &dyn Backend, graph: &Graph, vocab: usize, course: Course) -
     };
     let limits = ProgramLimits { max_rows: 64, max_outs: 64, max_segments: 8 };
     let resources = Resources { backend, model: graph, precision, limits };
-    let start = || Trainer::new(&resources, adapter(graph), options, &mut |_| ControlFlow::Continue(()));
+    let start = || {
+        Trainer::new(&resources, adapter(graph, dtype), options.clone(), &mut |_| ControlFlow::Continue(()))
+    };
     let mut trainer = start().unwrap();
     let mut batches = Batches::new(documents(vocab), 64, 8, Some(1));
     let mut losses = Vec::new();
@@ -105,11 +106,36 @@ fn a_run_that_goes_on_has_the_bits_of_a_whole_one() {
     let spec = Decoder { windows: vec![None], ..Decoder::small(StorageFormat::Q4_K) };
     let graph = spec.graph(5);
     let (precision, activations) = (Precision::Fast, Activations::Recomputed);
-    let course = Course { precision, activations, peak: FAST, updates: 3, stop: None };
-    let of = |stop| learned(device, &graph, spec.vocab, Course { stop, ..course });
-    let (whole, resumed) = (of(None), of(Some(2)));
-    assert_eq!(whole.0, resumed.0, "losses");
-    assert_eq!(whole.1, resumed.1, "values");
+    for dtype in [AdapterDtype::F32, AdapterDtype::Bf16] {
+        let course = Course { precision, activations, peak: FAST, updates: 3, dtype, stop: None };
+        let of = |stop| learned(device, &graph, spec.vocab, Course { stop, ..course });
+        let (whole, resumed) = (of(None), of(Some(2)));
+        assert_eq!(whole.0, resumed.0, "losses, {dtype:?}");
+        assert_eq!(whole.1, resumed.1, "values, {dtype:?}");
+    }
+}
+
+/// Products read rounded matrices, and what is learned is not rounded: learned values differ from those of an adapter in f32, and are no bfloat16.
+#[test]
+fn adapters_are_read_as_bfloat16() {
+    let Some(device) = device() else { return };
+    let spec = Decoder { windows: vec![None], ..Decoder::small(StorageFormat::Q4_K) };
+    let graph = spec.graph(5);
+    let of = |backend: &dyn Backend, precision, dtype| {
+        let activations = Activations::Kept;
+        let course = Course { precision, activations, peak: FAST, updates: 3, dtype, stop: None };
+        learned(backend, &graph, spec.vocab, course)
+    };
+    let expected = of(&ReferenceBackend, Precision::Reference, AdapterDtype::Bf16);
+    let unrounded = of(&ReferenceBackend, Precision::Reference, AdapterDtype::F32);
+    let off =
+        |found: &[f64]| found.iter().zip(&expected.0).map(|(a, b)| (a - b).abs() / b).fold(0.0, f64::max);
+    let found = of(device, Precision::Reference, AdapterDtype::Bf16);
+    let (off, by_rounding) = (off(&found.0), off(&unrounded.0));
+    println!("losses off by {off:.1e}; without rounding by {by_rounding:.1e}");
+    assert!(off < 1e-5 && by_rounding > 4.0 * off, "{off:e} {by_rounding:e}");
+    let is_rounded = |x: &f32| x.to_bits().trailing_zeros() >= 16;
+    assert!(!found.1.iter().flatten().all(is_rounded), "what is learned is f32");
 }
 
 #[test]
@@ -127,7 +153,8 @@ fn twenty_updates_on_a_gpu_are_those_of_the_reference() {
         let spec = Decoder { windows: vec![None; layers], ..Decoder::small(format) };
         let graph = spec.graph(5);
         let of = |backend: &dyn Backend, precision, activations| {
-            let course = Course { precision, activations, peak, updates, stop: None };
+            let dtype = AdapterDtype::F32;
+            let course = Course { precision, activations, peak, updates, dtype, stop: None };
             learned(backend, &graph, spec.vocab, course)
         };
         let expected = of(&ReferenceBackend, Precision::Reference, Activations::Kept);

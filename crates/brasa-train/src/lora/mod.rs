@@ -1,10 +1,12 @@
 //! Low-rank adapters that are learned (Hu et al. 2021, arXiv:2106.09685).
 //!
-//! An adapted layer is `y = x·Wᵀ + scale · (x·Aᵀ)·Bᵀ`. `W` is a constant in whatever format it is stored; `A` and `B` are f32.
+//! An adapted layer is `y = x·Wᵀ + scale · (x·Aᵀ)·Bᵀ`. `W` is a constant in whatever format it is stored; `A` and `B` are learned in f32, and read as they are or
+//! rounded to [bfloat16](AdapterDtype).
 //!
 //! With magnitudes (DoRA; Liu et al. 2024, arXiv:2402.09353) it is `y = m / ‖W + scale·B·A‖ ∘ (x·Wᵀ + scale · (x·Aᵀ)·Bᵀ)`: the length of each
 //! row is learned apart from its direction. The norms of rows count as constants in gradients, as the paper has it.
 
+mod dtype;
 mod layer;
 mod norms;
 mod places;
@@ -16,6 +18,7 @@ use brasa_formats::Tensor;
 use brasa_graph::pass::{DenseChange, LowRank, row_norms};
 use brasa_graph::{Graph, Weight, WeightPart};
 
+pub use dtype::AdapterDtype;
 pub use layer::Layer;
 pub(crate) use norms::Norms;
 pub(crate) use places::Places;
@@ -38,6 +41,8 @@ pub struct LoraOptions {
     pub scaling: Scaling,
     /// Rank and `alpha` of some layers. Of several entries that name a layer, the first with a number counts.
     pub own: Vec<Own>,
+    /// The element type in which products read `A` and `B`.
+    pub dtype: AdapterDtype,
     /// Decides what `A` begins as.
     pub seed: u64,
 }
@@ -56,7 +61,8 @@ pub struct Own {
 impl Default for LoraOptions {
     fn default() -> Self {
         let (targets, scaling) = (Targets::default(), Scaling::default());
-        Self { targets, rank: 8, alpha: 16.0, scaling, own: Vec::new(), seed: 0 }
+        let dtype = AdapterDtype::default();
+        Self { targets, rank: 8, alpha: 16.0, scaling, own: Vec::new(), dtype, seed: 0 }
     }
 }
 
@@ -85,6 +91,8 @@ impl Scaling {
 pub struct Lora {
     /// A pair of matrices for each layer. All have magnitudes, or none has.
     pub pairs: Vec<Pair>,
+    /// The element type in which products read `A` and `B`, and in which they are written.
+    pub dtype: AdapterDtype,
 }
 
 /// `A` and `B` of one layer, and its magnitudes if it has any.
@@ -96,9 +104,9 @@ pub struct Pair {
     pub rank: usize,
     /// Factor of the product.
     pub scale: f32,
-    /// `[rank, inputs]`; of each expert one behind the other.
+    /// The learned values, `[rank, inputs]`; of each expert one behind the other.
     pub a: Vec<f32>,
-    /// `[rows, rank]`, rows in the order of the graph's weight; of each expert one behind the other.
+    /// The learned values, `[rows, rank]`, rows in the order of the graph's weight; of each expert one behind the other.
     pub b: Vec<f32>,
     /// `[rows]`: the lengths of the rows, if they are learned (DoRA).
     pub magnitudes: Option<Vec<f32>>,
@@ -157,11 +165,12 @@ impl Lora {
                 layer: layer.clone(),
             })
         };
-        Ok(Self { pairs: chosen.into_iter().enumerate().map(pair).collect::<Result<_>>()? })
+        let pairs = chosen.into_iter().enumerate().map(pair).collect::<Result<_>>()?;
+        Ok(Self { pairs, dtype: options.dtype })
     }
 
     /// The adapter with magnitudes that are learned too (DoRA). They begin as the norms of the rows of `W + scale·B·A`, `W` of
-    /// `model`, so that the model stays what it was with the adapter.
+    /// `model` and `A` and `B` as products read them, so that the model stays what it was with the adapter.
     ///
     /// # Errors
     ///
@@ -175,7 +184,8 @@ impl Lora {
                     hint,
                 ));
             }
-            let change = DenseChange { a: &pair.a, b: &pair.b, scale: pair.scale };
+            let [a, b] = [&pair.a, &pair.b].map(|matrix| self.dtype.seen(matrix));
+            let change = DenseChange { a: &a, b: &b, scale: pair.scale };
             let weight = model.weight(pair.layer.weight);
             pair.magnitudes = Some(row_norms(weight, pair.layer.rows.clone(), Some(change))?);
         }

@@ -12,7 +12,7 @@ use brasa_graph::pass::row_norms;
 use brasa_graph::step::{GivenValues, Outs, Segment, SequenceId, Step};
 use brasa_graph::{Builder, DType, Dim, Graph, WeightId};
 
-use super::{Lora, Pair};
+use super::{AdapterDtype, Lora, Pair};
 use crate::Result;
 
 /// A program for the norms of the rows of `W + scale·B·A`.
@@ -66,7 +66,8 @@ impl Norms {
     pub fn compute(&mut self, lora: &Lora, pool: &mut dyn KvPool) -> Result<Vec<Vec<f32>>> {
         let given = self.stacks.iter().map(|(_, pairs)| {
             let width = lora.pairs[pairs[0]].layer.inputs;
-            let mut rows: Vec<f32> = pairs.iter().flat_map(|&pair| &lora.pairs[pair].a).copied().collect();
+            let each = pairs.iter().flat_map(|&pair| lora.dtype.seen(&lora.pairs[pair].a).into_owned());
+            let mut rows: Vec<f32> = each.collect();
             rows.resize(self.ranks * width, 0.0);
             GivenValues::F32(rows.into())
         });
@@ -83,7 +84,7 @@ impl Norms {
             for &number in pairs {
                 let pair = &lora.pairs[number];
                 let own = &products[first_rank * all_rows..][..pair.rank * all_rows];
-                norms[number] = of_pair(pair, own, all_rows, &self.squares[number]);
+                norms[number] = of_pair(pair, lora.dtype, own, all_rows, &self.squares[number]);
                 first_rank += pair.rank;
             }
         }
@@ -92,9 +93,10 @@ impl Norms {
 }
 
 /// Computes the norms of one pair's rows from `products` `A·Wᵀ`, `[rank, all_rows]`.
-fn of_pair(pair: &Pair, products: &[f32], all_rows: usize, squares: &[f64]) -> Vec<f32> {
+fn of_pair(pair: &Pair, dtype: AdapterDtype, products: &[f32], all_rows: usize, squares: &[f64]) -> Vec<f32> {
     let (rank, scale) = (pair.rank, f64::from(pair.scale));
-    let rows: Vec<&[f32]> = pair.a.chunks_exact(pair.layer.inputs).collect();
+    let [a, b] = [&pair.a, &pair.b].map(|matrix| dtype.seen(matrix));
+    let rows: Vec<&[f32]> = a.chunks_exact(pair.layer.inputs).collect();
     let dot =
         |a: &[f32], b: &[f32]| -> f64 { a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum() };
     let gram: Vec<f64> = rows.iter().flat_map(|a| rows.iter().map(move |b| dot(a, b))).collect();
@@ -107,5 +109,5 @@ fn of_pair(pair: &Pair, products: &[f32], all_rows: usize, squares: &[f64]) -> V
         }
         (square + 2.0 * scale * along + scale * scale * own).max(0.0).sqrt() as f32
     };
-    pair.b.chunks_exact(rank).zip(squares).enumerate().map(norm).collect()
+    b.chunks_exact(rank).zip(squares).enumerate().map(norm).collect()
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use brasa_graph::learn::LearnedBlock;
 use brasa_graph::{Graph, Weight};
 
-use super::{Lora, Pair, weight_named};
+use super::{AdapterDtype, Lora, Pair, weight_named};
 use crate::{Result, TrainError};
 
 /// The adapter's weights in a graph, and the place of each pair in them.
@@ -71,8 +71,11 @@ impl Places {
     }
 
     /// The block of each array of the pairs, in their order; the gradient of the first weight is output 1. `None` if pairs have magnitudes, which depend
-    /// on more than their own gradient.
+    /// on more than their own gradient, or if the weights hold rounded values.
     pub fn blocks(&self, lora: &Lora) -> Option<Vec<LearnedBlock>> {
+        if lora.dtype != AdapterDtype::F32 {
+            return None;
+        }
         let mut blocks: Vec<Option<[LearnedBlock; 2]>> = vec![None; lora.pairs.len()];
         for (number, stack) in self.stacks.iter().enumerate() {
             if stack.gain.is_some() {
@@ -150,8 +153,9 @@ impl Places {
             let mut gains = stack.gain.as_ref().map(|gain| (gain, vec![1.0; gain.row_len()]));
             for place in &stack.pairs {
                 let pair = &lora.pairs[place.pair];
-                a[place.first_rank * pair.layer.inputs..][..pair.a.len()].copy_from_slice(&pair.a);
-                for (row, own) in pair.b.chunks_exact(pair.rank).enumerate() {
+                let [of_a, of_b] = [&pair.a, &pair.b].map(|matrix| lora.dtype.seen(matrix));
+                a[place.first_rank * pair.layer.inputs..][..of_a.len()].copy_from_slice(&of_a);
+                for (row, own) in of_b.chunks_exact(pair.rank).enumerate() {
                     b[stack.in_b(place, pair, row)..][..pair.rank].copy_from_slice(own);
                 }
                 if let (Some((_, gains)), Some(magnitudes)) = (&mut gains, &pair.magnitudes) {

@@ -107,8 +107,7 @@ fn adapter(config: &Value, graph: &brasa_graph::Graph) -> Lora {
         rank: rank as usize,
         alpha: (scale * rank as f64) as f32,
         scaling: Scaling::Rank,
-        own: Vec::new(),
-        seed: 0,
+        ..LoraOptions::default()
     };
     begun(Lora::new(&layers, &options).expect("an adapter"))
 }

@@ -9,7 +9,7 @@ use brasa_graph::device::Backend;
 use brasa_graph::reference::ReferenceBackend;
 use brasa_train::Trainer;
 use brasa_train::data::{Batches, Document};
-use brasa_train::lora::{Layer, Lora, LoraOptions, Scaling, Targets};
+use brasa_train::lora::{AdapterDtype, Layer, Lora, LoraOptions, Scaling, Targets};
 use brasa_train::optimizer::{Adam, Rule, Schedule, Sgd, Shape};
 
 use crate::setup::{adapter, cpu, documents, layers, model, trainer};
@@ -72,11 +72,15 @@ fn check(name: &str, scaling: Scaling) {
 
 fn check_on(device: &dyn Backend, name: &str, scaling: Scaling, count: usize) {
     let golden = golden(name);
-    let base = name.trim_end_matches("-dora");
+    let base = name.trim_end_matches("-bf16").trim_end_matches("-dora");
+    let is_rounded = name.ends_with("-bf16");
     let model = model(base);
     let layers = layers(&model.graph, |module| golden.has(&format!("gradient.{module}.a")));
     let mut lora = adapter(&layers, scaling);
-    if base != name {
+    if is_rounded {
+        lora.dtype = AdapterDtype::Bf16;
+    }
+    if name.contains("-dora") {
         with_norms_of_the_base(&mut lora, &model.graph);
     }
     let rate = f64::from(golden.floats("rate.sgd")[0]);
@@ -86,7 +90,12 @@ fn check_on(device: &dyn Backend, name: &str, scaling: Scaling, count: usize) {
     // gradient leaps from 1.2 to 5.1 and back.
     let loose = if name == "gemma4" { 6.0 } else { 1.0 };
     // Runs of llama31-dora part late: torch's own in f32 is off by 6e-5 from its run in f64 behind 50 updates.
-    let steady = if name == "llama31-dora" { count.min(30) } else { count };
+    // A value that lies between two bfloat16 is rounded up here and down there, sooner or later; unrounded, losses differ by 4e-5 from the second update on.
+    let steady = match name {
+        "llama31-dora" => count.min(30),
+        "llama31-bf16" => count.min(20),
+        _ => count,
+    };
     let mut batches = Batches::new(documents(base), 200, 8, None);
     let mut first = trainer(device, &model.graph, lora.clone(), sgd, flat, None);
     // In one step, and in two that make one update.
@@ -104,7 +113,8 @@ fn check_on(device: &dyn Backend, name: &str, scaling: Scaling, count: usize) {
     check_losses(name, &losses[..steady], &golden.floats("loss.sgd")[..steady], loose * 1e-5);
     check_losses(name, &losses, &golden.floats("loss.sgd")[..count], 1e-3);
     if count == 50 {
-        check_matrices(name, &golden, "sgd", &learned, &learned.lora().arrays(), 1e-4);
+        let bound = if is_rounded { 1e-3 } else { 1e-4 };
+        check_matrices(name, &golden, "sgd", &learned, &learned.lora().arrays(), bound);
         let evaluated = learned_loss(learned, &batches);
         assert!(evaluated < losses[49], "{name}: {evaluated} after {}", losses[49]);
     }
@@ -160,6 +170,8 @@ families! {
     qwen3moe: "qwen3moe", Rank;
     dora_of_llama31: "llama31-dora", Rank;
     dora_behind_biases: "qwen2-dora", Rank;
+    matrices_of_bfloat16: "llama31-bf16", Rank;
+    matrices_of_bfloat16_beside_magnitudes: "qwen2-dora-bf16", Rank;
 }
 
 #[test]

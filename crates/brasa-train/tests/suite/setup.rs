@@ -6,7 +6,7 @@ use brasa_graph::device::{Backend, Precision, ProgramLimits};
 use brasa_graph::{Graph, Op, ValueKind, WeightId};
 use brasa_models::Model;
 use brasa_train::data::{Document, Span};
-use brasa_train::lora::{Layer, Lora, LoraOptions, Scaling, Targets};
+use brasa_train::lora::{Layer, Lora, LoraOptions, Scaling};
 use brasa_train::optimizer::{Rule, Schedule};
 use brasa_train::{Activations, Noise, Objective, Resources, TrainOptions, Trainer};
 
@@ -71,8 +71,7 @@ pub fn layers(graph: &Graph, wanted: impl Fn(&str) -> bool) -> Vec<Layer> {
 
 /// The adapter that golden runs begin with.
 pub fn adapter(layers: &[Layer], scaling: Scaling) -> Lora {
-    let targets = Targets::default();
-    let options = LoraOptions { targets, rank: 4, alpha: 8.0, scaling, own: Vec::new(), seed: 0 };
+    let options = LoraOptions { rank: 4, alpha: 8.0, scaling, ..LoraOptions::default() };
     begun(Lora::new(layers, &options).expect("an adapter"))
 }
 

@@ -14,6 +14,7 @@ fn blocks_of_a_stack_are_learned_apart() {
     let all = adapter(&layers(&model.graph, |_| true), Scaling::Rank);
     let some = Lora {
         pairs: all.pairs.iter().filter(|pair| pair.layer.name.ends_with("v_proj")).cloned().collect(),
+        ..all.clone()
     };
     let silent = Lora {
         pairs: all
@@ -27,6 +28,7 @@ fn blocks_of_a_stack_are_learned_apart() {
                 pair
             })
             .collect(),
+        ..all.clone()
     };
     let schedule = Schedule { shape: Shape::Constant, peak: 0.1, warm_up: 0, updates: 1, floor: 0.0 };
     let batches = Batches::new(documents("llama31"), 200, 8, None);

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 
 use brasa::train::data::{DataOptions, Learned, Long, Padding, Turns};
-use brasa::train::lora::{LoraOptions, Own, Pattern, Scaling, Targets};
+use brasa::train::lora::{AdapterDtype, LoraOptions, Own, Pattern, Scaling, Targets};
 use brasa::train::optimizer::{Adafactor, Adam, Muon, MuonKind, Rates, Rule, Schedule, Sgd, Shape};
 use brasa::train::run::RunOptions;
 use brasa::train::{Activations, Extent, Noise, Objective, Preference, TrainOptions};
 
 use super::failure;
 use crate::args::{
-    FormName, LearnName, LongName, LossName, MethodName, OptimizerName, RecomputeName, ScheduleName,
-    TrainArguments, TurnsName,
+    DtypeName, FormName, LearnName, LongName, LossName, MethodName, OptimizerName, RecomputeName,
+    ScheduleName, TrainArguments, TurnsName,
 };
 use crate::failure::Failure;
 
@@ -87,6 +87,8 @@ fn check_full(arguments: &TrainArguments) -> Result<(), Failure> {
         ("--alpha-of", !arguments.alpha_of.is_empty()),
         ("--dropout", arguments.dropout > 0.0),
         ("--from", arguments.from.is_some()),
+        ("--adapter-dtype", arguments.adapter_dtype != DtypeName::F32),
+        ("--save-dtype", arguments.save_dtype.is_some()),
         ("--server", arguments.server.is_some()),
         ("--loss dpo", arguments.loss == LossName::Dpo),
     ];
@@ -152,8 +154,17 @@ pub fn lora_options(arguments: &TrainArguments) -> Result<LoraOptions, Failure> 
             MethodName::Rslora => Scaling::RootOfRank,
         },
         own: own(arguments)?,
+        dtype: dtype(arguments.adapter_dtype),
         seed: arguments.seed,
     })
+}
+
+/// The element type of a name.
+pub fn dtype(name: DtypeName) -> AdapterDtype {
+    match name {
+        DtypeName::F32 => AdapterDtype::F32,
+        DtypeName::Bf16 => AdapterDtype::Bf16,
+    }
 }
 
 /// Ranks and α of some layers.

@@ -9,7 +9,7 @@ use brasa::train::data::Batches;
 use brasa::train::lora::Lora;
 use brasa::train::run::{End, Outcome};
 
-use super::{failure, serving, show};
+use super::{failure, options, serving, show};
 use crate::args::{FormName, TrainArguments};
 use crate::failure::Failure;
 use crate::output;
@@ -84,6 +84,11 @@ pub fn adapter(
         FormName::Mlx => (AdapterForm::Mlx, folder.to_owned()),
         FormName::Gguf => (AdapterForm::Gguf, folder.join("adapter.gguf")),
     };
-    tuner.write(lora, form, &path, Existing::Replace)?;
+    let dtype = arguments.save_dtype.map_or(lora.dtype, options::dtype);
+    if dtype == lora.dtype {
+        tuner.write(lora, form, &path, Existing::Replace)?;
+    } else {
+        tuner.write(&Lora { dtype, ..lora.clone() }, form, &path, Existing::Replace)?;
+    }
     Ok(path)
 }
