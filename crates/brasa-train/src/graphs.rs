@@ -27,16 +27,18 @@ pub(crate) struct Graphs {
 impl Graphs {
     /// The graphs of `model`, whose first output are logits, and of `adapted`, which is the model with what is learned.
     ///
-    /// A step brings, for each output row, the id of the token that follows (u32) and the weight of its loss (f32).
+    /// A step brings, for each output row, the id of the token that follows (u32) and the weight of its loss (f32), and behind these what a loss of one's own
+    /// declares.
     pub fn new(model: &Graph, adapted: &Graph, learned: &Learned, options: &TrainOptions) -> Result<Self> {
         let TrainOptions { noise, activations, objective, .. } = options;
         let losses = match objective {
-            Objective::Likelihood | Objective::LikelihoodByStep => None,
+            Objective::Likelihood | Objective::LikelihoodByStep | Objective::Own(_) => None,
             Objective::Preference(_) => {
-                Some([weighted_losses(adapted, false)?, weighted_losses(model, false)?])
+                let of = |graph: &Graph| weighted_losses(graph, objective, false);
+                Some([of(adapted)?, of(model)?])
             }
         };
-        let loss = weighted_losses(adapted, true)?;
+        let loss = weighted_losses(adapted, objective, true)?;
         let (noisy, sources) = noise::add(&loss, learned, noise)?;
         let wrt = Wrt::new(learned.values(&noisy)).recomputing(activations.recomputed(&noisy));
         let gradients = vjp(&noisy, &wrt)?;
@@ -52,12 +54,16 @@ impl Graphs {
 }
 
 /// The losses of output rows of a model times their weights, or their sum.
-fn weighted_losses(model: &Graph, summed: bool) -> Result<Graph> {
+fn weighted_losses(model: &Graph, objective: &Objective, summed: bool) -> Result<Graph> {
     let rows = attend_to_rows(model)?;
     let loss = extend(&rows, |g| {
         let targets = g.given("targets", DType::U32, Dim::OUTS, &[]);
         let weights = g.given("target_weights", DType::F32, Dim::OUTS, &[]);
-        let losses = g.apply(CrossEntropy, &[rows.outputs()[0], targets])[0];
+        let logits = rows.outputs()[0];
+        let losses = match objective {
+            Objective::Own(loss) => loss.build(g, logits, targets)?,
+            _ => g.apply(CrossEntropy, &[logits, targets])[0],
+        };
         let weighted = g.mul(losses, weights);
         Ok(vec![if summed { g.sum(weighted, 0) } else { weighted }])
     })?;

@@ -41,6 +41,7 @@ mod parameters;
 mod random;
 mod recompute;
 pub mod run;
+mod token_loss;
 mod trainer;
 
 pub use error::{Result, TrainError};
@@ -50,4 +51,5 @@ pub use objective::{Objective, Preference};
 pub use parameters::{Extent, Parameter, Parameters, Role, Stored};
 pub use random::Random;
 pub use recompute::Activations;
+pub use token_loss::{LearnedTokens, TokenLoss};
 pub use trainer::{Evaluation, Found, Resources, TrainOptions, Trainer, Update};

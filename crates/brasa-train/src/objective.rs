@@ -1,9 +1,9 @@
-//! Objectives of training: the likelihood of learned tokens, or a preference for one of two answers.
+//! Objectives of training: the likelihood of learned tokens, a preference for one of two answers, or a loss that a program brings along.
 
-use crate::{Result, TrainError};
+use crate::{Result, TokenLoss, TrainError};
 
 /// The objective of training, which decides the loss.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub enum Objective {
     /// Every learned token is to become likelier; the loss is their mean cross-entropy.
     #[default]
@@ -13,6 +13,8 @@ pub enum Objective {
     LikelihoodByStep,
     /// Of each pair the first document is to be preferred, measured against the model without the adapter.
     Preference(Preference),
+    /// The program's own loss is to become less; the loss is its mean over learned tokens.
+    Own(TokenLoss),
 }
 
 /// Direct preference optimization (Rafailov et al. 2023, arXiv:2305.18290): the loss of a pair is −ln σ(β·((ln π − ln π₀) of the chosen

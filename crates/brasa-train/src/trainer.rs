@@ -18,7 +18,7 @@ use crate::learned::Learned;
 use crate::lora::{Lora, Norms};
 use crate::noise::{self, Noise, Source};
 use crate::objective::Objective;
-use crate::optimizer::{Moment, Optimizer, Rates, Rule, clip, norm, shortening};
+use crate::optimizer::{Adam, Moment, Optimizer, Rates, Rule, Schedule, Shape, clip, norm, shortening};
 use crate::parameters::Parameters;
 use crate::recompute::Activations;
 use crate::{MemoryPlan, Result, TrainError};
@@ -36,7 +36,7 @@ pub struct Resources<'a> {
 }
 
 /// How values change.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct TrainOptions {
     /// The loss that updates lower.
     pub objective: Objective,
@@ -52,6 +52,22 @@ pub struct TrainOptions {
     pub noise: Noise,
     /// Whether a block's results are kept for its gradient or computed again.
     pub activations: Activations,
+}
+
+/// AdamW at a learning rate of 2e-4 on the likelihood of learned tokens; an update of each step, by a gradient of at most 1.
+impl Default for TrainOptions {
+    fn default() -> Self {
+        let schedule = Schedule { shape: Shape::Constant, peak: 2e-4, warm_up: 0, updates: 0, floor: 0.0 };
+        Self {
+            objective: Objective::default(),
+            rule: Rule::AdamW(Adam::default()),
+            schedule: schedule.into(),
+            accumulation: 1,
+            longest_gradient: Some(1.0),
+            noise: Noise::default(),
+            activations: Activations::default(),
+        }
+    }
 }
 
 /// An adapter that is learned, or parameters of the model.
@@ -185,7 +201,7 @@ impl Trainer {
             *norms = Some((Norms::new(of.backend, of.model, &weights, lora)?, Vec::new()));
         }
         let judge = match options.objective {
-            Objective::Likelihood | Objective::LikelihoodByStep => None,
+            Objective::Likelihood | Objective::LikelihoodByStep | Objective::Own(_) => None,
             Objective::Preference(preference) => Judge::new(of, preference, &graphs, &weights)?,
         };
         let pool = of.backend.kv_pool(KvPoolSpec { groups: Vec::new(), dtype: KvType::F32 })?;
@@ -432,7 +448,7 @@ impl Trainer {
                 None if by_step => 1.0 / (batches.weight(documents) * steps.len() as f64),
                 None => all,
             };
-            let mut step = batches.step(documents, factor);
+            let mut step = step_of(&self.options.objective, batches, documents, factor);
             noise::bring(&mut step, &self.sources, &self.options.noise, self.optimizer.updates(), number);
             loss += run(&mut *self.gradients, &self.learned, &step, &mut *self.pool, number)?;
         }
@@ -467,7 +483,7 @@ impl Trainer {
         let (mut loss, mut weight, mut learned) = (0.0, 0.0, 0);
         for documents in batches.epoch() {
             let own = batches.weight(documents);
-            let step = batches.step(documents, |_| 1.0 / own);
+            let step = step_of(&self.options.objective, batches, documents, |_| 1.0 / own);
             let outputs = self.loss.run(&step, &mut *self.pool)?;
             loss += own * f64::from(outputs.only().floats()[0]);
             weight += own;
@@ -481,4 +497,18 @@ impl Trainer {
         self.learned.prepare(&mut *self.pool)?;
         self.learned.write(|weight, values| Ok(self.weights.write(weight, values)?))
     }
+}
+
+/// The step of documents, with what a loss of one's own brings for them.
+fn step_of(
+    objective: &Objective,
+    batches: &Batches,
+    documents: &[u32],
+    factor: impl Fn(usize) -> f64,
+) -> Step {
+    let mut step = batches.step(documents, factor);
+    if let Objective::Own(loss) = objective {
+        loss.bring(&mut step, batches, documents);
+    }
+    step
 }

@@ -89,6 +89,7 @@ pub use brasa_engine::{
 };
 pub use brasa_formats as formats;
 pub use brasa_grammar::{self as grammar, Grammar};
+pub use brasa_graph as graph;
 pub use brasa_graph::device::{DeviceInfo, KvType, OpTime, Precision};
 pub use brasa_graph::sampling::{self, SamplingParams};
 pub use brasa_models::{ModelInfo, ModelKind, Pooling, RecommendedSampling};

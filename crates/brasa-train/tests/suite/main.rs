@@ -6,6 +6,7 @@ mod cache;
 mod data;
 mod lora;
 mod noise;
+mod objectives;
 mod optimizers;
 mod parameters;
 mod preferences;
