@@ -8,6 +8,7 @@ mod llama_bench;
 mod llama_cpp;
 mod llama_others;
 mod llama_server;
+mod mlx_convert;
 mod others;
 mod own;
 #[cfg(test)]
@@ -26,6 +27,7 @@ use llama_bench::LLAMA_BENCH;
 use llama_cpp::LLAMA_CPP;
 use llama_others::{LLAMA_EMBEDDING, LLAMA_PERPLEXITY};
 use llama_server::LLAMA_SERVER;
+use mlx_convert::MLX_CONVERT;
 use others::{COMMANDS, MLX_LM, MLX_SERVER};
 use own::Options;
 use row::{Outcome, Row, Value};
@@ -219,6 +221,15 @@ impl Translation {
         let value = match row.value {
             Value::None => inline,
             Value::One(value) => Some(inline.or_else(|| rest.pop()).ok_or_else(|| missing(value))?),
+            Value::Many(value) if inline.is_none() => {
+                let mut all = rest.pop().ok_or_else(|| missing(value))?;
+                while let Some(next) = rest.pop_if(|next| is_bare(next)) {
+                    all.push(" ");
+                    all.push(next);
+                }
+                Some(all)
+            }
+            Value::Many(_) => inline,
             Value::Maybe(words) => inline.or_else(|| if next_is(words, rest) { rest.pop() } else { None }),
             Value::Two(first, second) => {
                 inline.or_else(|| rest.pop()).ok_or_else(|| missing(first))?;
@@ -292,6 +303,12 @@ fn names_color(word: &OsStr) -> bool {
     name.is_some_and(|name| matches!(name, "--color" | "--no-color" | "-co"))
 }
 
+/// True for a word that is no option and names no file.
+fn is_bare(word: &OsStr) -> bool {
+    let is_path = word.as_encoded_bytes().contains(&b'/') || std::path::Path::new(word).exists();
+    !begins_with_hyphen(word) && !is_path
+}
+
 fn begins_with_hyphen(word: &OsStr) -> bool {
     word.as_encoded_bytes().first() == Some(&b'-')
 }
@@ -302,6 +319,7 @@ fn rows(command: Option<&str>, own: &Options) -> HashMap<&'static str, &'static 
         Some("bench") => LLAMA_BENCH,
         Some("embed") => LLAMA_EMBEDDING,
         Some("perplexity") => LLAMA_PERPLEXITY,
+        Some("quantize") => MLX_CONVERT,
         Some("serve") => LLAMA_SERVER,
         Some("train") => TRAINERS,
         Some("transcribe") => WHISPER_CPP,

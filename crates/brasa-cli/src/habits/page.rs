@@ -11,6 +11,7 @@ use super::llama_bench::LLAMA_BENCH;
 use super::llama_cpp::LLAMA_CPP;
 use super::llama_others::{LLAMA_EMBEDDING, LLAMA_PERPLEXITY};
 use super::llama_server::LLAMA_SERVER;
+use super::mlx_convert::MLX_CONVERT;
 use super::others::{COMMANDS, MLX_LM, MLX_SERVER};
 use super::row::{Outcome, Row, Value};
 use super::trainers::TRAINERS;
@@ -66,6 +67,7 @@ fn page() -> String {
     table(&mut page, "whisper-cli, for `brasa transcribe`", WHISPER_CPP);
     table(&mut page, "MLX-LM", MLX_LM);
     table(&mut page, "mlx_lm.server, where it differs (`brasa serve`)", MLX_SERVER);
+    table(&mut page, "mlx_lm.convert, for `brasa quantize`", MLX_CONVERT);
     table(&mut page, "TRL, PEFT, Axolotl and LLaMA-Factory, for `brasa train`", TRAINERS);
     page.push_str("\n## Commands of Ollama and others\n\n| command | here |\n|---|---|\n");
     for (command, answer) in COMMANDS {
@@ -80,6 +82,7 @@ fn table(page: &mut String, title: &str, rows: &[Row]) {
         let value = match row.value {
             Value::None => String::new(),
             Value::One(name) => format!(" {name}"),
+            Value::Many(name) => format!(" {name} …"),
             Value::Maybe(words) => format!(" [{}]", words.join("|")),
             Value::Two(first, second) => format!(" {first} {second}"),
         };

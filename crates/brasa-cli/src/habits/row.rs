@@ -23,6 +23,8 @@ pub enum Value {
     None,
     /// One value, by its name in the help.
     One(&'static str),
+    /// One value or several, by their name in the help. A word that names a file ends them, as an option does.
+    Many(&'static str),
     /// One of these words, or none.
     Maybe(&'static [&'static str]),
     /// Two values, by their names in the help.
@@ -83,6 +85,11 @@ pub const fn flag(spellings: &'static str, outcome: Outcome) -> Row {
 /// An option with one value.
 pub const fn value(spellings: &'static str, name: &'static str, outcome: Outcome) -> Row {
     Row { spellings, value: Value::One(name), outcome }
+}
+
+/// An option with any number of values.
+pub const fn many(spellings: &'static str, name: &'static str, outcome: Outcome) -> Row {
+    Row { spellings, value: Value::Many(name), outcome }
 }
 
 /// An option with two values.

@@ -9,6 +9,7 @@ use super::llama_bench::LLAMA_BENCH;
 use super::llama_cpp::LLAMA_CPP;
 use super::llama_others::{LLAMA_EMBEDDING, LLAMA_PERPLEXITY};
 use super::llama_server::LLAMA_SERVER;
+use super::mlx_convert::MLX_CONVERT;
 use super::others::{COMMANDS, MLX_LM, MLX_SERVER};
 use super::own::Options;
 use super::row::{Outcome, Row, Value};
@@ -160,13 +161,14 @@ fn every_spelling_has_its_outcome() {
         ("embed", LLAMA_EMBEDDING),
         ("perplexity", LLAMA_PERPLEXITY),
         ("bench", LLAMA_BENCH),
+        ("quantize", MLX_CONVERT),
         ("transcribe", WHISPER_CPP),
         ("train", TRAINERS),
     ] {
         for row in table {
             let usual = match row.value {
                 Value::None => "",
-                Value::One(name) | Value::Two(name, _) => sample(name),
+                Value::One(name) | Value::Many(name) | Value::Two(name, _) => sample(name),
                 Value::Maybe(words) => words[0],
             };
             for spelling in row.spellings() {
@@ -205,6 +207,7 @@ fn spellings_are_unique_and_well_formed() {
         LLAMA_EMBEDDING,
         LLAMA_PERPLEXITY,
         MLX_SERVER,
+        MLX_CONVERT,
         WHISPER_CPP,
         TRAINERS,
     ] {
@@ -264,6 +267,7 @@ fn answers_name_what_there_is() {
         LLAMA_PERPLEXITY,
         MLX_LM,
         MLX_SERVER,
+        MLX_CONVERT,
         WHISPER_CPP,
         TRAINERS,
     ];
@@ -318,6 +322,21 @@ fn values_are_no_options() {
     assert_eq!(
         arguments(&["bench", "-p", "64,128", "-r", "2"]),
         ["bench", "--n-prompt", "64,128", "--repetitions", "2"]
+    );
+}
+
+/// Transformers' parser takes lists as words behind each other.
+#[test]
+fn lists_of_names_end_at_options_and_files() {
+    let targets = |words: &[&str]| arguments(&[&["train", "--lora_target_modules"][..], words].concat());
+    assert_eq!(
+        targets(&["q_proj", "v_proj", "--data", "d"]),
+        ["train", "--targets", "q_proj,v_proj", "--data", "d"]
+    );
+    assert_eq!(targets(&["q_proj", "some/model"]), ["train", "--targets", "q_proj", "some/model"]);
+    assert_eq!(targets(&["all-linear"]), ["train", "--targets", "all"]);
+    assert!(
+        refused(&["train", "--lora_target_modules"]).contains("needs a value: --lora-target-modules NAMES")
     );
 }
 

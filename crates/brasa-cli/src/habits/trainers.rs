@@ -2,15 +2,18 @@
 //! and LLaMA-Factory's. Taken in November 2026 from their documentation. Options of `mlx_lm.lora` are options of `brasa train` itself.
 
 use super::row::Outcome::{Answered, Becomes, Cases, Made, Noted, Ours, True};
-use super::row::{Outcome, Row, flag, maybe, value};
+use super::row::{Outcome, Row, flag, many, maybe, value};
 
 const SWITCH: &[&str] = &["true", "false", "True", "False"];
 const PRECISION: &str = "weights are read as they are stored, and the device computes as it does best";
 const METRICS: &str = "metrics.jsonl in the folder of the run has every update";
+const BEST: &str = "the best adapter has the least loss on valid.jsonl";
+const LOSSES: &str = "`--loss` names the losses that there are";
 const ONE: &str = "one device trains a run";
 const STORED: &str = "weights stay as they are stored: a GGUF file in Q4_K trains in 4 bits (`-m FILE`)";
 const VALID: &str = "a file valid.jsonl beside train.jsonl is evaluated, and test.jsonl at the end";
 const OFF: &[&str] = &["false"];
+const MASTERS: &str = "`--adapter-dtype bf16` rounds what products read; what is learned stays f32";
 const PACKED: &str = "examples are always packed, and none sees another";
 
 /// Options of TRL, Hugging Face, PEFT, Axolotl and LLaMA-Factory.
@@ -87,6 +90,11 @@ pub const TRAINERS: &[Row] = &[
         True("rows say by their keys what they are, and are read at once"),
     ),
     value(
+        "--dataset-train-split --dataset-test-split --split",
+        "NAME",
+        Answered("`--data` takes a folder with train.jsonl, valid.jsonl and test.jsonl"),
+    ),
+    value(
         "--max-samples",
         "N",
         Answered("`--steps` limits the updates; `head -n N train.jsonl` makes a shorter file"),
@@ -105,6 +113,11 @@ pub const TRAINERS: &[Row] = &[
         True("evaluations take as many examples as fit"),
     ),
     value("--gradient-accumulation-steps", "N", Ours("--accumulate")),
+    maybe(
+        "--auto-find-batch-size",
+        SWITCH,
+        Cases(&[(OFF, True("off"))], &Answered("`--batch-tokens` sets the tokens of a step")),
+    ),
     maybe(
         "--gradient-checkpointing",
         SWITCH,
@@ -126,6 +139,17 @@ pub const TRAINERS: &[Row] = &[
         "VALUE",
         Cases(&[(&["none"], True(METRICS))], &Noted(METRICS)),
     ),
+    value(
+        "--metric-for-best-model",
+        "NAME",
+        Cases(&[(&["loss", "eval_loss"], True("is what tells the best adapter"))], &Answered(BEST)),
+    ),
+    maybe(
+        "--greater-is-better",
+        SWITCH,
+        Cases(&[(OFF, True("a loss is better if it is less"))], &Answered(BEST)),
+    ),
+    maybe("--disable-tqdm", SWITCH, True("a bar is drawn on terminals alone")),
     maybe("--plot-loss", SWITCH, True("curves.svg is always drawn")),
     maybe("--do-train --remove-unused-columns --logging-first-step", SWITCH, True("is always so")),
     maybe("--do-eval", SWITCH, True(VALID)),
@@ -138,6 +162,11 @@ pub const TRAINERS: &[Row] = &[
         "--push-to-hub",
         SWITCH,
         Cases(&[(OFF, True("nothing is uploaded"))], &Answered("`hf upload` uploads the folder of the run")),
+    ),
+    value(
+        "--hub-model-id --hub-token --hub-strategy --hub-repo",
+        "VALUE",
+        Answered("`hf upload` uploads the folder of the run"),
     ),
     value("--data-seed", "N", Noted("`--seed` orders examples too")),
     // The loss.
@@ -153,22 +182,38 @@ pub const TRAINERS: &[Row] = &[
     value(
         "--pref-loss --loss-type",
         "NAME",
-        Cases(
-            &[(&["sigmoid", "nll"], True("is the loss"))],
-            &Answered("`--loss` names the losses that there are"),
-        ),
+        Cases(&[(&["sigmoid", "nll"], True("is the loss"))], &Answered(LOSSES)),
     ),
     value("--neftune-noise-alpha", "X", Ours("--neftune")),
     value(
-        "--label-smoothing-factor",
+        "--label-smoothing-factor --label-smoothing",
         "X",
-        Cases(&[(&["0"], True("off"))], &Answered("labels are not smoothed")),
+        Cases(
+            &[(&["0"], True("off"))],
+            &Answered("labels are not smoothed; a program may (docs/library.md)"),
+        ),
     ),
+    value(
+        "--rpo-alpha --simpo-gamma --pref-ftx --orpo-alpha --cpo-alpha --kto-desirable-weight",
+        "X",
+        Answered(LOSSES),
+    ),
+    value(
+        "--max-prompt-length --max-completion-length",
+        "N",
+        Answered("`--max-seq-length` limits whole examples; `--long cut` cuts their end"),
+    ),
+    value(
+        "--ref-model --ref-model-name-or-path --model-adapter-name --ref-adapter-name",
+        "NAME",
+        Answered("answers are compared with those of the model without its adapter"),
+    ),
+    maybe("--precompute-ref-log-probs", SWITCH, True("is always so")),
     // The adapter.
     value("--lora-r --lora-rank --peft-r", "N", Ours("--rank")),
     value("--lora-alpha", "X", Ours("--alpha")),
     value("--lora-dropout", "X", Ours("--dropout")),
-    value(
+    many(
         "--lora-target-modules --lora-target --target-modules --lora-targets",
         "NAMES",
         Made(targets, "`--targets`, with commas between names"),
@@ -184,6 +229,29 @@ pub const TRAINERS: &[Row] = &[
         Answered("adapters are learned alone; `--method full --targets NAMES` learns parameters"),
     ),
     value(
+        "--init-lora-weights --peft-init-lora-weights",
+        "HOW",
+        Cases(
+            &[(&["true"], True("A begins random, B at zero"))],
+            &Answered("A begins random and B at zero; `--from DIR` begins with another adapter"),
+        ),
+    ),
+    value(
+        "--layers-to-transform --lora-layers-to-transform --peft-layers-to-transform",
+        "NUMBERS",
+        Answered("`--last-blocks N`, or `--targets` with an /expression/ that names the layers"),
+    ),
+    value(
+        "--rank-pattern --alpha-pattern",
+        "JSON",
+        Answered("`--rank-of NAME=N` and `--alpha-of NAME=X`, which may be repeated"),
+    ),
+    value(
+        "--loraplus-lr-ratio --lora-plus-lr-ratio",
+        "X",
+        Answered("A and B have one learning rate, `--lr`"),
+    ),
+    value(
         "--lora-bias --bias",
         "NAME",
         Cases(&[(&["none"], True("biases stay"))], &Answered("an adapter has no biases")),
@@ -196,6 +264,12 @@ pub const TRAINERS: &[Row] = &[
             &Answered("language models alone are trained"),
         ),
     ),
+    maybe(
+        "--autocast-adapter-dtype --peft-autocast-adapter-dtype",
+        SWITCH,
+        Cases(&[(OFF, Answered(MASTERS))], &True("what is learned is f32")),
+    ),
+    maybe("--pure-bf16", SWITCH, Cases(&[(OFF, True("what is learned is f32"))], &Answered(MASTERS))),
     maybe(
         "--use-peft --use-lora",
         SWITCH,
@@ -236,13 +310,18 @@ pub const TRAINERS: &[Row] = &[
         "SCHEDULE",
         Cases(&[(&["constant_with_warmup"], Becomes(&["--schedule", "constant"]))], &Ours("--schedule")),
     ),
+    value(
+        "--lr-scheduler-kwargs --cosine-min-lr-ratio",
+        "VALUE",
+        Answered("rates fall to 0; `--lr-schedule` takes MLX-LM's courses with their arguments"),
+    ),
     value("--warmup-steps", "N", Ours("--warm-up")),
     value("--warmup-ratio", "X", Answered("`--warm-up N` counts updates; a twentieth of all is the default")),
     value("--max-grad-norm", "X", Ours("--clip")),
     value("--adam-beta1 --adam-beta2", "X", Answered("`--betas X,X` takes both")),
     value("--adam-epsilon", "X", Ours("--eps")),
     // The machine.
-    maybe("--bf16 --fp16 --tf32 --pure-bf16", &["true", "false", "True", "False", "auto"], True(PRECISION)),
+    maybe("--bf16 --fp16 --tf32", &["true", "false", "True", "False", "auto"], True(PRECISION)),
     value("--torch-dtype --dtype --model-dtype", "NAME", True(PRECISION)),
     value("--attn-implementation --flash-attn", "NAME", True("attention never stores the matrix of scores")),
     maybe(
