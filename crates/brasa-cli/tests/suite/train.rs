@@ -74,13 +74,24 @@ fn an_adapter_is_learned_and_changes_answers() {
     // A run that is there is not overwritten; gone on with, it is finished already.
     let refused = fails(&run, 1);
     assert!(
-        refused.contains("adapter_config.json exists\nhint: ") && refused.contains("--resume"),
+        refused.contains("adapter_config.json exists\nhint: ")
+            && refused.contains("--resume")
+            && refused.contains(&format!("(--from {out})")),
         "{refused}"
     );
+    // The command that the run told goes on from its best adapter, in a folder of its own.
+    let next = told.split("a run that begins with the adapter: brasa ").nth(1).expect("a command");
+    let next: Vec<&str> = next.lines().next().unwrap().split(' ').collect();
+    let output = brasa(&next);
+    assert!(output.status.success() && stderr(&output).contains("are begun with"), "{}", stderr(&output));
+    let began = std::fs::read_to_string(folder.join("out-2/metrics.jsonl")).unwrap();
+    let began = loss(began.lines().next().unwrap());
+    let best = losses.iter().map(|line| loss(line)).fold(f64::INFINITY, f64::min);
+    assert!((began - best).abs() < 1e-4 * best, "{began}, expected {best}");
     let before = std::fs::read(folder.join("out/adapter_model.safetensors")).unwrap();
     let again = brasa(&[&run[..], &["--resume"]].concat());
     assert!(
-        again.status.success() && stderr(&again).contains("goes on after update 12"),
+        again.status.success() && stderr(&again).contains("goes on after update 12, which was the last"),
         "{}",
         stderr(&again)
     );
@@ -116,6 +127,42 @@ fn adapters_are_written_in_every_form() {
     assert_eq!(served.status.code(), Some(1), "{refused}");
     assert!(refused.contains("DoRA's magnitudes change whole rows of the model"), "{refused}");
     assert!(refused.contains("\nhint: merge the adapter"), "{refused}");
+}
+
+/// An adapter whose matrices are read as bfloat16 is written so, in half the bytes, and answers as one in f32 whose values are rounded.
+#[test]
+fn matrices_of_bfloat16_are_learned_and_written() {
+    let folder = scratch("train_bfloat16");
+    let data = examples(&folder);
+    let run = |name: &str, more: &[&str]| {
+        let out = folder.join(name);
+        let output = brasa(&[&small(&data, out.to_str().unwrap())[..], more].concat());
+        assert!(output.status.success(), "{}", stderr(&output));
+        let bytes = std::fs::read(out.join("adapter_model.safetensors")).unwrap();
+        let header = u64::from_le_bytes(*bytes.first_chunk().unwrap()) as usize;
+        let header: serde_json::Value = serde_json::from_slice(&bytes[8..8 + header]).unwrap();
+        let types: std::collections::BTreeSet<String> = header
+            .as_object()
+            .unwrap()
+            .values()
+            .filter_map(|tensor| Some(tensor.get("dtype")?.as_str()?.to_owned()))
+            .collect();
+        let answer = brasa(&["logits", "-p", "Plural of cat?", "--json", "--lora", out.to_str().unwrap()]);
+        assert!(answer.status.success(), "{}", stderr(&answer));
+        (types.into_iter().collect::<Vec<_>>(), bytes.len(), stdout(&answer))
+    };
+    let (plain, f32_bytes, _) = run("plain", &[]);
+    let (rounded, bf16_bytes, answer) = run("rounded", &["--adapter-dtype", "bf16"]);
+    let (masters, _, of_masters) = run("masters", &["--adapter-dtype", "bf16", "--save-dtype", "f32"]);
+    assert_eq!((plain, rounded, masters), (vec!["F32".into()], vec!["BF16".into()], vec!["F32".into()]));
+    assert!(bf16_bytes < f32_bytes * 6 / 10, "{bf16_bytes} of {f32_bytes}");
+    assert_ne!(answer, of_masters, "what is learned is not what products read");
+    // Another type is another run.
+    let out = folder.join("rounded");
+    let other = fails(&[&small(&data, out.to_str().unwrap())[..], &["--resume"]].concat(), 1);
+    assert!(other.contains("type of the adapter's matrices was Bf16, now it is not set"), "{other}");
+    let full = ["train", "--data", &data, "--out", "none", "--method", "full", "--adapter-dtype", "bf16"];
+    assert!(fails(&full, 2).contains("--adapter-dtype: only of an adapter"));
 }
 
 /// Adapters of experts, in the forms that have a place for them, change answers as they are loaded.

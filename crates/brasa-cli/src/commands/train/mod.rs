@@ -1,5 +1,6 @@
 //! `brasa train`: learns a low-rank adapter, or the model itself, from examples.
 
+mod again;
 mod curves;
 mod options;
 mod serving;

@@ -78,7 +78,8 @@ impl Show {
     pub fn event(&mut self, event: &Event<'_>) {
         match event {
             Event::Resumed(updates) => {
-                self.note(&format!("goes on after update {updates}"));
+                let last = if *updates >= self.updates { ", which was the last" } else { "" };
+                self.note(&format!("goes on after update {updates}{last}"));
                 self.bar.set_position(*updates);
                 self.bar.reset_eta();
             }

@@ -9,7 +9,7 @@ use brasa::train::data::Batches;
 use brasa::train::lora::Lora;
 use brasa::train::run::{End, Outcome};
 
-use super::{failure, options, serving, show};
+use super::{again, failure, options, serving, show};
 use crate::args::{FormName, TrainArguments};
 use crate::failure::Failure;
 use crate::output;
@@ -20,7 +20,16 @@ pub fn refuse_existing(arguments: &TrainArguments) -> Result<(), Failure> {
     let old = names.map(|name| arguments.out.join(name)).into_iter().find(|path| path.exists());
     match old.filter(|_| !arguments.resume) {
         Some(path) => {
-            let hint = "name another folder (--out), or go on with its run (--resume)";
+            let hint = if path.ends_with("adapter_config.json") || path.ends_with("adapter.gguf") {
+                let adapter = if path.ends_with("adapter.gguf") { &path } else { &arguments.out };
+                format!(
+                    "name another folder (--out), begin there with what was learned here (--from {}), or go on with this run if it was \
+                     stopped (--resume)",
+                    adapter.display()
+                )
+            } else {
+                "name another folder (--out), or go on with this run if it was stopped (--resume)".into()
+            };
             Err(Failure::Failed(format!("{} exists\nhint: {hint}", path.display())))
         }
         None => Ok(()),
@@ -58,7 +67,11 @@ pub fn finish(
         output::note(&format!("ended at update {}: evaluations became no better", outcome.updates));
     }
     if outcome.end == End::Stopped {
-        output::note(&format!("stopped after update {}; --resume goes on", outcome.updates));
+        output::note(&format!(
+            "stopped after update {}; --resume goes on: {}",
+            outcome.updates,
+            again::resumed()
+        ));
         return Err(Failure::Interrupted);
     }
     if let Some(test) = test {
@@ -69,7 +82,13 @@ pub fn finish(
         };
         output::line(&format!("test.jsonl: loss {:.4}, {told}", found.loss))?;
     }
-    serving::load(arguments, &path)
+    serving::load(arguments, &path)?;
+    let next = match trainer.parameters() {
+        Some(_) => again::with_model(arguments, &path),
+        None => again::with_adapter(arguments, &path),
+    };
+    output::note(&format!("a run that begins with {what}: {next}"));
+    Ok(())
 }
 
 /// Writes an adapter into `folder`; returns where.
