@@ -1,4 +1,4 @@
-//! Tells the program which commit it was built from, for `brasa bench`. Outside a repository it does not know.
+//! Records the commit for `brasa bench`. Outside a repository there is none.
 
 use std::process::Command;
 

@@ -12,7 +12,7 @@ use crate::succeed;
 const TARGET: &str = "aarch64-unknown-linux-gnu";
 const LINKER: &str = "aarch64-linux-gnu-gcc";
 const EMULATOR: &str = "qemu-aarch64";
-/// Where the C library for programs of the other architecture is.
+/// Folder of the C library for programs of the other architecture.
 const C_LIBRARY: &str = "/usr/aarch64-linux-gnu";
 /// Debian's compiler, and its library for the target, unpacked by `.ci/install-aarch64`.
 const DEBIAN_COMPILER: &str = "/usr/bin/rustc";
@@ -25,7 +25,7 @@ const PROCESSORS: &[(&str, &str, &[&str])] = &[
     ("cortex-a72", "neon", &["linear::", "linear_bits::"]),
 ];
 
-/// What became of the step.
+/// Outcome of the step.
 pub enum Outcome {
     Passed,
     Failed(String),
@@ -84,7 +84,7 @@ pub fn run(cargo: &dyn Fn() -> Command) -> Outcome {
     Outcome::Passed
 }
 
-/// Who compiles for the target.
+/// Compiler for the target.
 enum Compiler {
     /// The toolchain of everything else, with its own library for the target.
     Pinned,
@@ -106,7 +106,7 @@ impl Compiler {
         cargo
     }
 
-    /// Whoever can, the linker and the emulator being there; else what is missing.
+    /// Finds a compiler, a linker and an emulator; else says which is missing.
     fn find() -> Result<Self, String> {
         for program in [LINKER, EMULATOR] {
             let found = Command::new(program).arg("--version").output();
@@ -142,7 +142,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// What a program prints, trimmed; `None` where it cannot be run or fails.
+/// Trimmed output of a program; `None` if it cannot be run or fails.
 fn output(program: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program).args(arguments).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())

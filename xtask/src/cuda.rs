@@ -57,7 +57,7 @@ pub fn check() -> Result<(), String> {
     check_images()
 }
 
-/// Checks that the embedded images are those that this compiler makes of the sources, and nothing where there is no compiler. That the sources are those of
+/// Checks that the embedded images are those that this compiler makes of the sources, and nothing if there is no compiler. That the sources are those of
 /// the images is a test of `brasa-cuda`.
 pub fn check_images() -> Result<(), String> {
     if compiler().is_err() {

@@ -7,6 +7,7 @@ mod dead_tests;
 #[cfg(test)]
 mod links;
 mod mutate;
+mod sentences;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
     let run = Run::new();
     let done = match (task.as_deref(), argument.as_deref()) {
         (Some("ci"), None) => run.ci(),
+        (Some("sentences"), None) => check_sentences(),
         (Some("aarch64"), None) => run.other_architecture(),
         (Some("cuda"), Some("--check")) => cuda::check(),
         (Some("cuda"), _) => cuda::embed(&std::env::args().skip(2).collect::<Vec<_>>()),
@@ -44,7 +46,7 @@ fn main() -> ExitCode {
         }
         (other, _) => {
             eprintln!(
-                "unknown task {other:?}\nusage: cargo xtask ci | aarch64 | cuda [--check | IMAGE…] | mutate"
+                "unknown task {other:?}\nusage: cargo xtask ci | sentences | aarch64 | cuda [--check | IMAGE…] | mutate"
             );
             eprintln!("       {}", mutate::USAGE);
             return ExitCode::from(2);
@@ -60,11 +62,11 @@ fn main() -> ExitCode {
     }
 }
 
-/// What every step of one run is given.
+/// Settings that every step of one run shares.
 struct Run {
     /// Seed of all fuzz targets.
     seed: String,
-    /// Where tests write what they skip.
+    /// File in which tests note what they skip.
     skipped: PathBuf,
 }
 
@@ -86,6 +88,7 @@ impl Run {
         eprintln!(
             "== fuzzing {FUZZ_TIMES} times as long as `cargo test`; repeat it with BRASA_FUZZ_SEED={seed}"
         );
+        timed("sentences", check_sentences)?;
         for (name, arguments) in STEPS {
             eprintln!("== {name}: cargo {}", arguments.join(" "));
             let mut cargo = self.cargo();
@@ -133,6 +136,11 @@ impl Run {
             eprintln!("{line}");
         }
     }
+}
+
+/// Checks the doc comments of this repository.
+fn check_sentences() -> Result<(), String> {
+    sentences::check(&Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))
 }
 
 /// Does a step and says how long it took: all of them together must stay under 50 minutes.

@@ -30,16 +30,16 @@ pub(crate) struct Inner {
     pub recomputed: AtomicBool,
 }
 
-/// Where the elements of an array come from.
+/// Source of an array's elements.
 #[derive(Clone)]
 pub(crate) enum Source {
-    /// They are there.
+    /// The elements, in memory.
     Values(Arc<Held>),
-    /// They are a result of an operation.
+    /// An operation and the number of the result that is this array.
     Result(Arc<Applied>, usize),
-    /// They are those of another array, which counts as something else where functions are differentiated.
+    /// Another array with the same elements, and how derivatives treat this one.
     Same(Array, Role),
-    /// There are none: a mistake was made.
+    /// No elements: the expression has an error.
     Wrong(ArrayError),
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct Applied {
 /// Elements in memory.
 pub(crate) struct Held {
     pub values: Vec<f32>,
-    /// Where the bytes are counted.
+    /// The counter of bytes held by a runner's arrays.
     counted: Option<Arc<AtomicU64>>,
 }
 
@@ -215,7 +215,7 @@ impl Array {
         }
     }
 
-    /// Gives the array its elements; it forgets what they were computed of.
+    /// Gives the array its elements, and drops the operation that computed them.
     pub(crate) fn settle(&self, held: Arc<Held>) {
         // Dropped without the lock, since that may take other arrays along.
         let before = replace(&mut *self.source(), Source::Values(held));

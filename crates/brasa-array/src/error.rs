@@ -15,7 +15,7 @@ pub enum ArrayError {
         /// The operands' property that does not fit the operation, with the value found.
         what: String,
     },
-    /// A derivative was asked of a function that does not allow it.
+    /// A derivative was requested of a function that does not allow it.
     #[error("{what}")]
     Derivative {
         /// The derivative that was asked for, and the reason why there is none.

@@ -24,11 +24,11 @@ pub(crate) enum Purpose {
 /// Arrays as a graph.
 pub(crate) struct Lowered {
     pub graph: Graph,
-    /// The array of each weight, in order, and its values if they are wanted.
+    /// The array of each weight, in order, and its values if they are needed.
     pub leaves: Vec<(Array, Option<Arc<Held>>)>,
     /// By array: its value.
     pub ids: HashMap<usize, ValueId>,
-    /// By value: an array that has it.
+    /// The array of each value.
     pub arrays: BTreeMap<ValueId, Array>,
     /// Values through which no derivative passes.
     pub stopped: Vec<ValueId>,
@@ -150,7 +150,7 @@ impl Lowering {
         Ok(())
     }
 
-    /// Another value with the same elements.
+    /// Adds a value with the elements of `id` in another shape.
     fn again(&mut self, id: ValueId, shape: &[usize]) -> ValueId {
         match self.purpose {
             // What programs return has a place of its own.

@@ -1,4 +1,5 @@
-//! Choosing by size: the largest elements, orders, and draws. These results have no derivatives, so a runner computes them at once.
+//! Functions that compare elements: largest elements, sorting orders, random draws. Their results have no derivatives, so a runner
+//! computes them at once.
 
 use std::cmp::Ordering;
 

@@ -71,7 +71,7 @@ impl Runner {
         self.device.info()
     }
 
-    /// Computes arrays together. Afterwards they have their values and have forgotten what they were computed of. Blocks until
+    /// Computes arrays together. Afterwards they hold their values, and no longer the operations that computed them. Blocks until
     /// the device is done.
     ///
     /// # Errors
@@ -131,7 +131,7 @@ impl Runner {
         }
     }
 
-    /// Bytes of results that arrays hold, and of the values in between while they are computed.
+    /// Bytes of results that arrays hold, and of intermediate values during a computation.
     pub fn active_bytes(&self) -> u64 {
         self.results.load(Ordering::Relaxed)
     }
@@ -146,13 +146,13 @@ impl Runner {
         self.programs.values().map(Compiled::bytes).sum()
     }
 
-    /// Counts the peak anew from what is active now.
+    /// Sets the peak to the bytes that are active now.
     pub fn reset_peak(&mut self) {
         self.peak_bytes = self.active_bytes();
     }
 
-    /// Sets the most bytes that may be active; returns the limit before. What is active already stays, and what does not fit is
-    /// refused.
+    /// Sets the most bytes that may be active, and returns the limit before. Active arrays stay, even beyond the limit; further
+    /// ones beyond it are errors.
     pub fn set_memory_limit(&mut self, bytes: u64) -> u64 {
         std::mem::replace(&mut self.memory_limit, bytes)
     }
@@ -242,7 +242,7 @@ fn form(graph: &Graph) -> String {
     text
 }
 
-/// The graph that computes arrays, for people: [`brasa_graph::print`] shows it. Leaves are weights that hold their values.
+/// The graph that computes arrays, for printing with [`brasa_graph::print`]. Leaves are weights that hold their values.
 ///
 /// # Errors
 ///

@@ -22,7 +22,7 @@ impl Audio {
         Self::from_reader(AudioReader::open(path.as_ref(), limits)?)
     }
 
-    /// Reads a file that comes from a stream. `name` stands in errors; its extension helps to find the format.
+    /// Reads a sound file from a stream. `name` appears in errors; its extension helps to find the format.
     ///
     /// # Errors
     ///
@@ -31,7 +31,7 @@ impl Audio {
         Self::from_reader(AudioReader::from_stream(stream, name, limits)?)
     }
 
-    /// Reads what is left in a reader.
+    /// Collects all remaining samples of a reader.
     ///
     /// # Errors
     ///

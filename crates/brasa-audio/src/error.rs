@@ -50,7 +50,7 @@ pub enum AudioError {
         /// The codec or feature.
         what: String,
     },
-    /// The sound is damaged beyond what players pass over.
+    /// The sound is too damaged to play: more than players skip.
     #[error("{name}: damaged at {}: {reason}", seconds(*.at))]
     Damaged {
         /// The file or stream.
@@ -60,7 +60,7 @@ pub enum AudioError {
         /// The fault in the words of the decoder.
         reason: String,
     },
-    /// The file ends before its header says.
+    /// The file ends earlier than its header announces.
     #[error("{name}: cut off at {}, the header claims {}\nhint: the file may still be downloading; `ffmpeg -i FILE out.wav` keeps what is there", apart(*.at, *.claimed), apart(*.claimed, *.at))]
     CutOff {
         /// The file or stream.
@@ -70,7 +70,7 @@ pub enum AudioError {
         /// The duration in the header.
         claimed: Duration,
     },
-    /// There is not a single sample.
+    /// The sound has no samples.
     #[error("{name}: no sound in it")]
     Empty {
         /// The file or stream.
@@ -94,7 +94,7 @@ pub enum AudioError {
         /// The highest rate that the caller allows.
         limit_hz: u32,
     },
-    /// There are no channels, or too many.
+    /// The file has no channels, or too many.
     #[error("{name}: {channels} channels, expected 1 to {limit}")]
     Channels {
         /// The file or stream.
@@ -104,7 +104,7 @@ pub enum AudioError {
         /// The largest number that the caller allows.
         limit: usize,
     },
-    /// A sample is no number, or far beyond what sound is.
+    /// A sample is not a finite number, or far beyond ±1.
     #[error("sample {index} is {value}, expected a number within ±{}", crate::LARGEST_SAMPLE)]
     NotFinite {
         /// The sample's index, counted at the sound's own sample rate.

@@ -1,4 +1,4 @@
-//! Sound to what a speech model takes.
+//! Turns sound into the features that a speech model reads.
 //!
 //! [`Audio`] reads files, streams and memory and gives 16 kHz mono samples, whole or chunk by chunk ([`AudioReader`]).
 //! [`LogMel`] makes Whisper's features of them. [`VoiceActivity`] finds speech by its energy, [`VoiceNetwork`] by a network that is
@@ -55,5 +55,5 @@ pub const SAMPLE_RATE: u32 = 16_000;
 pub const WINDOW_SAMPLES: usize = 30 * SAMPLE_RATE as usize;
 /// The lowest sample rate that is accepted, in Hz.
 pub const MIN_SAMPLE_RATE: u32 = 1000;
-/// The largest magnitude of a sample that is accepted; sound is within ±1, give or take.
+/// The largest magnitude of a sample that is accepted. Usual sounds are within about ±1.
 pub const LARGEST_SAMPLE: f32 = 1e9;

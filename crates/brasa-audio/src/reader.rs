@@ -8,7 +8,7 @@ use crate::resample::Resampler;
 use crate::source::{self, Input, Pcm, SampleFormat, Source};
 use crate::{AudioError, Result, SAMPLE_RATE};
 
-/// How much sound is accepted. Every bound holds while reading, whatever a header claims.
+/// Limits on the sound that is accepted. They hold while reading, whatever a header claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// The longest sound; a day without change.
@@ -25,7 +25,7 @@ impl Default for Limits {
     }
 }
 
-/// Sound that is read, decoded and resampled as it is asked for: an iterator of chunks of 16 kHz mono samples.
+/// Sound that is read, decoded and resampled on demand: an iterator of chunks of 16 kHz mono samples.
 ///
 /// Holds 2 or 3 MB, however long the sound is. A chunk has one sample or more: as many as a packet of the file has, or
 /// as the stream has ready. After an error it is at its end. Dropping it closes the file.
@@ -73,7 +73,7 @@ impl AudioReader {
         Self::of_input(input, &path.display().to_string(), limits)
     }
 
-    /// Reads a file that is in memory. `name` stands in errors; its extension helps to find the format.
+    /// Reads a sound file in memory. `name` appears in errors; its extension helps to find the format.
     ///
     /// # Errors
     ///
@@ -83,7 +83,7 @@ impl AudioReader {
         Self::of_input(Input::Whole { bytes: Box::new(Cursor::new(bytes)), len }, name, limits)
     }
 
-    /// Reads a file that comes from a pipe or a connection. An M4A file whose index is at its end cannot be read so.
+    /// Reads a sound file from a pipe or a connection. An M4A file with its index at the end cannot be read this way.
     ///
     /// # Errors
     ///
@@ -142,8 +142,8 @@ impl AudioReader {
         self.source.claimed().map(|samples| source::duration(samples, self.sample_rate()))
     }
 
-    /// Doubts about what was read so far, each with the sound's name: a header that was never finished, a few samples that are missing
-    /// at the end, bytes behind the sound. Complete when the reader is at its end.
+    /// Doubts about the sound so far, each with the sound's name: an unfinished header, a few samples missing at the end, bytes
+    /// behind the sound. Complete when the reader is at its end.
     pub fn warnings(&self) -> &[String] {
         self.source.warnings()
     }

@@ -15,7 +15,7 @@ use crate::{
 /// Samples of one chunk of a sound that is in memory.
 const CHUNK: usize = 1 << 14;
 
-/// A sound that has been read once, and is read a second time as its features or samples are asked for.
+/// A sound that was read once, and is read a second time when its features or samples are needed.
 ///
 /// Whisper's features know the loudest value of the whole sound, so a sound has to be read to its end before its first window. The first
 /// reading keeps that value and the [`Energies`], and drops the samples: an hour takes 1.4 MB. Only the samples of a stream are
@@ -64,7 +64,7 @@ pub struct Heard {
 }
 
 impl Recording {
-    /// Reads a sound to its end. `going` is told how far, and may cancel.
+    /// Reads a sound to its end. `going` receives the progress, and may cancel.
     ///
     /// # Errors
     ///
@@ -134,7 +134,8 @@ impl Recording {
         &self.0.warnings
     }
 
-    /// Ranges of samples that hold speech, in order. A network reads the sound again; `going` is told how far, and may cancel.
+    /// Ranges of samples that hold speech, in order. A network reads the sound again; `going` receives the progress, and may
+    /// cancel.
     ///
     /// # Errors
     ///
@@ -172,7 +173,7 @@ impl Recording {
         FeatureWindows::of_recording(self.clone())
     }
 
-    /// The samples of the sound, from its beginning to its end.
+    /// All samples of the sound, in pieces.
     pub fn excerpts(&self) -> Excerpts {
         Excerpts { recording: self.clone(), chunks: None, held: Vec::new(), first: 0 }
     }
@@ -275,7 +276,7 @@ impl Iterator for Chunks {
     }
 }
 
-/// Pieces of a recording, of which each begins behind the beginning of the one before; holds one piece at a time.
+/// Overlapping pieces of a recording, in order. Holds one piece at a time.
 pub struct Excerpts {
     recording: Recording,
     chunks: Option<Chunks>,

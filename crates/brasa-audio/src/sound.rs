@@ -66,7 +66,7 @@ impl Sound {
         if is_file(path)? { Ok(Self(Kind::Again(again))) } else { Ok(Self::from_stream(again.reader()?)) }
     }
 
-    /// A file that is in memory. `name` stands in errors; its extension helps to find the format.
+    /// Opens a sound file in memory. `name` appears in errors; its extension helps to find the format.
     pub fn from_bytes(bytes: impl AsRef<[u8]> + Send + Sync + 'static, name: &str, limits: &Limits) -> Self {
         let bytes = SharedBytes(Arc::new(bytes));
         Self(Kind::Again(Again::Bytes { bytes, name: name.to_owned(), limits: *limits }))

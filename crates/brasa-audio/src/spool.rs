@@ -36,7 +36,7 @@ impl Spool {
         file.write_all(&bytes).map_err(self.failed())
     }
 
-    /// The samples from `start` on, as many as one read gives; none at the end.
+    /// Samples from `start` on, as many as one read returns; empty at the end.
     pub fn read(&self, start: u64) -> Result<Vec<f32>> {
         let mut bytes = Vec::with_capacity(BLOCK * 4);
         {

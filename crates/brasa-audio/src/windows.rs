@@ -41,8 +41,8 @@ pub fn batch_windows(energies: &Energies, speech: &[Range<usize>]) -> Vec<Range<
     windows
 }
 
-/// Joins spans of speech as long as they fit into one window of 30 s together, pauses between them included: the parts of a sound that are
-/// transcribed in order. A span that is longer stays whole.
+/// Joins spans of speech, with the pauses between them, as long as they fit into one window of 30 s. The results are transcribed in
+/// order. A longer span stays whole.
 pub fn speech_clips(speech: &[Range<usize>]) -> Vec<Range<usize>> {
     let mut clips: Vec<Range<usize>> = Vec::new();
     for span in speech {

@@ -3,11 +3,11 @@
 /// `lexicon-qwen3` in Q6_K; its card is in `models/lexicon-qwen3`.
 pub static MODEL: &[u8] = include_bytes!("../../../models/lexicon-qwen3/lexicon-qwen3-Q6_K.gguf");
 
-/// Its name for clients of a server.
+/// Name of the built-in model for clients of a server.
 pub const ID: &str = "lexicon-qwen3";
 
-/// Its name in messages.
+/// Name of the built-in model in messages.
 pub const NAME: &str = "lexicon-qwen3 (bundled)";
 
-/// A question that it answers well, for those who ask nothing.
+/// A question that the built-in model answers well, for a program without a prompt.
 pub const QUESTION: &str = "What does \"ember\" mean?";

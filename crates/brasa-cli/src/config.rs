@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::input;
 use crate::paint::When;
 
-/// The arguments with those of the environment and of the file behind them. Commands other than `serve` have none.
+/// Appends options from the environment and from the configuration file to the arguments. Only `serve` has such options.
 ///
 /// # Errors
 ///

@@ -16,7 +16,7 @@ pub enum Failure {
     Usage(String),
     /// A device was lost and does not come back in this process.
     DeviceLost(String),
-    /// The user stopped it.
+    /// The user interrupted the command.
     Interrupted,
     /// The reader of the output has gone.
     OutputClosed,

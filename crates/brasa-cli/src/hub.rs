@@ -9,7 +9,7 @@ use crate::args::{HubArguments, SourceArguments};
 use crate::failure::Failure;
 use crate::{interrupt, load, named, output};
 
-/// Replaces a repository by the path of its files, which are downloaded if they are not there, and a name by the path of its model.
+/// Replaces a repository by the path of its files, downloading them if needed, and a name by the path of its model.
 ///
 /// # Errors
 ///
@@ -42,8 +42,7 @@ pub fn resolve_below(arguments: &mut SourceArguments, folder: Option<&Path>) -> 
     Ok(())
 }
 
-/// The model that a path stands for which does not exist: one of this name below `folder`, or in the hub's cache. Fails with a hint if it is
-/// nowhere.
+/// The path of the model that a missing path names: below `folder`, or in the hub's cache. Fails with a hint if there is none.
 fn existing(path: &Path, folder: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
     let Some(name) = path.to_str().filter(|_| !path.exists()) else { return Ok(None) };
     if let Some(found) = named::find(name, folder)? {

@@ -44,8 +44,7 @@ pub fn standard() -> Result<Vec<u8>, Failure> {
         .map_err(|error| Failure::Failed(error.to_string()))
 }
 
-/// `text` with escapes replaced by what they stand for: `\n`, `\t`, `\r`, `\"`, `\'` and `\\`, as llama.cpp reads them. Other
-/// backslashes stay.
+/// Replaces the escapes `\n`, `\t`, `\r`, `\"`, `\'` and `\\` in `text`, as llama.cpp does. Other backslashes stay.
 pub fn unescape(text: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(text.len());
     let mut rest = text;

@@ -83,7 +83,7 @@ pub fn model_with(arguments: &LoadArguments, options: &LoadOptions) -> Result<Mo
     Ok(model)
 }
 
-/// Loads the model that `source` names, or the bundled one, and tells its oddities.
+/// Loads the model that `source` names, or the bundled one, and prints its warnings.
 ///
 /// # Errors
 ///
@@ -238,7 +238,7 @@ pub fn bytes_bar(what: &'static str) -> ProgressBar {
     bar(what, "{msg} {bar:40} {bytes}/{total_bytes} {eta}")
 }
 
-/// A progress bar over things to count.
+/// A progress bar that counts items.
 pub fn count_bar(what: &'static str) -> ProgressBar {
     bar(what, "{msg} {bar:40} {percent} %, {eta} left")
 }
@@ -248,7 +248,7 @@ pub fn time_bar(what: String) -> ProgressBar {
     bar(what, "{msg} {bar:30} {prefix} {eta} left")
 }
 
-/// Moves a bar of [`time_bar`], and writes the time beside it.
+/// Sets the position of a bar of [`time_bar`], and the time beside it.
 pub fn set_clock(bar: &ProgressBar, done_s: f64, all_s: f64) {
     bar.set_prefix(format!("{}/{}", clock(done_s), clock(all_s)));
     bar.set_length((all_s * 100.0) as u64);

@@ -52,7 +52,7 @@ const OTHERS: [(&str, &str, &[&str]); 5] = [
     ("config", "a configuration names no other", &[]),
 ];
 
-/// The arguments with the options that `--config` gives behind them, and with MLX-LM's defaults where `--config` or `--loss mlx` asks for them.
+/// Appends the options in the `--config` file to the arguments, and MLX-LM's defaults if `--config` or `--loss mlx` asks for them.
 ///
 /// # Errors
 ///

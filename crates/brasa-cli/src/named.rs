@@ -9,7 +9,7 @@ use crate::failure::Failure;
 /// The variable that names the folder of models.
 const FOLDER: &str = "BRASA_MODELS_DIR";
 
-/// The folder whose models have names, by the environment.
+/// The folder of named models, from the environment.
 pub fn folder() -> Option<PathBuf> {
     std::env::var_os(FOLDER).filter(|folder| !folder.is_empty()).map(PathBuf::from)
 }

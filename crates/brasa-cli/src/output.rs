@@ -1,5 +1,5 @@
-//! Text to standard output and standard error, as it appears. At a terminal, what the terminal would obey is shown as
-//! escapes; a pipe gets every byte.
+//! Text for standard output and standard error, written as it appears. At a terminal, control characters are shown as escapes; a
+//! pipe gets every byte.
 
 use std::io::{IsTerminal, Write, stderr, stdout};
 use std::path::Path;
@@ -17,9 +17,9 @@ pub const COLUMNS: usize = 100;
 /// Permission to replace a file.
 #[derive(Clone, Copy)]
 pub struct Force {
-    /// True if the user gave it.
+    /// True if the user gave the option.
     pub given: bool,
-    /// The way to give it, for the hint.
+    /// The option that forces the replacement, for the hint.
     pub how: &'static str,
 }
 
@@ -96,14 +96,14 @@ pub fn cost(metrics: &Metrics) -> String {
     )
 }
 
-/// Writes one line to standard error. Nobody may read it any more: a terminal can be closed before its programs end.
+/// Writes one line to standard error. Errors are ignored, since a terminal can be closed before its programs end.
 pub fn note(text: &str) {
     let mut out = stderr().lock();
     let shown = if out.is_terminal() { visible(text) } else { text.into() };
     let _ = writeln!(out, "{shown}");
 }
 
-/// Refuses early what [`file`] would refuse at the end of the work: a file that is there, without `force`.
+/// Refuses an existing file without `force`, before the work whose result [`file`] would refuse.
 ///
 /// # Errors
 ///
@@ -139,7 +139,7 @@ pub fn file(
     let existing = if force.given { Existing::Replace } else { Existing::Keep };
     let mut file = OutputFile::create(path, existing).map_err(refused)?;
     for stale in file.removed() {
-        note(&format!("{} is gone: a run that was killed had left it", stale.display()));
+        note(&format!("{}: removed, a leftover of a run that was killed", stale.display()));
     }
     write(&mut file).map_err(|error| Failure::file(path, &error))?;
     file.commit().map_err(refused)

@@ -1,4 +1,4 @@
-//! Colours, for terminals that have them and people who want them.
+//! Colours, if the terminal and the user want them.
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
@@ -13,7 +13,7 @@ static WISH: OnceLock<When> = OnceLock::new();
 /// When to use colours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum When {
-    /// If the environment and the terminal say so
+    /// Colours if the environment and the terminal allow them
     #[default]
     Auto,
     /// Also for a file or a pipe

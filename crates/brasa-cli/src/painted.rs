@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::output;
 use crate::paint::{Paint, Style};
 
-/// Writes an answer that comes in fragments, and keeps what was written.
+/// Prints an answer that arrives in fragments, and keeps its text.
 pub struct PaintedAnswer {
     paint: Paint,
     thoughts: Thoughts,
@@ -47,7 +47,7 @@ impl PaintedAnswer {
         parts.into_iter().try_for_each(|part| self.part(part))
     }
 
-    /// Writes what was held back, and ends colours and the line.
+    /// Writes the text that was held back, and ends colours and the line.
     ///
     /// # Errors
     ///

@@ -13,7 +13,7 @@ use crate::output;
 /// Time after which a file that is still being written or read is worth a note.
 const LONG: Duration = Duration::from_secs(2);
 
-/// A session that comes from a file, and goes back to it.
+/// A session that is read from a file and written back.
 pub struct PromptCache {
     session: Session,
     /// The file to write; `None` if it is only read.
@@ -58,7 +58,7 @@ impl PromptCache {
         &self.session
     }
 
-    /// Writes the file: the `prompt`, and the answer behind it if all is to be kept.
+    /// Writes the file: the keys and values of `prompt`, and of the answer too with `--prompt-cache-all`.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Values that a shell completes, of options that take others too.
+//! Values that shells complete for options that take other values too.
 
 use std::ffi::OsStr;
 

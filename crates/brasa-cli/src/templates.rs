@@ -1,4 +1,4 @@
-//! Chat templates by the names that llama.cpp gives them, in Jinja.
+//! Built-in chat templates in Jinja, under llama.cpp's names.
 //!
 //! The forms are published with the models that they are named after; `chatml`, `llama3` and `gemma` are part of the library.
 

@@ -34,8 +34,8 @@ mod unix {
         poll(&mut waited, PollTimeout::from(milliseconds)).is_ok_and(|ready| ready > 0)
     }
 
-    /// Makes reads at a terminal in the line editor's mode return nothing if there is no input (`true`), or wait for it. Returns
-    /// false if the terminal cannot do that.
+    /// Chooses whether reads in the line editor's mode return nothing without input (`true`) or wait for input. Returns false if
+    /// the terminal cannot do that.
     pub fn return_when_empty(at_once: bool) -> bool {
         let input = stdin();
         let Ok(mut modes) = tcgetattr(&input) else { return false };
@@ -71,7 +71,7 @@ mod unix {
         *SAVED.lock().unwrap_or_else(PoisonError::into_inner) = tcgetattr(stdin()).ok();
     }
 
-    /// Gives the terminal the modes back that it had at [`save`], for a process that ends while a line is edited.
+    /// Restores the terminal modes of [`save`], for a process that ends while a line is edited.
     pub fn restore() {
         if let Some(modes) = SAVED.lock().unwrap_or_else(PoisonError::into_inner).take() {
             // The process ends anyway.

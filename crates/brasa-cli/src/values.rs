@@ -1,4 +1,4 @@
-//! Values of options as people write them, checked. Flags and the chat's `/set` read them with these functions.
+//! Values of options as people write them, parsed and checked. Flags and the chat's `/set` share these functions.
 
 use std::net::{IpAddr, TcpListener, ToSocketAddrs};
 use std::num::NonZeroU64;
@@ -43,7 +43,7 @@ pub fn heads(text: &str) -> Result<Heads, String> {
     text.split(',').map(one).collect::<Result<_, String>>().map(Heads::Some)
 }
 
-/// Reads `FILE` or `FILE=SCALE`. A file that is there goes by its whole name, whatever is in it.
+/// Parses `FILE` or `FILE=SCALE`. If a file with the whole name exists, all of the text is its name.
 pub fn adapter(text: &str) -> Result<AdapterSource, String> {
     let split = text.rsplit_once('=').filter(|_| !Path::new(text).exists());
     match split {
@@ -64,7 +64,8 @@ pub fn betas(text: &str) -> Result<(f64, f64), String> {
     both.ok_or_else(|| format!("\"{text}\" is no pair of numbers from 0 to less than 1, such as 0.9,0.999"))
 }
 
-/// Reads bytes: a number, with KB, MB, GB or TB (powers of 1000, as transformers counts) or KiB to TiB (of 1024) behind it.
+/// Parses a size in bytes: a number, with KB, MB, GB or TB (powers of 1000, as transformers counts) or KiB to TiB (of 1024) behind
+/// it.
 pub fn size(text: &str) -> Result<NonZeroU64, String> {
     const UNITS: [(&str, u64); 8] = [
         ("KIB", 1 << 10),
@@ -147,7 +148,7 @@ pub fn measured(text: &str) -> Result<usize, String> {
     )
 }
 
-/// Reads a length of an answer whose speed is measured: its first token says nothing of decoding.
+/// Parses a number of tokens to generate, at least 2: the first token measures no decoding.
 pub fn several(text: &str) -> Result<usize, String> {
     match measured(text)? {
         0 | 1 => Err("must be at least 2".into()),
@@ -224,7 +225,7 @@ pub fn bias(text: &str) -> Result<(u32, f32), String> {
     parse().ok_or_else(|| "expected ID+BIAS or ID-BIAS, e.g. 15043+1".into())
 }
 
-/// Reads a language by its code or its English name, or `auto` for the one that is heard.
+/// Parses a language: its code, its English name, or `auto` for detection.
 pub fn language(text: &str) -> Result<Language, String> {
     if text.is_empty() || text.eq_ignore_ascii_case("auto") {
         return Ok(None);
@@ -311,7 +312,7 @@ pub fn interval(text: &str) -> Result<Option<u64>, String> {
     }
 }
 
-/// Reads an address, or the name of this machine or another and takes its addresses.
+/// Parses an address, or looks up the addresses of a host name.
 pub fn host(text: &str) -> Result<Vec<IpAddr>, String> {
     if let Ok(address) = text.trim_start_matches('[').trim_end_matches(']').parse() {
         return Ok(vec![address]);
@@ -346,7 +347,7 @@ pub fn stop(text: &str) -> Result<String, String> {
     if text.is_empty() { Err("an empty text would end every answer at once".into()) } else { Ok(text.into()) }
 }
 
-/// The text of an option, unless it is empty: scripts write `--grammar "$GRAMMAR"` whether they have one or not.
+/// The text of an option; `None` if it is empty, since scripts write `--grammar "$GRAMMAR"` with an empty variable too.
 pub fn given(text: Option<&String>) -> Option<String> {
     text.filter(|text| !text.trim().is_empty()).cloned()
 }

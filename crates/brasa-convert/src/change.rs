@@ -10,7 +10,7 @@ use brasa_models::{Adapter, LoadOptions};
 use crate::model::Model;
 use crate::{ConvertError, Result};
 
-/// What an adapter makes of the rows of one tensor, in the order of the output.
+/// The change that an adapter makes to the rows of one tensor, in the order of the output.
 #[derive(Debug)]
 pub struct Change {
     /// `[r, K]`, of each expert one after the other.
@@ -102,7 +102,7 @@ fn merge_one(adapter: &Adapter, base: &brasa_models::Model, scale: f32, model: &
     Ok(())
 }
 
-/// How much of a change is in what was written: against the same tensors written without it.
+/// The part of a change that survives rounding to the written format, measured against the same tensors without the change.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Survival {
     /// `Σ Δ²` of the change Δ.
@@ -114,7 +114,7 @@ pub struct Survival {
 }
 
 impl Survival {
-    /// Counts a row: its values without and with the change, and both as they were written.
+    /// Counts a row: its values without and with the change, and both as written.
     pub fn count(&mut self, [base, changed]: [&[f32]; 2], [written_base, written]: [&[f32]; 2]) {
         for ((base, changed), (written_base, written)) in
             base.iter().zip(changed).zip(written_base.iter().zip(written))

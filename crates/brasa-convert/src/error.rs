@@ -20,7 +20,7 @@ pub enum ConvertError {
         /// The name given.
         name: String,
     },
-    /// A model that cannot be read, or whose configuration GGUF cannot say.
+    /// The model cannot be read, or GGUF has no keys for its configuration.
     #[error(transparent)]
     Model(#[from] ModelError),
     /// A tensor that is missing, unknown, or of an unexpected shape.
@@ -65,7 +65,7 @@ pub enum ConvertError {
         /// The system's error.
         source: std::io::Error,
     },
-    /// The observer asked to stop.
+    /// The observer cancelled the conversion.
     #[error("cancelled")]
     Cancelled,
 }

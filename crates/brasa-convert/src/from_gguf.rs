@@ -1,4 +1,4 @@
-//! GGUF in: metadata and tensors stay as they are, whatever the architecture.
+//! Conversion of GGUF files: metadata and tensors stay as they are, for every architecture.
 
 use brasa_formats::Checkpoint;
 use brasa_formats::gguf::Metadata;

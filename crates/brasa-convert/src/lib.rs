@@ -46,11 +46,11 @@ pub use recipe::Recipe;
 pub struct Options {
     /// The mix of storage formats to write.
     pub recipe: Recipe,
-    /// Threads that encode; as many as the machine runs at once by default.
+    /// Number of threads that encode; by default as many as the machine runs at once.
     pub threads: usize,
     /// The value of `tokenizer.ggml.pre`, for tokenizers that are not recognised.
     pub pre_tokenizer: Option<String>,
-    /// The value of `general.name`; otherwise it comes from the input.
+    /// The value of `general.name`; `None` takes it from the input.
     pub name: Option<String>,
     /// Low-rank adapters of PEFT, MLX-LM or llama.cpp that are merged into the weights, each with a factor of its scale.
     pub adapters: Vec<(PathBuf, f32)>,
@@ -97,8 +97,8 @@ pub enum Event<'a> {
         /// The format that is used instead.
         used: StorageFormat,
     },
-    /// A fact about the input that people should know: a setting that may not be meant so, or that llama.cpp will not
-    /// read from the output.
+    /// A fact about the input that users should know: a setting that may be unintended, or that llama.cpp will not read from the
+    /// output.
     Warning(String),
     /// A tensor begins.
     Tensor {
@@ -111,7 +111,7 @@ pub enum Event<'a> {
         /// The storage format in the output.
         to: StorageFormat,
     },
-    /// Adapters were merged: what is left of their change, against the same file written without them.
+    /// Adapters were merged. Tells the part of their change that survives, measured against the same file without them.
     Merged {
         /// Tensors that they changed.
         tensors: usize,

@@ -1,5 +1,4 @@
-//! Which storage format each tensor gets: the choices of llama.cpp's quantiser, so that a file of a given name has
-//! the size and quality that people know.
+//! Storage formats of tensors, chosen like llama.cpp's quantiser: a file of a given name has the usual size and quality.
 //!
 //! Sensitive tensors get more bits: the output matrix (and a tied embedding), the values of attention, the
 //! down-projection of about half of the layers. Norms, routers and vectors are never quantised.

@@ -1,4 +1,4 @@
-//! A model on its way to a GGUF file: metadata and tensors as the file will name them.
+//! A model during conversion: metadata and tensors under the names of the GGUF file.
 
 use brasa_formats::StorageFormat;
 use brasa_formats::gguf::Metadata;

@@ -1,4 +1,4 @@
-//! The file types that llama.cpp named: which storage format a file mostly consists of, and in what mix.
+//! The file types that llama.cpp named: the main storage format of each, and its mix.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Where the rows of an output tensor come from.
+//! Sources of the rows of an output tensor.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub struct Source {
     heads: Option<Heads>,
     /// Added to every element.
     shift: f32,
-    /// What adapters make of the rows, in order.
+    /// The changes of the rows by adapters, in order.
     changes: Vec<Arc<Change>>,
 }
 
@@ -39,12 +39,12 @@ impl Source {
         Self::stacked([tensor])
     }
 
-    /// Takes all rows of several tensors, one tensor after the other.
+    /// All rows of several tensors, one tensor after the other.
     pub fn stacked<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Self {
         Self::windows(tensors.into_iter().map(|tensor| (tensor, 0, tensor.rows())))
     }
 
-    /// Takes windows `(tensor, first row, rows)`, one after the other.
+    /// Windows `(tensor, first row, rows)` of rows, one after the other.
     pub fn windows<'a>(windows: impl IntoIterator<Item = (&'a Tensor, usize, usize)>) -> Self {
         let part =
             |(tensor, first, rows): (&Tensor, usize, usize)| Part { tensor: tensor.clone(), first, rows };
@@ -76,7 +76,7 @@ impl Source {
         self
     }
 
-    /// Lets an adapter change the rows, behind the adapters before it.
+    /// Appends an adapter's change, behind the changes before it.
     pub fn change(&mut self, change: Arc<Change>) {
         self.changes.push(change);
     }
@@ -91,7 +91,7 @@ impl Source {
         self.parts.first().map_or(StorageFormat::F32, |part| part.tensor.format)
     }
 
-    /// The stored bytes of rows `rows`, if every element goes out as it came in.
+    /// The stored bytes of rows `rows`; `None` if an element changes on its way.
     pub fn stored(&self, rows: std::ops::Range<usize>) -> Option<&[u8]> {
         let [part] = &self.parts[..] else { return None };
         let Payload::Blocks(bytes) = &part.tensor.payload else { return None };
@@ -102,7 +102,7 @@ impl Source {
         bytes.get((part.first + rows.start) * row_bytes..(part.first + rows.end) * row_bytes)
     }
 
-    /// Decodes row `row` of `rows`, with what adapters make of it.
+    /// Decodes row `row` of `rows`, and applies the adapters' changes.
     pub fn decode_row(&self, row: usize, rows: usize, out: &mut [f32]) -> Result<(), CodecError> {
         self.decode_base_row(row, rows, out)?;
         self.changes.iter().for_each(|change| change.apply(row, out));

@@ -49,7 +49,7 @@ pub fn write(
     let is_whisper_bin = is_whisper && output.extension().is_some_and(|end| end.eq_ignore_ascii_case("bin"));
     let output = OutputFile::create(output, options.existing)?;
     for stale in output.removed() {
-        let warning = format!("{} is gone: a run that was killed had left it", stale.display());
+        let warning = format!("{}: removed, a leftover of a run that was killed", stale.display());
         tell(observer, Event::Warning(warning))?;
     }
     if is_whisper_bin && model.metadata.iter().any(|(key, _)| key == "whisper.decoder.alignment_heads") {

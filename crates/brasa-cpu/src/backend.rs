@@ -38,10 +38,10 @@ pub struct CpuOptions {
     pub threads: Option<usize>,
     /// Instruction set; `None` for the best, or the one that `BRASA_ISA` names.
     pub isa: Option<Isa>,
-    /// Forbids what makes a row's result depend on how many others are in its step, whatever the instruction set names:
-    /// then a batch equals its parts and chunks the whole, bit for bit.
+    /// Forbids arithmetic that makes a row's result depend on the number of rows in its step, even if the instruction set offers
+    /// it. A batch then equals its parts, and chunks equal the whole, bit for bit.
     pub deterministic: bool,
-    /// Runs every operation by itself. For comparisons.
+    /// Runs every operation on its own, without fusion. For comparisons.
     pub unfused: bool,
 }
 
@@ -72,12 +72,12 @@ impl CpuBackend {
         self.isa
     }
 
-    /// Its threads, the caller's included.
+    /// Number of threads, the caller's included.
     pub fn threads(&self) -> usize {
         self.team.threads()
     }
 
-    /// Barriers that they have passed together, as [`Team::barriers`] counts them.
+    /// Barriers that the threads have passed together, as [`Team::barriers`] counts them.
     pub fn barriers(&self) -> u32 {
         self.team.barriers()
     }

@@ -1,4 +1,4 @@
-//! The view that an operation has while it runs: its thread, the step, its operands and results.
+//! The view of an operation while it runs: its thread, the step, its operands and results.
 //!
 //! A run is divided into phases by barriers. In a phase, threads may write different parts of a result, and nothing reads
 //! what another thread writes. Three rules make the safe functions of [`Context`] sound:
@@ -262,8 +262,8 @@ impl<'a> Context<'a> {
         self.partials
     }
 
-    /// Pages for the keys and values of the step's rows, as those of a cache with this layout and these heads. Each operation
-    /// that lists them finds them unused.
+    /// Temporary pages for the keys and values of the step's rows, with the layout and heads of a cache. Each operation that lists
+    /// them finds them unused.
     pub(crate) fn row_pages(&self, layout: TileLayout, heads: usize) -> CacheView<'a> {
         self.row_pages.view(layout, heads)
     }

@@ -52,7 +52,7 @@ pub enum Error {
         /// The most that are possible.
         most: usize,
     },
-    /// There was no memory for repacked weights.
+    /// Memory for repacked weights could not be allocated.
     #[error("{bytes} bytes for repacked weights could not be allocated: {reason}")]
     OutOfMemory {
         /// Bytes asked for.

@@ -1,4 +1,4 @@
-//! Mistakes of a step that show only while it runs: numbers outside the table that they index.
+//! Mistakes of a step that are found while it runs: numbers outside the table that they index.
 
 use std::sync::{Mutex, PoisonError};
 

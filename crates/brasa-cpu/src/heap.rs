@@ -1,7 +1,7 @@
-//! The process's heap: what it keeps of memory that is free.
+//! Settings of the process's heap for free memory.
 #![expect(unsafe_code, reason = "a function of the C library")]
 
-/// Gives the free memory of the heap back to the system; does nothing where the C library has no such function.
+/// Returns the heap's free memory to the system; does nothing if the C library has no such function.
 ///
 /// glibc keeps what is freed, in a heap for every few threads. After a hundred models that came and went, or a million requests, that is a
 /// multiple of what is in use. The call takes some milliseconds, and is made when a model goes.
@@ -13,8 +13,8 @@ pub fn give_back_free_memory() {
     }
 }
 
-/// Has the heap of this process give blocks of a megabyte and more back to the system as soon as they are free; does nothing where the
-/// C library has no such choice.
+/// Makes the heap return freed blocks of a megabyte and more to the system at once; does nothing if the C library has no such
+/// setting.
 ///
 /// glibc learns from large blocks that are freed, and soon keeps up to 64 MiB of them for every few threads, of which
 /// [`give_back_free_memory`] gives back only what does not lie last. A program calls this once, before it has threads.

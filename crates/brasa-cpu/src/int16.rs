@@ -1,4 +1,4 @@
-//! Products of int16, of rows and columns that are rounded for it.
+//! Products of rows and columns that are rounded to int16.
 //!
 //! A row or column is scaled to the length 32,767, √Σx² over its elements, and rounded. So no sum of products of two of them
 //! leaves an int32 (Cauchy–Schwarz), and sums are exact. An element keeps about 13 bits where bf16 keeps 8, and pairs are

@@ -103,7 +103,7 @@ impl Avx512 {
         Self { bf16: None, ..self }
     }
 
-    /// This proof with products of tiles, if the CPU has them and the system lets this process use them.
+    /// The proof for tiles beside these vectors, if the CPU has them and the system lets this process use them.
     pub fn with_amx(self) -> Option<Self> {
         Some(Self { tiles: Some(Tiles::Amx(Amx::detect()?)), ..self })
     }
@@ -261,7 +261,7 @@ impl Isa {
         all
     }
 
-    /// This set with tiles in software; `None` if it lacks the vectors for the work around them.
+    /// The instruction set with tiles in software; `None` if it lacks the vectors for the work around them.
     pub fn with_emulated_tiles(self) -> Option<Self> {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -270,8 +270,8 @@ impl Isa {
         }
     }
 
-    /// This set with products of many rows as bf16, if this machine has them. They are used with F16 and BF16 weights, and on
-    /// tiles with quantised weights too.
+    /// The instruction set with products of many rows as bf16, if this machine has them. They are used with F16 and BF16 weights,
+    /// and on tiles with quantised weights too.
     ///
     /// Such products are two to ten times as fast, and within 1e-2 of f32. A row's result then depends on the number of rows
     /// in its step, so a batch no longer equals its parts.
@@ -301,7 +301,7 @@ impl Isa {
         }
     }
 
-    /// This set without products of bf16: every row is computed as if it were alone.
+    /// The instruction set without products of bf16: every row is computed as if it were alone.
     #[must_use]
     pub const fn without_bf16(self) -> Self {
         match self {
@@ -349,7 +349,7 @@ impl Isa {
         })
     }
 
-    /// The sets of [`available`](Self::available), then those of them that exist [with bf16](Self::with_bf16).
+    /// The instruction sets of [`available`](Self::available), then their variants [with bf16](Self::with_bf16).
     pub fn choices() -> Vec<Self> {
         let mut choices = Self::available();
         let bf16: Vec<_> = choices.iter().filter_map(|isa| isa.with_bf16()).collect();
@@ -357,7 +357,7 @@ impl Isa {
         choices
     }
 
-    /// The name, as `BRASA_ISA` takes it.
+    /// The name that `BRASA_ISA` takes.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Scalar => "scalar",

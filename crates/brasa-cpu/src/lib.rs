@@ -1,4 +1,4 @@
-//! The CPU device: kernels for every operation, chosen by what the processor can do.
+//! The CPU device: kernels for every operation, chosen by the processor's instruction sets.
 //!
 //! [`CpuBackend`] implements the device contract of `brasa-graph`. A graph is compiled once into a flat table of
 //! operations with resolved places in one arena; a step replays the table with all threads together, one barrier

@@ -160,7 +160,7 @@ impl QuantizedRows {
 }
 
 impl<'a> SharedRows<'a> {
-    /// Rows of `k` elements in memory that is shared already, whose residuals begin with row `first_residual`.
+    /// Rows of `k` elements in memory that is shared already. Residuals begin with row `first_residual`.
     ///
     /// # Panics
     ///

@@ -159,7 +159,7 @@ impl Operand {
 pub(crate) enum Access {
     /// Reads it only.
     Read,
-    /// Writes it, and reads it at most after that.
+    /// Writes the value, and reads it only after that.
     Write,
 }
 

@@ -63,7 +63,7 @@ struct Shared {
     job: Mutex<Option<Job>>,
     done: AtomicUsize,
     stopping: AtomicBool,
-    /// Where workers wait for work.
+    /// Workers without work sleep here.
     idle: Waiting,
     failure: Mutex<Option<(usize, String)>>,
 }

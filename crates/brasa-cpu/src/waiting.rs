@@ -1,4 +1,4 @@
-//! How threads wait for what another thread does.
+//! Waiting of threads for other threads: spinning, yielding, sleeping.
 //!
 //! A thread looks for a moment whether it is done, since most waits of a team end within microseconds, and to be woken takes tens of
 //! them. Then it yields its processor. A yield that takes long went to another program. Beside one that computes, a thread that yields comes
@@ -28,7 +28,7 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// A place where a thread looks `patience` times before it yields, and `sleeps` where other programs want its processor.
+    /// A place to wait. A thread looks `patience` times before it yields, and then `sleeps` if other programs want its processor.
     pub(crate) const fn new(patience: u32, sleeps: bool) -> Self {
         Self {
             patience,
@@ -40,8 +40,8 @@ impl Waiting {
         }
     }
 
-    /// Waits until `ready` says so. Who makes it true calls [`wake`](Self::wake) behind it. `ready` reads, and what makes it
-    /// true writes, with [`Ordering::SeqCst`].
+    /// Waits until `ready` returns true. The thread that makes it true must call [`wake`](Self::wake) afterwards. Reads and writes
+    /// of the condition use [`Ordering::SeqCst`].
     pub(crate) fn until(&self, ready: impl Fn() -> bool) {
         for _ in 0..self.patience {
             if ready() {
@@ -73,7 +73,7 @@ impl Waiting {
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Wakes whoever sleeps, to look again.
+    /// Wakes the sleeping threads, which check their condition again.
     pub(crate) fn wake(&self) {
         // A thread that is about to sleep has counted itself before it looked for the last time, or looks after this.
         if self.sleepers.load(Ordering::SeqCst) > 0 {

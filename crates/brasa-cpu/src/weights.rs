@@ -21,7 +21,7 @@ pub(crate) struct CpuWeightSet {
     held: WeightMap<Held>,
     /// Counts writes, so that programs notice them.
     version: AtomicU64,
-    /// Held by whoever adds or writes weights.
+    /// Lock for adding and writing weights.
     changing: Mutex<()>,
 }
 

@@ -34,11 +34,11 @@ pub struct CudaOptions {
     pub ordinal: usize,
     /// The driver library; `None` for the system's. Tests name an emulated one.
     pub driver: Option<PathBuf>,
-    /// True for the same bits of a row whatever else is in its step. Many rows are then multiplied in f32, slowly, and not on
-    /// tensor cores.
+    /// True for results that do not depend on the other rows of a step, bit for bit. Many rows are then multiplied in f32, slowly,
+    /// and not on tensor cores.
     pub deterministic: bool,
-    /// True for launches of their own for roundings, sums of parts and merges, which steps of several rows otherwise join, and for weights that are
-    /// turned around at each product with their other side, which are otherwise kept where memory allows: an oracle for tests, and a yardstick.
+    /// True for separate launches of roundings, sums of parts and merges, which are joined to other launches otherwise, and for
+    /// transposing weights at each product instead of keeping the transposes. An oracle for tests, and a yardstick.
     pub separate_launches: bool,
     /// Most bytes of [`CudaBackend::held_bytes`]: the backend is as on a GPU that has no more memory. `None` for all that the GPU has.
     pub memory_limit: Option<u64>,
@@ -63,12 +63,12 @@ impl CudaBackend {
         Ok(Self { gpu })
     }
 
-    /// The GPU's properties, as the driver reports them; its memory is no more than the limit.
+    /// Properties of the GPU, as the driver reports them, with its memory lowered to the limit.
     pub fn device(&self) -> &Device {
         self.gpu.context.device()
     }
 
-    /// Bytes of the GPU's memory that nobody has allocated, as far as the limit allows.
+    /// Free bytes of the GPU's memory, at most what the limit leaves.
     ///
     /// # Errors
     ///
@@ -87,7 +87,7 @@ impl CudaBackend {
         self.gpu.context.most_held_bytes()
     }
 
-    /// Why the GPU was lost to this backend, and to every other that shares its context; `None` while it is not.
+    /// Reason why the GPU was lost for this backend and all others that share its context; `None` if it was not lost.
     ///
     /// Whatever such a backend is asked for fails. [`CudaBackend::new`] makes the GPU anew if the driver allows that; else its error says that only a new
     /// process can use the GPU again.
@@ -95,7 +95,7 @@ impl CudaBackend {
         self.gpu.context.lost().map(ToString::to_string)
     }
 
-    /// Loses the GPU on purpose, as a kernel that writes to memory of nobody would; for tests of what follows.
+    /// Makes the GPU fail on purpose, as a kernel with an invalid address does. For tests of the recovery.
     ///
     /// # Errors
     ///

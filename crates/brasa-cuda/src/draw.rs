@@ -24,7 +24,7 @@ const ROW_THREADS: u32 = 1024;
 /// Memory that kernels pass on, in errors.
 const MEMORY: &str = "drawing tokens";
 
-/// Of a token that no interpreter waits for.
+/// The parameters for a token that is not handed on to an interpreter.
 const NOWHERE: HandOn = HandOn {
     state: Ptr::NONE,
     shown: Ptr::NONE,
@@ -57,7 +57,7 @@ pub(crate) struct Drawer {
     ids: Vec<u32>,
 }
 
-/// Where the parts of the memory of a draw begin, behind the drawn ids.
+/// Offsets of the parts of a draw's memory, in bytes. The drawn ids come before all parts.
 struct Places {
     /// Parts of a row that blocks read.
     parts: usize,
@@ -85,7 +85,7 @@ impl Places {
     }
 }
 
-/// Where in the words a row's lists begin.
+/// Offsets of a row's lists in the loaded words.
 struct Lists {
     occurrences: usize,
     biases: usize,
@@ -93,7 +93,7 @@ struct Lists {
 }
 
 impl Drawer {
-    /// Nothing drawn yet.
+    /// A drawer that has no rows loaded.
     pub(crate) fn new(gpu: &Arc<Gpu>) -> Result<Self, DeviceError> {
         Ok(Self {
             largest: gpu.kernel("largest")?,

@@ -29,22 +29,22 @@ pub(crate) fn plain(capability: (i32, i32)) -> Result<Vec<u8>, DriverError> {
     Ok(image)
 }
 
-/// Matrix products of many rows; `None` where a device of this compute capability lacks the tensor cores that they were written for.
+/// Matrix products of many rows; `None` if a device of this compute capability lacks the tensor cores that they were written for.
 pub(crate) fn gemm(capability: (i32, i32)) -> Option<Result<Vec<u8>, DriverError>> {
     (capability == (9, 0)).then(|| unpack(GEMM))
 }
 
-/// Products of rows sorted by expert; `None` where a device of this compute capability lacks the tensor cores that they were written for.
+/// Products of rows sorted by expert; `None` if a device of this compute capability lacks the tensor cores that they were written for.
 pub(crate) fn experts(capability: (i32, i32)) -> Option<Result<Vec<u8>, DriverError>> {
     (capability == (9, 0)).then(|| unpack(EXPERTS))
 }
 
-/// Attention of many rows; `None` where a device of this compute capability lacks the tensor cores that it was written for.
+/// Attention of many rows; `None` if a device of this compute capability lacks the tensor cores that it was written for.
 pub(crate) fn flash(capability: (i32, i32)) -> Option<Result<Vec<u8>, DriverError>> {
     (capability == (9, 0)).then(|| unpack(FLASH))
 }
 
-/// The interpreter for a device of this compute capability; `None` where there is none.
+/// The interpreter for a device of this compute capability; `None` if there is none.
 pub(crate) fn decode(capability: (i32, i32)) -> Option<Result<Vec<u8>, DriverError>> {
     (capability == (9, 0)).then(|| unpack(DECODE))
 }

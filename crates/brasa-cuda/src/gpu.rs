@@ -17,9 +17,9 @@ pub(crate) struct Gpu {
     pub stream: Stream,
     /// The device's name in errors, e.g. `cuda:0`.
     pub name: String,
-    /// True where only plain kernels compute.
+    /// True if only plain kernels compute.
     pub deterministic: bool,
-    /// True where what lies between products takes launches of its own.
+    /// True if the operations between products take launches of their own.
     pub separate_launches: bool,
     plain: Arc<Module>,
     /// The interpreter, where the device can run it.
@@ -75,7 +75,7 @@ impl Gpu {
         self.plain.kernel(name).map_err(|error| self.error(error))
     }
 
-    /// The plain kernel called `name`, which takes `shared_bytes` of dynamic shared memory; `None` where no block has as much.
+    /// The plain kernel called `name`, which takes `shared_bytes` of dynamic shared memory; `None` if no block has as much.
     pub(crate) fn kernel_with_shared(
         &self,
         name: &str,
@@ -85,7 +85,7 @@ impl Gpu {
         Ok(kernel.allow_shared(shared_bytes).is_ok().then_some(kernel))
     }
 
-    /// True where there are kernels for tensor cores.
+    /// True if there are kernels for tensor cores.
     pub(crate) fn has_tensor_kernels(&self) -> bool {
         self.gemm.is_some()
     }
@@ -177,7 +177,7 @@ impl Gpu {
         DeviceError::Lost { device: self.name.clone(), reason: reason.into() }
     }
 
-    /// A driver's error as one of the device contract. It is remembered where nothing of this device can go on behind it.
+    /// The device error for a driver error. It is remembered if the device cannot go on behind it.
     pub(crate) fn error(&self, error: DriverError) -> DeviceError {
         self.context.note(&error);
         error.of_device(&self.name)

@@ -57,7 +57,7 @@ impl CudaKvPool {
         Self { gpu: Arc::clone(gpu), groups: spec.groups.iter().map(group).collect(), spec }
     }
 
-    /// True where the pages are in the memory of `gpu`.
+    /// True if the pages are in the memory of `gpu`.
     pub(crate) fn is_on(&self, gpu: &Gpu) -> bool {
         Arc::ptr_eq(&self.gpu.context, &gpu.context)
     }

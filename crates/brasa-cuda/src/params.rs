@@ -232,7 +232,7 @@ params! {
         rows: u32,
         segments_count: u32,
     }
-    /// Where the pages of a cache are: entry `starts[segment] + index / 256` of `pages` is an address.
+    /// Pages of a cache: entry `starts[segment] + index / 256` of `pages` is the address of a page.
     struct CachePages {
         pages: Ptr<u64>,
         starts: Ptr<u32>,
@@ -259,9 +259,9 @@ params! {
         x_rows: u32,
     }
     struct LinearParams { x: Rows, w: StoredWeight, y: Ptr<f32>, rows: u32, outputs: u32, }
-    /// Where products with a weight in tiles go. `lower` and `upper` are the first outputs of tiles' lower and upper halves, `count` how
-    /// many there are: of both halves where they follow each other, otherwise of each. Where there are `panels`, gated products go there in
-    /// place of `y`, each row divided by its scale and rounded.
+    /// Destinations of products with a weight in tiles. `lower` and `upper` are the first outputs of the tiles' lower and upper
+    /// halves. `count` is the number of outputs of both halves if they are adjacent, else of each half. If there are `panels`,
+    /// gated products are written there in place of `y`, each row divided by its scale and rounded.
     struct Outputs {
         residual: Rows,
         bias: Ptr<f32>,
@@ -399,7 +399,7 @@ params! {
         sums: u32,
         whole: u32,
     }
-    /// Where the token of a row goes: state of the interpreter, null where it goes nowhere, words that the host reads and writes
+    /// Destinations of a row's drawn token: state of the interpreter (null for none), words that the host reads and writes
     /// meanwhile, and ids that end a chain.
     struct HandOn {
         state: Ptr<u32>,

@@ -41,7 +41,7 @@ pub(crate) struct CudaProgram {
     step: StepState,
     /// Runs steps of one row, where the device and the graph allow it.
     interpreter: Option<Interpreter>,
-    /// Where each output lies in `outputs`.
+    /// Place of each output in `outputs`.
     places: Vec<OutputPlace>,
     outputs: PinnedMemory,
     /// Draws tokens from logits.
@@ -194,7 +194,7 @@ impl CudaProgram {
         Ok(())
     }
 
-    /// Where the values of the step that was loaded last are.
+    /// Addresses of the values of the step that was loaded last.
     fn as_run<'a>(&'a self, pool: &'a CudaKvPool) -> Run<'a> {
         Run {
             gpu: &self.gpu,

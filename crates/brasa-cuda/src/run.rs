@@ -28,20 +28,20 @@ pub(crate) struct Run<'a> {
     pub weights: &'a CudaWeights,
     /// The address of the arena.
     pub arena: u64,
-    /// Of each buffer, bytes after the start of the arena.
+    /// Offset of each buffer in the arena, in bytes.
     pub offsets: &'a [usize],
     /// Buffers that keep from step to step what was written to them.
     pub kept: &'a HashSet<usize>,
-    /// Where mistakes of the step are noted.
+    /// Memory in which kernels note mistakes of the step.
     pub fault: Ptr<Fault>,
 }
 
 /// When a launch begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// As soon as all blocks of the launch in front have begun: the kernel waits before it touches anything but weights.
+    /// May begin once all blocks of the previous launch have begun. The kernel waits before it touches anything but weights.
     Overlapping,
-    /// Behind everything queued before.
+    /// Begins after everything queued before.
     Behind,
 }
 
@@ -56,7 +56,7 @@ pub(crate) enum Base {
     Decoded(usize),
 }
 
-/// Where a value is, for any step.
+/// The place of a value, valid for any step.
 #[derive(Clone, Debug)]
 pub(crate) struct Slot {
     pub base: Base,
@@ -67,7 +67,7 @@ pub(crate) struct Slot {
     pub shape: Shape,
 }
 
-/// Where a value is in this step. Axes are aligned at the innermost; missing outer axes have length 1.
+/// The address and shape of a value in one step. Axes are aligned at the innermost; missing outer axes have length 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tensor {
     pub address: u64,
@@ -83,7 +83,7 @@ impl Run<'_> {
         self.arena + self.offsets[buffer] as u64
     }
 
-    /// Where the value in `slot` is.
+    /// The address and shape of the value in `slot`, for this step.
     pub(crate) fn tensor(&self, slot: &Slot) -> Tensor {
         let base = match slot.base {
             Base::Buffer(buffer) => self.buffer(buffer),
@@ -163,7 +163,7 @@ impl Run<'_> {
 }
 
 impl Tensor {
-    /// Its elements.
+    /// Number of elements.
     pub(crate) fn count(&self) -> u64 {
         self.dims.iter().map(|&dim| u64::from(dim)).product()
     }
@@ -206,12 +206,12 @@ impl Tensor {
         strided
     }
 
-    /// Its address, as of floats.
+    /// Address of the elements, as floats.
     pub(crate) fn floats(&self) -> Ptr<f32> {
         Ptr::new(self.address)
     }
 
-    /// Its address, as of integers.
+    /// Address of the elements, as integers.
     pub(crate) fn integers(&self) -> Ptr<u32> {
         Ptr::new(self.address)
     }

@@ -144,7 +144,7 @@ impl StepState {
         unsafe { gpu.stream.upload(self.device.address(), host) }.map_err(|error| gpu.error(error))
     }
 
-    /// Where the numbers of `input` are.
+    /// Address of the numbers of `input`.
     pub(crate) fn input(&self, input: Input) -> u64 {
         let number = match input {
             Input::TokenIds => 0,

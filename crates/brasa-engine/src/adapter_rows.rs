@@ -9,8 +9,8 @@ use crate::EngineError;
 /// Most mixtures of adapters that one engine knows at a time.
 const MOST: usize = 1 << 12;
 
-/// The scales of a bank of adapters, by [`CacheScope::adapter`](crate::CacheScope::adapter): each row of a step brings those of its text
-/// for the one input that the graph declares.
+/// The scales of a bank of adapters, by [`CacheScope::adapter`](crate::CacheScope::adapter). Each row of a step brings the scales
+/// of its text for the one input that the graph declares.
 ///
 /// A scope's number names a *mixture*: some adapters of the bank, each with a scale. Adapters have numbers too, which the caller chooses;
 /// they may come and go ([`Engine::replace_program`](crate::Engine::replace_program)) while the mixtures of running requests stay what they are.
@@ -36,7 +36,7 @@ struct Mixture {
     /// Shared by the requests that have the mixture.
     users: Arc<()>,
     named: Instant,
-    /// True once no request may begin with it.
+    /// True once no new request may use the mixture.
     sealed: bool,
 }
 
@@ -97,7 +97,7 @@ impl AdapterRows {
         Ok(())
     }
 
-    /// The mixture that the default scope stands for.
+    /// Number of the default scope's mixture.
     pub fn plain(&self) -> u64 {
         self.read().plain
     }
@@ -127,7 +127,7 @@ impl AdapterRows {
         Ok(Arc::clone(&found.row))
     }
 
-    /// Rows for another program with the same adapters, whose default scope has the present scales of `mixture`.
+    /// Rows for another program with the same adapters. Their default scope has the present scales of `mixture`.
     ///
     /// # Errors
     ///
@@ -140,8 +140,8 @@ impl AdapterRows {
         Ok(Self { known: RwLock::new(Known { bank, plain: 0, mixtures }), ended: Arc::default() })
     }
 
-    /// Refuses new requests with an adapter, and returns true, if no request has it and nobody has named it for `grace`, the time that a request
-    /// has between the naming of its mixture and its start.
+    /// Refuses new requests with an adapter if no request has it and no mixture with it was made for `grace`. Returns whether it
+    /// refuses them. `grace` is the time that a request has between the naming of its mixture and its start.
     pub fn seal(&self, adapter: u64, grace: Duration) -> bool {
         let mut known = self.write();
         let plain = known.plain;

@@ -1,4 +1,4 @@
-//! The way of drawn tokens to the reader, as far as it can be decided by numbers.
+//! The way of drawn tokens to the reader, and the ends that show in token ids alone.
 
 use std::time::Instant;
 

@@ -26,7 +26,7 @@ pub(crate) enum Command {
 /// A request on its way in.
 pub(crate) struct Job {
     pub(crate) request: Request,
-    /// What is read, and the index of the first token of which it is; `None` for a generation.
+    /// The values that the model reports of the text's tokens, and the index of the first token to report; `None` for a generation.
     pub(crate) reads: Option<Reads>,
     pub(crate) delivery: Delivery,
     pub(crate) place: QueuePlace,

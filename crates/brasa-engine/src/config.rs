@@ -8,15 +8,15 @@ const MOST_POSITIONS: usize = 1 << 31;
 /// Sizes that an engine is started with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineConfig {
-    /// Positions that one text may have.
+    /// Most positions of one text.
     pub context: usize,
-    /// Requests served at once; further ones wait: higher priorities first, then first come, first served, but those whose
-    /// prompt is cached before others, and nobody overtaken more than eight times.
+    /// Requests served at once; further ones wait. Higher priorities go first, then first come, first served. A request with a
+    /// cached prompt goes before others, but no request is overtaken more than eight times.
     pub max_sequences: usize,
     /// Most requests that wait, at least 1. Those count that have arrived and have not been served yet.
     pub max_waiting: usize,
-    /// Most prompt tokens of a step in which other requests decode, at least 1. They wait for the step, so the engine takes
-    /// fewer: as many as make the step at most three times as long as without them, by the times of past steps, but at least a
+    /// Most prompt tokens of a step in which other requests decode, at least 1. The other requests wait for the step, so the engine
+    /// takes as many as make the step at most three times as long as without them, by the times of past steps, but at least a
     /// sixteenth of this number.
     pub mixed_prompt_rows: usize,
     /// Token ids of the model.
@@ -31,9 +31,9 @@ pub struct EngineConfig {
     pub cache_bytes: u64,
     /// Bytes of KV pages, among `cache_bytes`, that stay when a text ends, for later texts that begin alike; 0 for none.
     pub prefix_bytes: u64,
-    /// Bytes of KV pages without a text, among `cache_bytes`, whose memory is fetched while the engine has nothing to do, and behind
-    /// steps once there is less of it than active texts may soon want; 0 for none, at most what `max_sequences` full contexts take.
-    /// Elsewhere a step that writes a page for the first time waits until the system has found its memory and cleared it.
+    /// Bytes of free KV pages, within `cache_bytes`, whose memory the engine fetches ahead: while it has nothing to do, and behind
+    /// steps once little of it is left for active texts. 0 fetches none; at most what `max_sequences` full contexts take. Without
+    /// this, a step that first writes a page waits until the system has found and cleared its memory.
     pub prefault_bytes: u64,
 }
 

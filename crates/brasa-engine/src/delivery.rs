@@ -14,7 +14,7 @@ use crate::{EngineError, FinishReason, Fragment, Metrics};
 
 /// An entry of the queue.
 pub(crate) enum Event {
-    /// A fragment, and the figures up to it.
+    /// A fragment, and the metrics up to it.
     Fragment(Fragment, Metrics),
     Row(Vec<f32>),
     Done(FinishReason, Metrics),
@@ -83,7 +83,7 @@ impl Shared {
     }
 }
 
-/// The sender's end. Dropping it tells the reader that nothing more comes.
+/// The sender's end. Dropping it ends the reader's stream.
 pub(crate) struct Delivery(Arc<Shared>);
 
 impl Delivery {

@@ -1,4 +1,4 @@
-//! A draft model: a small model that guesses what the large one says next.
+//! A draft model: a small model that guesses the large model's next tokens.
 //!
 //! The draft model has a program, pages and sequences of its own. A sequence is compared with its text before each use: what they
 //! have in common is kept, and the rest is computed. So texts that shrink, slide, move or come back need no care here, nor do drafts that
@@ -49,7 +49,7 @@ pub(crate) struct Wish<'a> {
     pub(crate) scope: CacheScope,
     /// True if no other text may begin with what is computed for this one.
     pub(crate) private: bool,
-    /// The text. Guesses are appended while they are made, and taken away behind that.
+    /// The text. Guesses are appended during the call, and removed afterwards.
     pub(crate) tokens: &'a mut Vec<u32>,
     pub(crate) rules: &'a DrawRules,
     /// Position of the next token, which names its noise.
@@ -118,7 +118,8 @@ impl Drafter {
         self.executor.memory_bytes()
     }
 
-    /// Makes the guesses of `wishes`. Texts that are far behind have none yet, and are computed, at most `catch_up_rows` rows of them.
+    /// Makes the guesses of `wishes`. Texts that are far behind get none yet, and are computed, at most `catch_up_rows` rows of
+    /// them.
     ///
     /// # Errors
     ///
@@ -210,7 +211,8 @@ impl Drafter {
         Ok(ready)
     }
 
-    /// Computes the rows that the texts at the places `going` lack, and draws a guess of each. False if there are no pages for them.
+    /// Computes the rows that the texts at the places `going` lack, and draws a guess for each. Returns false if there are no pages
+    /// for them.
     fn run(
         &mut self,
         wishes: &mut [Wish<'_>],

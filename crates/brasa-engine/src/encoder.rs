@@ -23,11 +23,11 @@ use crate::{EngineError, MakeProgram};
 /// Sizes that an engine of encoders is started with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EncoderConfig {
-    /// Most tokens of a text. A step must have room for as many.
+    /// Most tokens of a text, which must fit into one step.
     pub context: usize,
     /// Token ids of the model.
     pub vocab_size: usize,
-    /// Numbers that tell the parts of a text apart; 0 if the graphs declare no such input.
+    /// Number of token types, which mark the parts of a text; 0 if the graphs have no such input.
     pub token_types: usize,
     /// Most jobs that run or wait, at least 1.
     pub max_jobs: usize,
@@ -36,7 +36,7 @@ pub struct EncoderConfig {
 /// A text to be computed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EncoderText {
-    /// Its token ids.
+    /// Token ids of the text.
     pub tokens: Vec<u32>,
     /// The part that each token is of; empty if all are of part 0.
     pub types: Vec<u32>,
@@ -92,8 +92,8 @@ pub struct EncoderEngine {
 }
 
 impl EncoderEngine {
-    /// Starts a thread over the programs, each of which is made when it is first needed, and a pool without groups. The
-    /// second program judges texts, if there is one.
+    /// Starts a thread over the programs and a pool without groups. Each program is made when it is first needed. The second one
+    /// judges texts, if there is one.
     ///
     /// # Errors
     ///

@@ -33,8 +33,8 @@ pub type MakeProgram = Box<dyn FnMut() -> Result<Box<dyn Program>, DeviceError> 
 /// Most bytes of rows that a request waits to have read, beside those of a step.
 const UNREAD_BYTES: usize = 64 << 20;
 
-/// Serves requests on a thread of its own, beside which another one makes text of their tokens. Dropping it cancels the
-/// running requests and waits for the threads.
+/// Serves requests on a thread of its own; a second thread turns tokens into text. Dropping it cancels the running requests and
+/// waits for the threads.
 pub struct Engine {
     commands: Sender<Command>,
     wake: Wake,
@@ -64,8 +64,8 @@ impl Engine {
         Self::start_with_hidden(program, None, pool, config)
     }
 
-    /// Like [`start`](Self::start), with a program that returns hidden states `[Outs, hidden_size]` in place of logits, over the same
-    /// pages and with the same limits. Texts of which [`Reading::Hidden`] is asked run through it; it is made for the first of them.
+    /// Like [`start`](Self::start), with a second program that returns hidden states `[Outs, hidden_size]` in place of logits, over
+    /// the same pages and with the same limits. Requests for [`Reading::Hidden`] run through it; it is made for the first of them.
     ///
     /// # Errors
     ///
@@ -95,8 +95,8 @@ impl Engine {
         Self::start_adapted(program, hidden, draft_model, None, pool, config)
     }
 
-    /// Like [`start_with_draft_model`](Self::start_with_draft_model), for programs whose graph declares one input, of which each row
-    /// brings what `adapter_rows` say of its scope. A draft model brings none.
+    /// Like [`start_with_draft_model`](Self::start_with_draft_model), for programs whose graph declares one input: each row brings
+    /// the scales that `adapter_rows` holds for its scope. A draft model brings none.
     ///
     /// # Errors
     ///
@@ -267,9 +267,9 @@ impl Engine {
         receiver.recv().map_err(|_| EngineError::Closed)
     }
 
-    /// Goes on with another program, over the same pages and with the same limits, whose rows bring scales for the adapters `bank`. It is
-    /// exchanged between two steps: running requests keep their mixtures of adapters, and those with adapters that `bank` lacks must
-    /// have ended ([`AdapterRows::seal`]). A bank without adapters needs a program without the input.
+    /// Replaces the program by another one over the same pages and with the same limits, whose rows bring scales for the adapters
+    /// `bank`. The exchange happens between two steps: running requests keep their mixtures of adapters, and those with adapters
+    /// that `bank` lacks must have ended ([`AdapterRows::seal`]). A bank without adapters needs a program without the input.
     ///
     /// # Errors
     ///

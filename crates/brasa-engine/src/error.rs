@@ -7,7 +7,7 @@ use brasa_graph::sampling::SamplingError;
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
-    /// There is nothing to continue from.
+    /// The prompt has no tokens to continue from.
     #[error("the prompt is empty: there is no token to continue from")]
     EmptyPrompt,
     /// The prompt alone does not fit.
@@ -56,7 +56,7 @@ pub enum EngineError {
         /// Most bytes of pages of all groups.
         budget_bytes: u64,
     },
-    /// As many requests wait as may wait.
+    /// The number of waiting requests has reached its limit.
     #[error(
         "the queue is full: {waiting} requests wait for a place\nhint: try again later, or allow a longer queue"
     )]

@@ -49,7 +49,7 @@ pub struct SequenceRows<'a> {
     pub sequence: &'a mut Sequence,
     /// The tokens that follow the cached ones.
     pub tokens: &'a [u32],
-    /// The rows whose logits are computed.
+    /// Rows with outputs.
     pub outs: Outs,
 }
 
@@ -62,13 +62,13 @@ pub struct SequenceChain<'a> {
     pub tokens: &'a mut Vec<u32>,
     /// Rows of the first step.
     pub rows: usize,
-    /// What is read of these rows, in place of drawing; `None` for a text that is generated.
+    /// Values to report of these rows, in place of drawing; `None` for a text that is generated.
     pub reads: Option<Reads>,
     /// How tokens are drawn.
     pub rules: &'a DrawRules,
     /// Position of the next token, which names its noise.
     pub position: u32,
-    /// Most tokens to draw, at least 1. The executor lowers it if positions or pages for so many are wanting.
+    /// Most tokens to draw, at least 1. The executor lowers it if there are not enough positions or pages.
     pub limit: usize,
     /// Ids that end the chain of this sequence.
     pub stops: &'a [u32],
@@ -78,25 +78,25 @@ pub struct SequenceChain<'a> {
     pub drafts: &'a [u32],
 }
 
-/// What is read of the rows of a step.
+/// Values to report of the rows of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reads {
     /// The first row that is read; all later ones are read too.
     pub from: usize,
-    /// What of each row.
+    /// The kind of value for each row.
     pub what: Reading,
 }
 
-/// What came of a row of a step.
+/// Result of one row of a step.
 #[derive(Debug)]
 pub enum StepOut<'a> {
     /// The token that was drawn from its logits, or the reason why there is none.
     Drawn(Result<Draw, SamplingError>),
-    /// What was read of the token at `index` of its sequence.
+    /// The values of the token at `index` of its sequence.
     Read {
         /// Index of the token.
         index: usize,
-        /// Its logits, `[vocab_size]`, or its hidden state, `[hidden_size]`.
+        /// The logits, `[vocab_size]`, or the hidden state, `[hidden_size]`.
         values: &'a [f32],
     },
 }
@@ -113,7 +113,7 @@ impl SequenceChain<'_> {
         }
     }
 
-    /// What is read of the chain's first step; `None` if nothing is.
+    /// The kind of value that the chain's first step reports; `None` if it reports none.
     pub(crate) fn reading(&self) -> Option<Reading> {
         self.reads.filter(|reads| reads.from < self.rows).map(|reads| reads.what)
     }
@@ -184,7 +184,7 @@ impl Executor {
         self.program.limits().max_rows
     }
 
-    /// Most rows of a step whose logits can be computed.
+    /// Most rows of a step that can have outputs.
     pub fn max_outs(&self) -> usize {
         self.program.limits().max_outs
     }
@@ -204,14 +204,14 @@ impl Executor {
         self.store.release(sequence);
     }
 
-    /// Forgets everything from index `length` on; returns the length kept. It is 0 if a sliding window no longer holds the
-    /// rows that the next row would see.
+    /// Drops everything from index `length` on; returns the length kept. That is 0 if a sliding window no longer holds the rows
+    /// that the next row would see.
     pub fn truncate(&mut self, sequence: &mut Sequence, length: usize) -> usize {
         self.store.truncate(sequence, length)
     }
 
-    /// Drops the tokens of `pages` (of 256 tokens each) and moves the tokens behind them to their place, without computing
-    /// anything anew. False if that is impossible; nothing changed then.
+    /// Drops the tokens of `pages` (of 256 tokens each) and moves the tokens behind them to their place, without computing them
+    /// again. Returns false if that is impossible; nothing has changed then.
     ///
     /// The moved tokens still remember the dropped ones: their values, and their keys of all layers but the first, were
     /// computed with them in sight.
@@ -225,8 +225,8 @@ impl Executor {
                 .unwrap_or(false)
     }
 
-    /// Takes `sequence` back to the beginning that it shares with `tokens`, or makes it a longer beginning of them that an
-    /// earlier text of `scope` left behind or one of the `others` holds; returns its length.
+    /// Shortens `sequence` to the beginning that it shares with `tokens`, or gives it a longer one that an earlier text of `scope`
+    /// left behind or one of the `others` holds. Returns the length.
     pub(crate) fn resume<'a>(
         &mut self,
         sequence: &mut Sequence,
@@ -273,7 +273,7 @@ impl Executor {
         self.store.keep(sequence, ends);
     }
 
-    /// Another sequence with the same content; pages are shared until one of the two writes.
+    /// Makes a sequence with the same content. Pages are shared until one of the two sequences writes.
     pub fn fork(&mut self, sequence: &Sequence) -> Sequence {
         self.store.fork(sequence)
     }
@@ -359,7 +359,7 @@ impl Executor {
         self.store.prepare(sequence, rows)
     }
 
-    /// Runs one step; returns the logits of the rows that asked, in order. All rows are then part of their sequences.
+    /// Runs one step; returns the logits of the rows that have outputs, in order. All rows are then part of their sequences.
     ///
     /// # Errors
     ///
@@ -379,9 +379,9 @@ impl Executor {
         self.program.max_chain(masked)
     }
 
-    /// Runs one step, then draws and computes further tokens of the sequences whose last token was in it, each up to its
-    /// limit. `sink` sees every token. Computed tokens are then part of their sequences. A sequence for which pages or
-    /// positions are wanting has a lower limit; the others keep theirs.
+    /// Runs one step, then draws and computes further tokens of the sequences whose last token was in it, each up to its limit.
+    /// `sink` sees every token. Computed tokens are then part of their sequences. A sequence with too few pages or positions gets a
+    /// lower limit; the others keep theirs.
     ///
     /// # Errors
     ///
@@ -420,10 +420,10 @@ impl Executor {
         Ok(())
     }
 
-    /// Runs one step, draws a token of the sequences whose last token was in it, and shows what is read of rows. Rows whose hidden
-    /// states are read run in a step of their own behind it, by a program that is made if it is not there. `sink` sees the rows of each sequence in order. The rows are then part of
-    /// their sequences. Of a program with several outputs, each with a row for each row that asks, a row that is read is theirs
-    /// one behind the other.
+    /// Runs one step, draws a token for each sequence whose last token was in it, and reports the values that rows are read for.
+    /// Rows read for hidden states run in a second step, by a program that is made when first needed. `sink` sees the rows of each
+    /// sequence in order. The rows are then part of their sequences. If a program has several outputs, the values of a row are
+    /// those of all outputs, one behind the other.
     ///
     /// # Errors
     ///

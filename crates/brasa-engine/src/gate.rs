@@ -9,7 +9,7 @@ pub(crate) type Wake = Arc<dyn Fn() + Send + Sync>;
 /// The count, and the value that the engine's thread waits for.
 pub(crate) struct Gate {
     count: AtomicUsize,
-    /// `usize::MAX` while nobody waits.
+    /// `usize::MAX` while no request waits.
     wanted: AtomicUsize,
     wake: Wake,
 }

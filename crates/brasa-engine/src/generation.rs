@@ -339,7 +339,7 @@ impl Generation {
         self.answer.metrics.drafted_tokens += self.draft.tokens.len();
     }
 
-    /// Most tokens behind the text that can be guessed, so that the token behind them can be drawn too.
+    /// Most drafts behind the text for which the token after them can still be drawn.
     pub(crate) fn most_drafts(&self) -> usize {
         let guesses = self.forced.is_some() || self.modeled.is_some() || self.lookup.is_some();
         if guesses { self.speculation.most.min(self.answer.left().saturating_sub(1)) } else { 0 }
@@ -389,8 +389,7 @@ impl Generation {
         self.answer.is_settled()
     }
 
-    /// Gives back all pages; their keys and values are computed again when the generation goes on, unless the prefixes
-    /// still hold them.
+    /// Gives back all pages. Keys and values are computed again when the generation goes on, unless the prefixes still hold them.
     pub(crate) fn give_pages_back(&mut self, executor: &mut Executor) {
         self.sequence.may_return_to = self.answer.settled(self.tokens.len());
         executor.keep(&self.sequence, true);

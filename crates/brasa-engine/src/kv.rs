@@ -92,8 +92,8 @@ impl KvStore {
         SequenceId(self.next_id)
     }
 
-    /// Makes the next `rows` positions of `sequence` writable: their pages exist and belong to it alone. Gives back pages
-    /// beyond them.
+    /// Makes the next `rows` positions of `sequence` writable: their pages exist and belong to it alone. Gives back pages beyond
+    /// these positions.
     ///
     /// # Errors
     ///
@@ -190,9 +190,8 @@ impl KvStore {
         Ok(())
     }
 
-    /// Drops the tokens of `pages` of `sequence` and lets `turn` move the keys behind them. The moved pages become the
-    /// sequence's own. False if a window group no longer holds the positions that the next row would see; nothing changed
-    /// then.
+    /// Drops the tokens of `pages` of `sequence`, and lets `turn` move the keys behind them. The moved pages become the sequence's
+    /// own. Returns false if a window group no longer holds the positions that the next row would see; nothing has changed then.
     ///
     /// # Errors
     ///

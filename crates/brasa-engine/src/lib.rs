@@ -1,4 +1,4 @@
-//! Sequences, KV pages, steps and sampling: what turns a compiled program into a stream of tokens.
+//! Sequences, KV pages, steps and sampling: turns a compiled program into streams of tokens.
 //!
 //! One thread owns the program and the KV pool. Callers hand it [requests](Request) and receive tokens; every
 //! step that the thread runs carries rows of all active requests, prompt chunks and single decode tokens alike,

@@ -2,22 +2,22 @@
 
 use std::time::Duration;
 
-/// Figures of one request, up to its last fragment while it runs.
+/// Times and counts of one request; while it runs, up to its last fragment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Metrics {
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
     /// Prompt tokens whose keys and values were already cached.
     pub cached_tokens: usize,
-    /// Prompt tokens whose keys and values are there, cached or computed: all once a token has been drawn.
+    /// Prompt tokens with keys and values so far, cached or computed; all of them once a token has been drawn.
     pub prefilled_tokens: usize,
     /// Tokens generated, the stopping token not counted.
     pub generated_tokens: usize,
     /// Tokens that were guessed ahead and computed.
     pub drafted_tokens: usize,
-    /// Tokens among `drafted_tokens` that were drawn, and so cost no step of their own.
+    /// Tokens among `drafted_tokens` that were drawn, and so needed no step of their own.
     pub accepted_tokens: usize,
-    /// Times that the request gave its pages to others and was computed again.
+    /// Number of times that the request gave its pages to others and was computed again.
     pub preemptions: usize,
     /// Time spent waiting for a place, until the request was served for the first time.
     pub queue_time: Duration,

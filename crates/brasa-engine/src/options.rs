@@ -14,20 +14,20 @@ const MOST_STOP_STRINGS: usize = 256;
 /// Most bytes of all stop strings of a request together.
 const MOST_STOP_BYTES: usize = 256 << 10;
 
-/// How a request is run, whatever it asks for: a text that is generated, scored, embedded or looked into.
+/// Options of any request: a text to generate, score, embed or look into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestOptions {
     /// Requests of a higher priority are served first. A request that was overtaken eight times goes before all others.
     pub priority: i32,
     /// Gives up after this instant.
     pub deadline: Option<Instant>,
-    /// Most fragments or rows that wait for their reader, at least 1. A request that has made as many pauses until half of
-    /// them have been read; others go on meanwhile.
+    /// Most fragments or rows that wait for their reader, at least 1. A request with that many pauses until half of them have been
+    /// read; others go on meanwhile.
     pub run_ahead: usize,
-    /// True to take the beginning of the prompt from the cache if an earlier text left it there, and to leave the text to later
-    /// ones; false to compute the whole prompt. `None` leaves the choice to the caller of the engine, and is true without one.
+    /// True to take the beginning of the prompt from the cache, if an earlier text left it there, and to keep the text for later
+    /// ones; false to compute the whole prompt. `None` is true, unless the caller of the engine chooses otherwise.
     pub cache_prompt: Option<bool>,
-    /// The text's adapters, and the requests with which it may share keys and values: those of an equal scope.
+    /// The text's adapters, and its group of requests: keys and values are shared among requests of equal scope alone.
     pub cache_scope: CacheScope,
 }
 
@@ -53,26 +53,26 @@ pub struct GenerateOptions {
     pub ignore_eos: bool,
     /// Behaviour when the context is full.
     pub context_policy: ContextPolicy,
-    /// Makes the mask that says which tokens may come next, such as a grammar's; `None` allows all.
+    /// Makes the mask of tokens that may come next, such as a grammar's; `None` allows all.
     pub mask: Option<Arc<dyn MaskSource>>,
     /// Guesses tokens ahead and computes them together. The text stays the same. `None` leaves the choice to the caller of the
     /// engine, and is [`Speculation::MODEL`] without one.
     pub speculation: Option<Speculation>,
-    /// True for an empty fragment at the beginning of the prompt and after each of its steps;
-    /// [`TokenStream::metrics`](crate::TokenStream::metrics) then says how far the prompt has come.
+    /// True for an empty fragment at the beginning of the prompt and after each of its steps.
+    /// [`TokenStream::metrics`](crate::TokenStream::metrics) then tells how much of the prompt is computed.
     pub report_prefill: bool,
 }
 
-/// How tokens are guessed ahead: *drafts*, which a step computes together with the last token, and which are kept as far as they
-/// equal the tokens that are drawn.
+/// Speculation: guessing tokens ahead. Guessed tokens are *drafts*. A step computes them together with the last token, and keeps
+/// them as far as they equal the tokens that are drawn.
 ///
 /// Every draw sees its own logits, noise, history and mask, so the text is the one without drafts: bit for bit where the device
 /// computes a row alike in any company, as all devices do with [deterministic](brasa_graph::device) arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each source of guesses is a switch of its own")]
 pub struct Speculation {
-    /// Guesses the tokens that the [mask](GenerateOptions::mask) forces: those besides which a grammar allows no other. They come in
-    /// one step in place of a step each.
+    /// Guesses the tokens that the [mask](GenerateOptions::mask) forces, where a grammar allows a single one. They come in one step
+    /// in place of a step each.
     pub forced: bool,
     /// Guesses by the engine's draft model, if it has one.
     pub model: bool,
@@ -82,8 +82,8 @@ pub struct Speculation {
     pub most: usize,
     /// Fewest drafts of a step: fewer are not computed.
     pub least: usize,
-    /// True to compute as many drafts as will make tokens come faster, by how often guesses came true and how long steps took, none
-    /// if they lose. False to compute every draft that there is.
+    /// True to compute the number of drafts that should make tokens come fastest, judged by accepted guesses and times of steps; it
+    /// may be none. False to compute every draft that there is.
     pub adaptive: bool,
 }
 
@@ -95,8 +95,8 @@ impl Speculation {
     /// The tokens that a grammar forces, and no other drafts.
     pub const FORCED: Self = Self { forced: true, most: 7, ..Self::OFF };
 
-    /// The tokens that a grammar forces, and those that a draft model guesses, as many as pay. An engine without a draft model guesses
-    /// nothing but forced tokens.
+    /// Guesses the tokens that a grammar forces, and those of a draft model, as many as pay. An engine without a draft model
+    /// guesses forced tokens only.
     pub const MODEL: Self = Self { model: true, ..Self::FORCED };
 
     /// Like [`MODEL`](Self::MODEL), and drafts out of the text itself, whichever there is more hope for.

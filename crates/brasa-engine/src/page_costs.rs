@@ -1,4 +1,4 @@
-//! What the keys and values of a text cost on a device.
+//! Costs of a text's keys and values on a device, in bytes.
 
 use brasa_graph::device::KvPool;
 use brasa_graph::step::PAGE_POSITIONS;

@@ -1,4 +1,4 @@
-//! Prefixes that texts have in common: a tree of pages for each scope, by the tokens whose keys and values they hold.
+//! Prefixes that texts have in common: a tree of pages for each scope, keyed by the tokens whose keys and values the pages hold.
 //!
 //! A node is a page of tokens that follow its parent's. Whole pages are never written again, so texts share them without a
 //! copy. A text that parts from a node within its page gets a copy of the page. A leaf may hold less than a page: the end of

@@ -22,21 +22,21 @@ pub struct Request {
     pub session: Option<SessionId>,
 }
 
-/// What the model says of each token of a text that is read.
+/// The value that the model reports of each token of a text that it reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reading {
     /// The logits of the token that follows it, `[vocab_size]`.
     Logits,
-    /// Its hidden state behind the model's last norm, `[hidden_size]`.
+    /// The hidden state behind the model's last norm, `[hidden_size]`.
     Hidden,
 }
 
-/// A request for what the model says of a text, which is computed beside running generations and generates nothing.
+/// A request to read a text and report a value for its tokens. It runs beside generations and generates nothing.
 #[derive(Clone, Debug)]
 pub struct ReadRequest {
     /// The whole text.
     pub tokens: Vec<u32>,
-    /// What is wanted of each token.
+    /// The kind of value for each token.
     pub what: Reading,
     /// Index of the first token that is read; all later ones are read too. The last index reads one token.
     pub first: usize,
@@ -67,7 +67,7 @@ impl TextDecoder for PlainIds {
     }
 }
 
-/// A piece of the answer: a token, and the text that became complete with it.
+/// A piece of the answer: a token, and the text that it completed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Fragment {
     /// Complete text. Empty inside a character and while a stop string is possible; the last fragment has all text that
@@ -81,13 +81,13 @@ pub struct Fragment {
 /// One generated token.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Token {
-    /// Its id.
+    /// Id of the token.
     pub id: u32,
-    /// Natural logarithm of its probability, if log-probabilities were asked for.
+    /// Natural logarithm of the token's probability, if log-probabilities were requested.
     pub logprob: Option<f32>,
-    /// The most probable tokens and their log-probabilities, as many as were asked for.
+    /// The most probable tokens and their log-probabilities, as many as requested.
     pub top: Vec<(u32, f32)>,
-    /// Entropy in nats of the model's distribution over all tokens, if asked for.
+    /// Entropy in nats of the model's distribution over all tokens, if requested.
     pub entropy: Option<f32>,
 }
 
@@ -107,7 +107,7 @@ pub enum FinishReason {
     Id(u32),
     /// A stop string came: its place among the request's [stop strings](GenerateOptions::stop_strings).
     Text(usize),
-    /// The answer has as many tokens as asked for.
+    /// The answer has reached its limit of tokens.
     Length,
     /// The context was full and the caller had chosen to stop there.
     ContextFull,
@@ -116,7 +116,7 @@ pub enum FinishReason {
 }
 
 impl FinishReason {
-    /// True if the text came to its end by what it says: an end token, a stop id or a stop string.
+    /// True if the text ended by its own content: an end token, a stop id or a stop string.
     pub fn is_stop(self) -> bool {
         matches!(self, Self::End | Self::Id(_) | Self::Text(_))
     }

@@ -1,12 +1,12 @@
 //! The identity of cached keys and values.
 
-/// Everything besides their tokens that keys and values depend on.
+/// Everything besides tokens that keys and values depend on.
 ///
 /// Sessions and shared prefixes give keys and values only to requests of an equal scope. The engine compares scopes and
 /// knows nothing of their meaning; callers number models and adapters as they like.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CacheScope {
-    /// The model whose weights computed them.
+    /// Number of the model that computed the keys and values.
     pub model: u64,
     /// The adapter that was applied to the model; 0 for none.
     pub adapter: u64,

@@ -19,8 +19,8 @@ pub struct Sequence {
     pub(crate) tables: Vec<BlockTable>,
     /// Index from which on keys and values were computed with tokens in sight that are no longer in the text.
     pub(crate) shifted_from: Option<usize>,
-    /// Length to which the sequence may be taken back because its end is not decided yet. Until then its windows keep what the
-    /// row behind that length sees. `None` if all of it stays.
+    /// Length to which the sequence may still be shortened, because its end is not decided yet. Until then its windows keep the
+    /// rows that the row behind that length sees. `None` if the whole sequence stays.
     pub(crate) may_return_to: Option<usize>,
     /// True if no other text may begin with these keys and values.
     pub(crate) private: bool,

@@ -25,9 +25,9 @@ enum Held {
 pub(crate) enum Claim {
     /// The session holds a sequence, which is the request's now.
     Held(Sequence),
-    /// The session holds nothing yet.
+    /// The session has no sequence yet.
     Empty,
-    /// Another request uses the session.
+    /// The session is used by another request.
     Busy,
 }
 

@@ -1,4 +1,4 @@
-//! Texts that leave an engine and come back: their tokens, and their pages one after the other.
+//! Texts that leave an engine and return: their tokens, and their pages one after the other.
 //!
 //! A page is read and written between two steps, so a large text stalls nobody. Reading lends a second sequence over the
 //! same pages, so the text may go on meanwhile. Lent pages cannot give way. A running request that needs them waits.
@@ -28,11 +28,11 @@ pub struct SnapshotState {
     pub shifted_from: Option<usize>,
     /// True if no other text may begin with these keys and values.
     pub private: bool,
-    /// The pages of each cache group that exist, as a range of block table entries. An entry stands for 256 tokens.
+    /// Existing pages of each cache group, as a range of block table entries. An entry stands for 256 tokens.
     pub pages: Vec<Range<usize>>,
 }
 
-/// A text that is being read out of an engine. Dropping it gives its pages back.
+/// A text that is being read out of an engine. Dropping it releases its pages.
 pub struct Snapshot<'e> {
     engine: &'e Engine,
     state: SnapshotState,
@@ -40,7 +40,7 @@ pub struct Snapshot<'e> {
     sequence: Option<Sequence>,
 }
 
-/// A text that is being written into an engine. Dropping it unfinished gives its pages back.
+/// A text that is being written into an engine. Dropping it unfinished releases its pages.
 pub struct Restoration<'e> {
     engine: &'e Engine,
     state: SnapshotState,
@@ -91,8 +91,8 @@ impl Engine {
         Ok(Restoration { engine: self, state, layouts, sequence: Some(sequence) })
     }
 
-    /// Forgets the tokens of an idle session from index `length` on; returns the length kept. It is 0 if a sliding window no
-    /// longer holds the rows that the next row would see.
+    /// Drops the tokens of an idle session from index `length` on; returns the length kept. That is 0 if a sliding window no longer
+    /// holds the rows that the next row would see.
     ///
     /// # Errors
     ///
@@ -125,7 +125,7 @@ impl Engine {
         })?
     }
 
-    /// Forgets what is kept of a text for later ones that begin alike, except the beginning that other kept texts share.
+    /// Drops what is kept of a text for later ones that begin alike, except the beginning that other kept texts share.
     ///
     /// # Errors
     ///
@@ -186,7 +186,7 @@ impl Restoration<'_> {
         self.layouts.iter().map(|layout| layout.size_bytes()).collect()
     }
 
-    /// Writes the next page of a cache group, in the [canonical layout](mod@brasa_graph::page). Idle sessions give way to it.
+    /// Writes the next page of a cache group, in the [canonical layout](mod@brasa_graph::page). Idle sessions give up pages for it.
     ///
     /// # Errors
     ///

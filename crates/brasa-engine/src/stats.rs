@@ -10,13 +10,13 @@ pub struct EngineStats {
     pub running: usize,
     /// Requests that pause until their reader has caught up.
     pub paused: usize,
-    /// Requests that wait for a place, those among them that gave their place back.
+    /// Requests that wait for a place, preempted ones included.
     pub waiting: usize,
     /// Sessions that hold keys and values and that no request uses.
     pub idle_sessions: usize,
     /// Requests that have arrived.
     pub requests: u64,
-    /// Times that a request gave its pages to others and had to be computed again.
+    /// Number of times that a request gave its pages to others and had to be computed again.
     pub preemptions: u64,
     /// Steps that the device has run.
     pub steps: u64,
@@ -26,7 +26,7 @@ pub struct EngineStats {
     pub decode_rows: u64,
     /// Rows of tokens that were guessed ahead.
     pub draft_rows: u64,
-    /// Rows among `draft_rows` whose token was drawn; the others were computed in vain.
+    /// Rows among `draft_rows` whose token was drawn. The others were computed in vain.
     pub accepted_rows: u64,
     /// Bytes of the draft model's pages and of its program's arena; 0 if there is no draft model, or if it failed.
     pub draft_model_bytes: u64,
@@ -40,7 +40,7 @@ pub struct EngineStats {
     pub prefix_hits: u64,
     /// Pages of tokens that kept prefixes have given up for want of room.
     pub prefix_evictions: u64,
-    /// Bytes of the pages that kept prefixes hold, some of them together with running requests and sessions.
+    /// Bytes of the pages that kept prefixes hold. Running requests and sessions share some of them.
     pub prefix_bytes_used: u64,
     /// Most bytes that kept prefixes may hold.
     pub prefix_bytes: u64,
@@ -59,7 +59,7 @@ pub struct EngineStats {
 pub(crate) struct Board(Arc<Mutex<EngineStats>>);
 
 impl Board {
-    /// Leaves `stats`. If somebody reads just now, they are not left unless that `must` be.
+    /// Publishes `stats`. If a reader holds the board, they are published only if they `must` be.
     pub(crate) fn publish(&self, stats: EngineStats, must: bool) {
         let board = match self.0.try_lock() {
             Ok(board) => Some(board),

@@ -22,7 +22,7 @@ pub struct TokenStream {
     ended: bool,
 }
 
-/// What is [read](crate::Reading) of a text: a row for each token that was asked for, in order.
+/// The values that a [reading](crate::Reading) reports: a row for each token asked for, in order.
 ///
 /// The engine runs ahead of the reader by at most [`run_ahead`](crate::RequestOptions::run_ahead) rows, or 64 MiB of them, and
 /// those of a step. A failed stream yields its error once. Dropping it cancels the request.
@@ -96,7 +96,7 @@ impl TokenStream {
         self.map(|fragment| fragment.map(|fragment| fragment.text)).collect()
     }
 
-    /// The next fragment if there is one; `Pending` if the engine is still at it, `Ready(None)` after the end.
+    /// Returns the next fragment without waiting: `Pending` if there is none yet, `Ready(None)` after the end.
     pub fn try_next(&mut self) -> Poll<Option<Result<Fragment, EngineError>>> {
         if self.ended {
             return Poll::Ready(None);

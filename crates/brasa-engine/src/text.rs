@@ -20,7 +20,8 @@ use crate::gate::{Gate, Wake};
 use crate::stop::{Passed, StopMatcher};
 use crate::{EngineError, FinishReason, Fragment, Metrics, TextDecoder, Token};
 
-/// How long a token may wait for others. Nobody sees that on a screen, and a model that takes longer for a token has none that waits.
+/// Longest time that a token waits to be sent together with others. It is too short to be seen on a screen, and models that take
+/// longer for a token have no tokens that wait.
 const PACE: Duration = Duration::from_millis(2);
 
 /// The end of a generation.
@@ -277,7 +278,7 @@ impl Speech {
         passed
     }
 
-    /// Sends the last event. The engine hears of it first, so that it knows of the end before it hears from the reader again.
+    /// Sends the last event. The engine is told first, so that it knows of the end before the reader's next message.
     fn end(self, event: Event) {
         self.heard.tokens.open();
         if self.heard.stop().is_some() {

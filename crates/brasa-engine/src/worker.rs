@@ -239,7 +239,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Asks the scheduler. The cache is looked into only if somebody waits and a place is free.
+    /// Asks the scheduler. The cache is searched only if a request waits and a place is free.
     fn plan(&mut self) -> Plan {
         let executor = &self.executor;
         let max_rows = executor.max_rows();
@@ -419,9 +419,9 @@ impl Worker<'_> {
         self.finish_step(result, &places);
     }
 
-    /// Learns how long a step of `rows` rows takes from `steps` of them that took `time` together, before which `decoded` rows had decoded,
-    /// and has memory fetched for the next ones. A step for which a page was handed out cold teaches nothing: it may have waited for the system to fetch and clear the page's
-    /// memory, which takes as long as many rows.
+    /// Learns the time of a step of `rows` rows from `steps` steps that took `time` together, and fetches memory for the next ones. A step that got a cold page teaches nothing: it may have waited for the
+    /// system to find and clear the page's memory, which takes as long as many rows. `decoded` is the number of
+    /// decoded rows before these steps.
     fn behind_steps(&mut self, rows: usize, steps: u64, decoded: u64, time: Duration) {
         let each = time.div_f64(steps as f64);
         self.recent.observe(self.stats.decode_rows - decoded, each);
@@ -432,8 +432,8 @@ impl Worker<'_> {
         self.executor.keep_up(rows.saturating_mul(steps as usize), self.active.len());
     }
 
-    /// Makes the next rows of the active generations writable. False if that failed for one of them and the step is to be
-    /// planned anew: a generation whose page the device could not make or copy ends, and the others go on.
+    /// Makes the next rows of the active generations writable. Returns false if that failed for one of them and the step must be
+    /// planned again. A generation whose page the device could not make or copy ends; the others go on.
     fn prepare(&mut self, rows: &[usize]) -> bool {
         let mut failed = false;
         for (place, &rows) in rows.iter().enumerate().filter(|&(_, &rows)| rows > 0) {

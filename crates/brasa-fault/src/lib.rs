@@ -1,4 +1,4 @@
-//! Panics of other crates, such as tokenizers and symphonia, as errors.
+//! Turns panics of other crates, such as tokenizers and symphonia, into errors.
 //!
 //! Input that is known to make them panic is refused before they see it. This is for all other input: a file may hold
 //! anything, and none of it may end the process or write to its terminal.

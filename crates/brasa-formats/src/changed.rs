@@ -1,4 +1,4 @@
-//! A checkpoint with other values: the same files, tensors and formats, with other numbers in some places.
+//! A checkpoint with changed values: the same files, tensors and formats, with other numbers in some places.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -34,8 +34,9 @@ pub struct Changed<'a> {
 pub(crate) type Changes<'a> = BTreeMap<&'a str, Vec<Changed<'a>>>;
 
 impl Checkpoint {
-    /// Writes the checkpoint with other values: a GGUF file as the file `path`, safetensors as the folder `path`, in the files that `shards` says, with the configuration,
-    /// the tokenizer and all else that lies beside the weights. File or folder appears whole or not at all.
+    /// Writes the checkpoint with other values. GGUF becomes the file `path`; safetensors become the folder `path`, in files as
+    /// `shards` says, with the configuration, the tokenizer and all other files of the checkpoint. File or folder appears whole or
+    /// not at all.
     ///
     /// # Errors
     ///

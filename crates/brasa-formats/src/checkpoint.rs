@@ -1,4 +1,4 @@
-//! A model's files, opened and checked: what everything above reads weights and settings from.
+//! A model's files, opened and checked. All other crates read weights and settings through it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -113,7 +113,7 @@ impl Checkpoint {
             .map(|&at| &self.tensors[at])
     }
 
-    /// A file beside the weights, such as `tokenizer.json`; `None` if there is none, and always for GGUF.
+    /// Reads a file beside the weights, such as `tokenizer.json`. `None` if there is none, and always for GGUF.
     ///
     /// # Errors
     ///

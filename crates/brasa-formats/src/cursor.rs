@@ -1,4 +1,4 @@
-//! A position in bytes that an enemy may have written: nothing is read past the end, and no count is believed before it is bounded.
+//! A reader of untrusted bytes: it never reads past the end, and bounds every count before it is used.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Where a model's files are: a directory on disk, or the same in memory.
+//! The place of a model's files: a directory on disk, or files in memory.
 
 use std::collections::BTreeMap;
 use std::fs;

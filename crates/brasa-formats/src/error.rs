@@ -54,7 +54,7 @@ pub struct Fault {
     pub offset_bytes: Option<u64>,
     /// The key or tensor concerned.
     pub name: Option<String>,
-    /// A sentence that says what was found and what was expected.
+    /// A sentence with what was found and what was expected.
     pub problem: String,
     /// A remedy, if one is known.
     pub hint: Option<String>,

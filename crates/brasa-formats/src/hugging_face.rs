@@ -1,4 +1,4 @@
-//! Directories of Hugging Face and MLX: which files hold the weights, and the small files beside them.
+//! Folders of Hugging Face and MLX: the files with weights, and the small files beside them.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ pub(crate) struct Store {
 pub struct AbsentTensor {
     /// The name in the index.
     pub name: String,
-    /// The file that should have it.
+    /// The file that the index names for the tensor.
     pub file: PathBuf,
     /// The index.
     pub index: PathBuf,

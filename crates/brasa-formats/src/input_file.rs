@@ -1,4 +1,4 @@
-//! Files that are read: regular ones, and whatever else comes with a cap.
+//! Input files: regular ones, and pipes up to a limit.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -31,7 +31,7 @@ pub fn read_file(path: &Path, cap_bytes: u64) -> Result<Vec<u8>> {
     read_capped(open(path).map_err(|source| FormatError::io(path, source))?, path, cap_bytes)
 }
 
-/// Reads `reader` to its end; `path` names it in messages.
+/// Reads `reader` to its end, at most `cap_bytes`. `path` names it in messages.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Everything a model's files say, without asking whether it can be run.
+//! Everything that a model's files hold, whether or not the model can run.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -36,7 +36,7 @@ pub enum Metadata<'a> {
     Config(&'a serde_json::Value),
 }
 
-/// One tensor as its file describes it, readable or not.
+/// One tensor as its file describes it, whether Brasa can read it or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorInfo {
     /// The name in the file.
@@ -56,7 +56,7 @@ pub struct TensorInfo {
 }
 
 impl TensorInfo {
-    /// Elements; as many as fit 64 bits for a shape that cannot be true.
+    /// Number of elements. For an impossible shape, as many as fit 64 bits.
     pub fn elements(&self) -> u64 {
         self.shape.iter().fold(1, |product: u64, &dim| product.saturating_mul(dim))
     }

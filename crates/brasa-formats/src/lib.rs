@@ -1,5 +1,4 @@
-//! GGUF, safetensors and MLX files (NumPy archives among them), and those of whisper.cpp: readers, writers, and the
-//! exact codec of every block format.
+//! Readers, writers and exact codecs for GGUF, safetensors and MLX files (NumPy archives among them), and for whisper.cpp's files.
 //!
 //! [`Checkpoint`] opens a model's files, whatever their container, and gives its tensors, its metadata and the small
 //! files beside them. [`Inspection`] does the same without refusing what cannot be run. Files are mapped, not

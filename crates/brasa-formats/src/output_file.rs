@@ -21,10 +21,10 @@ static PARTIAL: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 /// Treatment of a file that is already there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Existing {
-    /// It stays, and the output fails with [`FormatError::Exists`].
+    /// Keep the existing file; the output fails with [`FormatError::Exists`].
     #[default]
     Keep,
-    /// A complete output takes its place.
+    /// A complete output replaces the existing file.
     Replace,
 }
 
@@ -100,7 +100,7 @@ impl OutputFile {
         Ok(output)
     }
 
-    /// The path that was asked for.
+    /// The requested path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -110,7 +110,7 @@ impl OutputFile {
         &self.removed
     }
 
-    /// Flushes everything to the disk and puts the file in place of whatever was there.
+    /// Flushes everything to the disk, and puts the file in place of an existing one.
     ///
     /// # Errors
     ///
@@ -161,8 +161,8 @@ impl Drop for OutputFile {
     }
 }
 
-/// Removes the partial files and folders of all outputs of this process, which thereby fail. For the last moments of a process that is
-/// told to end.
+/// Removes the partial files and folders of all outputs of this process; those outputs fail. For the last moments of a process that
+/// is told to end.
 pub fn remove_partial_files() {
     for path in PARTIAL.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
         let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
@@ -232,7 +232,7 @@ fn create_partial(target: &Path) -> io::Result<(PathBuf, File)> {
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-/// Removes partial files of `target` that nobody writes any more: the lock of a process ends with it.
+/// Removes partial files of `target` that no process writes any more. A process that ends gives its lock up.
 fn remove_stale(target: &Path) -> Vec<PathBuf> {
     let Some(folder) = target.parent() else { return Vec::new() };
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };

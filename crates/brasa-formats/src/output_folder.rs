@@ -50,12 +50,12 @@ impl OutputFolder {
         Err(fail(io::ErrorKind::AlreadyExists.into()))
     }
 
-    /// The path of a file in it, to write to.
+    /// Path for writing a file of the folder.
     pub fn file(&self, name: impl AsRef<Path>) -> PathBuf {
         self.partial.join(name)
     }
 
-    /// Puts the folder in place of whatever was there.
+    /// Puts the folder in place of an existing one.
     ///
     /// # Errors
     ///

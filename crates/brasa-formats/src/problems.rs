@@ -1,4 +1,4 @@
-//! Collecting what is wrong instead of stopping at the first of it.
+//! Collects all problems of a file instead of stopping at the first one.
 
 use crate::{FormatError, Result};
 
@@ -20,7 +20,7 @@ impl Problems {
         }
     }
 
-    /// For what explains all others.
+    /// Puts a problem first, if it explains the others.
     pub fn push_first(&mut self, error: FormatError) {
         self.total += 1;
         self.kept.truncate(Self::MOST - 1);

@@ -38,8 +38,8 @@ static CHANGES: Mutex<()> = Mutex::new(());
 static EXIT_CODE: AtomicI32 = AtomicI32::new(1);
 static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
 
-/// From now on, reading a mapped file behind its end names the file on standard error, removes partial outputs and ends the
-/// process with `exit_code`.
+/// Installs a handler for files that shrink while they are mapped. A read behind their end then names the file on standard error,
+/// removes partial outputs, and ends the process with `exit_code`.
 ///
 /// Signal handlers belong to the whole process, so a library never installs this one by itself. A SIGBUS of another cause
 /// goes to the handler that was installed before, if there was one.

@@ -4,7 +4,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// The system's allocator, counting what each thread holds.
+/// The system's allocator, with a count of the bytes that each thread holds.
 ///
 /// ```
 /// #[global_allocator]
@@ -31,8 +31,8 @@ pub(crate) fn peak() -> usize {
     PEAK.get()
 }
 
-/// Runs `work` on this thread; returns its result, and the most bytes that the thread held meanwhile beyond those before. Counts nothing
-/// unless [`MeteredAllocator`] is installed.
+/// Runs `work` on this thread. Returns its result, and the most bytes that the thread held at a time beyond those before. Counts
+/// nothing unless [`MeteredAllocator`] is installed.
 pub fn most_bytes<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let before = reset_peak();
     let result = work();

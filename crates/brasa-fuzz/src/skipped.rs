@@ -1,4 +1,4 @@
-//! Saying what the tests left out.
+//! Reports of skipped tests.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -36,7 +36,7 @@ pub fn sweeps(what: &str) -> bool {
     asked
 }
 
-/// How many times over sweeps with random cases run: `BRASA_SWEEPS`, 1 where it is no number, 0 where it is not set.
+/// Number of repetitions of random sweeps: `BRASA_SWEEPS`, 1 if it is not a number, 0 if it is not set.
 pub fn sweep_times() -> u64 {
     env::var("BRASA_SWEEPS").map_or(0, |times| times.parse().unwrap_or(1))
 }

@@ -1,4 +1,4 @@
-//! How much a thread has worked: its processor time, which does not pass while others have the processor.
+//! Work of a thread: its processor time, which stands still while other programs have the processor.
 
 use std::time::Duration;
 

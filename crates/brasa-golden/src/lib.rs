@@ -1,4 +1,4 @@
-//! Golden values of other implementations, and what it takes to compare a device with them (tests only).
+//! Golden values of other implementations, and functions that compare a device with them (tests only).
 //!
 //! [`Runner`] runs a model on any device; [`Golden`], [`Reference`] and [`npz`] read what transformers computed;
 //! [`check_greedy`] applies the margin rule. Everything panics with a message on bad input: this is test code.
@@ -86,7 +86,7 @@ impl Runner {
         self.run(&mut sequences, ids, Outs::All)
     }
 
-    /// Logits of the last row of `ids`, computed in steps of `chunk` rows of which only the last returns any.
+    /// Logits of the last row of `ids`, computed in steps of `chunk` rows. Only the last step returns logits.
     pub fn chunked(&mut self, ids: &[u32], chunk: usize) -> Vec<f32> {
         let mut sequences = Sequences::new(&*self.pool);
         let mut chunks = ids.chunks(chunk).peekable();
@@ -142,8 +142,8 @@ pub fn mean_nll(logits: &[Vec<f32>], ids: &[u32]) -> f64 {
     logits.iter().zip(&ids[1..]).map(nll).sum::<f64>() / (ids.len() - 1) as f64
 }
 
-/// Asserts that greedy ids agree up to the first step whose margin the measured error could bridge; returns how many steps were
-/// compared. The caller asserts that these are enough.
+/// Asserts that greedy ids agree up to the first step whose margin the measured error could bridge. Returns the number of steps
+/// compared; the caller asserts that it is large enough.
 #[must_use]
 pub fn check_greedy(name: &str, found: &[u32], expected: &[u32], margins: &[f32], worst_error: f32) -> usize {
     assert_eq!((found.len(), margins.len()), (expected.len(), expected.len()), "{name}: steps");

@@ -13,9 +13,9 @@ pub struct Reference {
     pub prompts: Vec<Prompt>,
 }
 
-/// One prompt and what follows it, in f32.
+/// One prompt, and its continuation in f32.
 pub struct Prompt {
-    /// Its name.
+    /// Name of the prompt.
     pub name: String,
     /// Token ids, special ones included.
     pub ids: Vec<u32>,

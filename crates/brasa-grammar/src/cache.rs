@@ -1,4 +1,4 @@
-//! Compiled grammars that were used last, so that a repeated grammar costs nothing, nor does a repeated error.
+//! A cache of the grammars used last, compiled, and of their errors.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +17,7 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// Finds a grammar or the error that compiling it was, and marks it as used last.
+    /// Finds a compiled grammar or its error, and marks it as used last.
     pub fn find(&self, key: &str) -> Option<Compiled> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let at = kept.iter().position(|(found, _)| found == key)?;

@@ -17,7 +17,7 @@ const IDLE: Duration = Duration::from_secs(5);
 
 struct Job {
     work: Box<dyn FnOnce() + Send>,
-    /// True if nobody waits for the result any more.
+    /// True if the result is no longer awaited.
     is_dropped: Arc<AtomicBool>,
 }
 

@@ -17,7 +17,7 @@ pub enum GrammarError {
     Schema {
         /// JSON pointer of the schema; `#` is the whole.
         place: String,
-        /// What is wrong.
+        /// The mistake in the schema.
         what: String,
     },
     /// A part of a JSON schema that is right and not supported.
@@ -35,21 +35,21 @@ pub enum GrammarError {
         line: usize,
         /// Column in characters, from 1.
         column: usize,
-        /// What is wrong.
+        /// The mistake in the grammar.
         what: String,
     },
-    /// Another grammar that is wrong or beyond what is supported.
+    /// A Lark grammar or regular expression that is wrong, or that uses something not supported.
     #[error("{kind}: {what}")]
     Grammar {
         /// The kind of grammar.
         kind: &'static str,
-        /// What is wrong.
+        /// The mistake in the grammar.
         what: String,
     },
     /// A grammar beyond a limit of size or depth.
     #[error("{what}: {count}, at most {most} are possible")]
     TooLarge {
-        /// What there is too much of.
+        /// The part of the grammar that exceeds its limit.
         what: &'static str,
         /// How much.
         count: usize,
@@ -64,7 +64,7 @@ pub enum GrammarError {
         /// The limit.
         seconds: u64,
     },
-    /// Too many other grammars that are compiled, or wait for that.
+    /// Too many other grammars are being compiled, or wait to be.
     #[error("grammars of other requests take too long; none of the threads that compile grammars is free")]
     Busy,
     /// A vocabulary that no answer can end with.

@@ -19,14 +19,14 @@ pub enum Grammar {
     Lark(String),
     /// Texts of a GBNF grammar, llama.cpp's notation. The text begins with the rule `root`.
     Gbnf(String),
-    /// Texts of any of these grammars. What a text begins with decides which one it follows.
+    /// A text of any of these grammars. Its beginning decides which one it follows.
     OneOf(Vec<Grammar>),
     /// Texts of a grammar with or without a space in front, as models of speech write them.
     AfterSpace(Box<Grammar>),
 }
 
 impl Grammar {
-    /// The grammar in a text as llama.cpp reads it: Lark if it begins with `%llguidance`, else GBNF.
+    /// Reads a grammar as llama.cpp does: Lark if the text begins with `%llguidance`, else GBNF.
     pub fn from_text(text: impl Into<String>) -> Self {
         let text = text.into();
         if text.trim_start().starts_with("%llguidance") { Self::Lark(text) } else { Self::Gbnf(text) }

@@ -1,5 +1,4 @@
-//! Grammars as masks: which tokens may come next, so that an answer is JSON of a schema, matches a regular expression, or is a
-//! text of a grammar.
+//! Masks of tokens that may come next, from grammars: JSON of a schema, a regular expression, or a text of a context-free grammar.
 //!
 //! [`Grammars`] belongs to one model: it knows the bytes of every token. It compiles a [`Grammar`] to a [`CompiledGrammar`],
 //! which makes one mask for each generation. A mask is computed on another thread while the model's forward pass runs. Where it allows

@@ -1,4 +1,4 @@
-//! Limits on grammars, which come from anybody.
+//! Limits on grammars, which come from untrusted clients.
 
 use std::time::Duration;
 
@@ -10,17 +10,17 @@ pub const SOURCE_BYTES: usize = 2 << 20;
 pub const SUBSCHEMAS: usize = 8_000;
 /// Properties of one object that may be left out. The work on a mask grows with their square.
 pub const OPTIONAL_PROPERTIES: usize = 500;
-/// Patterns that one text may have to match together. The time to compile them grows with the product of their states.
+/// Most patterns that one text may have to match together. The time to compile them grows with the product of their states.
 pub const PATTERNS_TOGETHER: usize = 4;
 /// Depth to which the values of a JSON schema may nest.
 pub const SCHEMA_DEPTH: usize = 100;
 /// The longest that compiling may take.
 pub const COMPILE_TIME: Duration = Duration::from_secs(10);
-/// Stack of the thread that compiles. The library below recurses through chains of references, up to [`SUBSCHEMAS`] of them.
-/// Only what is used becomes memory.
+/// Stack of the thread that compiles. The library recurses through chains of references, up to [`SUBSCHEMAS`] of them. Only the
+/// used part takes memory.
 pub const COMPILE_STACK_BYTES: usize = 512 << 20;
 
-/// Threads that compile grammars at once, those of grammars that take too long included.
+/// Most threads that compile grammars at once, including those whose result is no longer awaited.
 pub const COMPILE_THREADS: usize = 4;
 /// Grammars that may wait for such a thread.
 pub const WAITING_GRAMMARS: usize = 256;
@@ -43,8 +43,8 @@ pub fn parser() -> ParserLimits {
     }
 }
 
-/// Limits on what a parser may do that is asked only near the ends of long texts: about 100 ms for the first mask there, which finds nothing
-/// prepared by masks before.
+/// Limits for a parser that is used only near the ends of long texts. Its first mask takes about 100 ms, since no earlier masks
+/// prepared anything.
 pub fn exact_parser() -> ParserLimits {
     let limits = parser();
     ParserLimits { step_lexer_fuel: 4 * limits.step_lexer_fuel, ..limits }

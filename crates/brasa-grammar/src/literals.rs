@@ -42,7 +42,7 @@ impl Literals {
         found
     }
 
-    /// Puts the numbers of a schema back as they were, in a form that [`Grammar::JsonSchema`](crate::Grammar::JsonSchema) reads. Others do not read that form.
+    /// Restores the numbers of a schema in a form that only [`Grammar::JsonSchema`](crate::Grammar::JsonSchema) reads.
     pub fn put_back(&self, schema: &mut Value) {
         if self.texts.is_empty() {
             return;

@@ -16,8 +16,8 @@ const MOST_AHEAD: usize = 8;
 
 /// A grammar made ready for a model's tokens. Makes one mask for each generation.
 pub struct CompiledGrammar {
-    /// The parser in front of the text. Each mask gets a copy of it and of all that it has learned, so that no text waits for
-    /// another or fails with it.
+    /// The parser at the beginning of the text. Each mask copies it with all that it has learned, so that no text waits for another
+    /// or fails with it.
     first: Mutex<Computed>,
     /// The kind of grammar, for errors.
     kind: &'static str,
@@ -33,7 +33,7 @@ struct GrammarMask {
 
 /// The mask behind the accepted text.
 enum Next {
-    /// A thread computes it.
+    /// A thread is computing the mask.
     Coming {
         task: Arc<Task<Computed>>,
         /// Tokens that the grammar forces, found before the mask.
@@ -88,7 +88,7 @@ impl fmt::Debug for CompiledGrammar {
 }
 
 impl Computed {
-    /// The masks behind the text of `parser`. Where a mask allows a single token, the parser takes it and goes on.
+    /// The masks behind the parser's text. While a mask allows a single token, the parser takes it and goes on.
     fn ahead_of(mut parser: Parser) -> Self {
         let (mut forced, mut allowed) = (VecDeque::new(), VecDeque::new());
         loop {
@@ -192,7 +192,7 @@ impl TokenMask for GrammarMask {
     }
 }
 
-/// The error of a text whose grammar says no longer what may come.
+/// The error for a text whose grammar can no longer say what may come.
 fn failure(kind: &str, reason: &str) -> SamplingError {
     SamplingError::Mask { reason: format!("{kind}: {reason}") }
 }

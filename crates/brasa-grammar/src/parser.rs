@@ -33,7 +33,7 @@ struct Loose {
     owed: Vec<u32>,
 }
 
-/// Where a beginning of JSON ends.
+/// State at the end of a JSON text that is cut off.
 #[derive(Clone, Copy)]
 struct OpenText {
     place: Place,
@@ -70,7 +70,7 @@ impl Parser {
         Self { exact: self.exact.deep_clone(), loose }
     }
 
-    /// The tokens that may come, or the ends if nothing may follow.
+    /// The tokens that may come, or the end tokens if nothing may follow.
     pub fn mask(&mut self) -> Result<SimpleVob, String> {
         if let Some(loose) = &mut self.loose
             && loose.text.chars > loose.most_chars / 4 * 3
@@ -106,7 +106,7 @@ impl Parser {
         Ok(())
     }
 
-    /// Tokens that have to follow, as far as they are found at once.
+    /// Forced next tokens, as far as they are found without further work.
     pub fn forced_tokens(&mut self) -> Vec<u32> {
         match &mut self.loose {
             None => self.exact.compute_ff_tokens(),
@@ -176,7 +176,7 @@ impl OpenText {
 }
 
 thread_local! {
-    /// True while this thread asks for a mask that nobody reads.
+    /// True while this thread computes a mask that is not used.
     static IS_UNREAD: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -189,7 +189,7 @@ fn refuel(matcher: &mut Matcher) -> Result<(), String> {
     plain(mask.map(drop))
 }
 
-/// Computes masks, but for those that nobody reads.
+/// Computes masks, except those that are not used.
 pub struct ReadMasks(pub Shapes);
 
 impl BiasComputer for ReadMasks {

@@ -50,7 +50,7 @@ impl<T: Send + 'static> Task<T> {
         task
     }
 
-    /// The result. Does the work on this thread if no other has begun it. `None` if it was taken before, or if the work
+    /// Takes the result, and computes it on this thread if no other has begun. `None` if it was taken before, or if the work
     /// panicked.
     pub fn take(&self) -> Option<T> {
         self.run();
@@ -97,7 +97,7 @@ impl Pool {
     }
 }
 
-/// What a lock guards is whole between any two operations, so a panic elsewhere does not matter.
+/// Locks a mutex and ignores poison: the guarded data are whole between any two operations.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

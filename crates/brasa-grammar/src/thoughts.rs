@@ -18,7 +18,7 @@ pub struct AfterThoughts {
     place: Place,
 }
 
-/// What the masks of one model know of its tokens.
+/// Facts about a model's tokens that all of its masks share.
 struct Vocabulary {
     tokenizer: Arc<Tokenizer>,
     /// Tokens that spell the mark in front of the thoughts.
@@ -34,7 +34,7 @@ struct Vocabulary {
 /// The place in an answer.
 #[derive(Clone)]
 enum Place {
-    /// So many tokens of the mark in front of the thoughts have come.
+    /// The number of tokens that have come of the mark in front of the thoughts.
     Front(usize),
     /// In the thoughts, with the last bytes of their text.
     Thoughts(Vec<u8>),
@@ -53,7 +53,8 @@ struct Mask {
 }
 
 impl AfterThoughts {
-    /// `grammar`, but behind the thoughts. If the prompt has closed them, the grammar itself.
+    /// Makes a grammar for the whole answer: thoughts first, then `grammar`. If the prompt has closed the thoughts, `grammar`
+    /// itself.
     pub fn wrap(
         grammar: Arc<dyn MaskSource>,
         tokenizer: &Arc<Tokenizer>,

@@ -92,7 +92,7 @@ impl Builder {
         self.value(dtype, shape, ValueKind::Input(Input::Given(id)))
     }
 
-    /// A weight, or the mistake that kept it from being one. A weight of another graph is shared by giving its [`Arc`].
+    /// Adds a weight, or notes the error that kept it from being made. A weight is shared with another graph by its [`Arc`].
     pub fn weight(&mut self, weight: Result<impl Into<Arc<Weight>>, GraphError>) -> ValueId {
         match weight {
             Ok(weight) => {
@@ -120,7 +120,7 @@ impl Builder {
         id
     }
 
-    /// The type of a value, to decide what to build next.
+    /// The shape of a value; `None` after a mistake. For deciding the next nodes.
     pub fn shape(&self, value: ValueId) -> Option<&Shape> {
         if self.error.is_some() { None } else { Some(&self.graph.value(value).shape) }
     }

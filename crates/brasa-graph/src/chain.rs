@@ -14,7 +14,7 @@ use crate::{CacheKind, GroupId};
 pub struct RowDraw<'a> {
     /// How to draw.
     pub rules: &'a DrawRules,
-    /// Position of the next token, which names its noise. The device counts it on as tokens are drawn.
+    /// Position of the next token, which names its noise. The device counts it up as tokens are drawn.
     pub position: u32,
     /// All tokens before the next one. Drawn tokens are appended.
     pub history: &'a mut Vec<u32>,
@@ -54,14 +54,14 @@ pub type ChainSink<'a> = dyn FnMut(usize, Result<Draw, SamplingError>) -> Flow +
 /// How far a chain came.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finish {
-    /// Cached positions of each segment, all of them tokens given or accepted. The last token drawn is never among them.
+    /// Cached positions of each segment, all of them tokens given or accepted. The last token drawn is not cached.
     pub lengths: Vec<usize>,
 }
 
 /// Tokens of a chain that the host makes step by step: few enough that the pages reserved for them are no burden.
 pub const STEPWISE_TOKENS: usize = 32;
 
-/// A chain made of plain steps: right wherever a step costs far more than coming back from it.
+/// Runs a chain as plain steps. Right for devices on which a step costs far more than its return to the host.
 ///
 /// # Errors
 ///
@@ -129,7 +129,7 @@ pub fn stepwise<P: Program + ?Sized>(
 /// The masks of some draws.
 type Masks<'a> = Vec<Option<&'a mut dyn TokenMask>>;
 
-/// The inputs by which a device draws the token of each row, and the rows' masks; `None` where all rows report on their logits, so that
+/// The inputs by which a device draws the token of each row, and the rows' masks; `None` if all rows report on their logits, so that
 /// the host draws.
 fn draws<'a>(
     step: &Step,
@@ -152,13 +152,13 @@ fn draws<'a>(
 }
 
 impl RowDraw<'_> {
-    /// True if every token of the row is the one with the largest logit, so that a device can find it.
+    /// True if every token of the row is the one with the largest logit, so that a device can find it without drawing.
     pub fn takes_largest(&self) -> bool {
         self.mask.is_none() && self.rules.takes_largest(self.position)
     }
 
-    /// Takes the token that a device drew, counts it and tells the mask of it; or draws one from the logits that it returned. From
-    /// nothing no token is drawn.
+    /// Takes the token that a device drew, counts it and passes it to the mask; or draws one from the logits that the device
+    /// returned. A device that returned nothing is an error.
     ///
     /// # Errors
     ///
@@ -180,7 +180,7 @@ impl RowDraw<'_> {
         }
     }
 
-    /// Takes `token`, of which the mask, if there is one, knows, and counts it.
+    /// Takes `token` and counts it. The mask, if there is one, already knows of it.
     pub fn take(&mut self, token: u32) -> Draw {
         self.history.push(token);
         self.position = self.position.saturating_add(1);
@@ -203,13 +203,13 @@ impl RowDraw<'_> {
         Ok(draw)
     }
 
-    /// True unless the row ends by itself with the token that was just drawn.
+    /// True unless `token`, which was just drawn, ends the row.
     pub fn goes_on(&self, token: u32) -> bool {
         self.limit > 0 && !self.stops.contains(&token)
     }
 }
 
-/// Makes a segment the single row that follows it. Of inputs that the graph declares it has what the segment's last row has.
+/// Replaces a segment by the single row that follows it. Its declared inputs are those of the segment's last row.
 pub fn go_on(segment: &mut Segment, token: u32) {
     let rows = segment.rows;
     if let Some(positions) = &mut segment.positions {
@@ -225,7 +225,7 @@ pub fn go_on(segment: &mut Segment, token: u32) {
     segment.embeddings = None;
 }
 
-/// Refuses a chain whose rows do not fit its step, or for whose tokens pages are missing.
+/// Checks that a chain's rows fit its step, and that the pages for their tokens exist.
 ///
 /// # Errors
 ///

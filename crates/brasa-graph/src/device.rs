@@ -24,7 +24,7 @@ pub trait Backend: Send + Sync {
         None
     }
 
-    /// Bytes of its memory that weights, pages and programs of this backend take; `None` if it does not count them.
+    /// Bytes of device memory that weights, pages and programs of this backend take; `None` if it does not count them.
     fn memory_use(&self) -> Option<MemoryUse> {
         None
     }
@@ -91,7 +91,7 @@ pub struct DeviceInfo {
     pub description: String,
     /// Threads of this process that compute.
     pub threads: usize,
-    /// Memory of the device, where known.
+    /// Memory of the device, if known.
     pub memory_bytes: Option<u64>,
     /// Rows of a prompt that the device computes well at once.
     pub prompt_rows: usize,
@@ -144,8 +144,7 @@ pub trait WeightSet: Send + Sync {
     /// [`DeviceError::Unsupported`] for a weight that was not added, [`DeviceError::OutOfMemory`].
     fn read(&self, weight: &Arc<Weight>) -> Result<Vec<f32>, DeviceError>;
 
-    /// Gives a weight other elements, `[rows, row_len]`, rounded to the formats in which it is stored. Programs see them from
-    /// their next step on.
+    /// Writes a weight's elements, `[rows, row_len]`, rounded to its stored formats. Programs see them from their next step on.
     ///
     /// # Errors
     ///
@@ -188,7 +187,7 @@ pub struct KvPoolSpec {
 
 /// Pages of keys and values, by cache group. Who owns which page is the engine's business.
 pub trait KvPool: Send {
-    /// Its contents.
+    /// The specification that the pool was made with.
     fn spec(&self) -> &KvPoolSpec;
 
     /// Pages that exist in `group`; 0 for a group that does not exist.
@@ -205,14 +204,14 @@ pub trait KvPool: Send {
     /// exist.
     fn page_bytes(&self, group: GroupId) -> u64;
 
-    /// Fetches `bytes` of the memory of a page, on devices where memory otherwise comes with the first write: the system then looks
-    /// for it and clears it while a step waits. Contents stay. False where there is nothing to fetch.
+    /// Fetches `bytes` of a page's memory, for devices where memory comes with the first write and a step would wait for it.
+    /// Contents stay. Returns false if nothing is left to fetch.
     fn prefault(&mut self, _group: GroupId, _page: PageId, _bytes: Range<u64>) -> bool {
         false
     }
 
-    /// Copies the first `positions` positions of a page within a group, all of them if the page has fewer (copy-on-write of a shared
-    /// partial page). Behind these, `to` keeps what it holds or gets what `from` holds.
+    /// Copies the first `positions` positions of a page within a group, all of them if the page has fewer (copy-on-write of a
+    /// shared partial page). The positions behind these are unspecified: `to` keeps its own or gets those of `from`.
     ///
     /// # Errors
     ///
@@ -268,17 +267,17 @@ impl Default for ProgramLimits {
     }
 }
 
-/// What the token of a row is drawn by, besides its logits.
+/// Inputs of a row's draw, besides its logits.
 #[derive(Clone, Copy, Debug)]
 pub struct DrawInputs<'a> {
-    /// How to draw. Where they [report on the logits](crate::sampling::SamplingParams::reports_logits), the row is not drawn from: its
-    /// logits come to the host.
+    /// Rules of the draw. If they [report on the logits](crate::sampling::SamplingParams::reports_logits), the device draws
+    /// nothing, and the row's logits come to the host.
     pub rules: &'a DrawRules,
     /// Position of the token to draw; names the noise.
     pub position: u32,
     /// All tokens before the drawn one.
     pub history: &'a [u32],
-    /// True if a [mask](FillMask) says which tokens may come.
+    /// True if a [mask](FillMask) restricts the tokens.
     pub masked: bool,
 }
 
@@ -304,7 +303,8 @@ pub trait Program: Send {
     /// Bytes of its arena.
     fn arena_bytes(&self) -> u64;
 
-    /// The compiled program for people: what runs, in order, and where its values lie. Empty if the device compiles nothing.
+    /// The compiled program as text for people: its operations in order, and the places of its values. Empty if the device compiles
+    /// nothing.
     fn describe(&self) -> String {
         String::new()
     }
@@ -319,12 +319,12 @@ pub trait Program: Send {
     /// [`DeviceError::Lost`]: this program is finished; compile another.
     fn run(&mut self, step: &Step, pool: &mut dyn KvPool) -> Result<Outputs<'_>, DeviceError>;
 
-    /// Learning by the program's first output on the device; `None` where the host updates values.
+    /// Learning by the program's first output on the device; `None` if the host updates values.
     fn learner(&mut self) -> Option<&mut dyn Learner> {
         None
     }
 
-    /// Runs a step and draws the token of each row that asks for logits, in order, from `draws`. `None` where this device leaves
+    /// Runs a step and draws the token of each row that asks for logits, in order, from `draws`. `None` if this device leaves
     /// drawing to the host; nothing was run.
     ///
     /// `fill` is asked once for the mask of each draw that has one, while the step runs. A draw whose mask cannot be filled gets
@@ -383,8 +383,8 @@ pub trait Program: Send {
         Err(DeviceError::Unsupported { device: "this device".into(), what: "a context shift".into() })
     }
 
-    /// Turns the keys of whole pages, given by cache group, as if their positions were larger by `by`: a text that lost
-    /// pages goes on with those behind them. Pages must be one text's own.
+    /// Moves the keys of whole pages, given by cache group, `by` positions ahead, so that a text that lost pages goes on with the
+    /// pages behind them. The pages must belong to one text alone.
     ///
     /// # Errors
     ///
@@ -421,7 +421,7 @@ pub enum DeviceError {
     /// The device cannot be used here.
     #[error("device {device} is unavailable: {reason}")]
     Unavailable {
-        /// Its name.
+        /// Name of the device.
         device: String,
         /// Why not.
         reason: String,
@@ -429,7 +429,7 @@ pub enum DeviceError {
     /// The device has no such operation, type or geometry.
     #[error("{device} does not support {what}")]
     Unsupported {
-        /// Its name.
+        /// Name of the device.
         device: String,
         /// The request that it cannot do.
         what: String,
@@ -476,7 +476,7 @@ pub enum DeviceError {
         /// How many pages the group has.
         pages: usize,
     },
-    /// Bytes for a page that are not as many as a page has.
+    /// The number of bytes for a page is not the size of a page.
     #[error("{found} bytes for a KV page of cache group {group}, expected {expected}")]
     PageBytes {
         /// Number of the group.
@@ -486,13 +486,13 @@ pub enum DeviceError {
         /// Bytes of a page in the canonical layout.
         expected: usize,
     },
-    /// The caller asked to stop.
+    /// The caller cancelled.
     #[error("cancelled")]
     Cancelled,
     /// The device failed; the program is finished.
     #[error("device {device} failed: {reason}")]
     Lost {
-        /// Its name.
+        /// Name of the device.
         device: String,
         /// A description by the device or its driver.
         reason: String,

@@ -2,11 +2,11 @@
 
 use crate::step::PAGE_POSITIONS;
 
-/// Most rows of a draft tree: what a page holds, so that a tree touches two pages at most and a row's ancestors fit
+/// Most rows of a draft tree. The limit is a page's positions, so that a tree touches two pages at most and a row's ancestors fit
 /// four words.
 pub const MAX_TREE_ROWS: usize = PAGE_POSITIONS;
 
-/// Which rows of a segment follow which: a forest whose roots follow the text before the segment.
+/// A forest of a segment's rows: each row follows another row, and roots follow the text before the segment.
 ///
 /// A row sees all of that text, its ancestors and itself, and nothing of other branches. What it sees is the text that
 /// would lead to it, so it counts in *depth*: a row at depth *d* stands where plain text would have its index,
@@ -87,7 +87,7 @@ impl DraftTree {
         self.rows[row].depth as usize
     }
 
-    /// True where `other` is `row` itself or an ancestor.
+    /// True if `other` is `row` itself or an ancestor.
     pub fn sees(&self, row: usize, other: usize) -> bool {
         self.rows[row].seen[other / 64] >> (other % 64) & 1 == 1
     }

@@ -1,6 +1,6 @@
 //! Errors of building a graph.
 
-/// A graph that does not fit together. Built where the shapes are known, so that the message can show them.
+/// A graph with parts that do not fit together. Made where the shapes are known, so that the message can show them.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GraphError {

@@ -44,7 +44,7 @@ pub struct Graph {
 /// A value as a window of another's rows: row *r* begins at element `r · row_stride + elements.start` of `root`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct View {
-    /// The value that owns the memory; the value itself where it is no view.
+    /// The value that owns the memory; the value itself if it is not a view.
     pub root: ValueId,
     /// Elements of each of the root's rows.
     pub elements: Range<usize>,
@@ -93,7 +93,7 @@ impl Graph {
         cache_groups(&self.caches, &self.memories)
     }
 
-    /// Where cache `id` lives: its group, and its place within the group's pages.
+    /// Place of cache `id`: its group, and its number among the caches of the group.
     pub fn cache_place(&self, id: CacheId) -> (GroupId, usize) {
         for (group, caches) in self.cache_groups().iter().enumerate() {
             if let Some(place) = caches.caches.iter().position(|&cache| cache == id) {
@@ -103,7 +103,7 @@ impl Graph {
         unreachable!("{id:?} is not a cache of this graph, which has {}", self.caches.len())
     }
 
-    /// Where memory `id` lives, as [`cache_place`](Self::cache_place).
+    /// Place of memory `id`: its group, and its number among the memories of the group. Like [`cache_place`](Self::cache_place).
     pub fn memory_place(&self, id: MemoryId) -> (GroupId, usize) {
         self.cache_place(id.0)
     }
@@ -113,7 +113,7 @@ impl Graph {
         self.cache(id.0)
     }
 
-    /// Where the elements of `id` lie: views are followed to the value whose memory they share.
+    /// The value that holds the elements of `id`, and where in it: views are followed to the value whose memory they share.
     pub fn view(&self, id: ValueId) -> View {
         let row_elements = |id| self.value(id).shape.row_elements().unwrap_or(1);
         let (mut root, mut start) = (id, 0);
@@ -159,7 +159,7 @@ impl Graph {
         &self.outputs
     }
 
-    /// A graph with this computation that returns other values of it: a look inside.
+    /// The graph with other outputs: `outputs` are values of the same computation.
     ///
     /// # Panics
     ///

@@ -1,4 +1,4 @@
-//! Learning on a device: gradients are summed and values updated where they are, so that no gradient comes to the host.
+//! Learning on a device: gradients are summed and values updated in the device's memory, so that no gradient comes to the host.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use crate::Weight;
 use crate::device::{DeviceError, KvPool};
 use crate::step::Step;
 
-/// A block of a weight that is learned; its other elements stay.
+/// A learned block of a weight. The weight's other elements stay.
 #[derive(Clone, Debug)]
 pub struct LearnedBlock {
     /// The weight, stored as f32.
@@ -47,7 +47,7 @@ pub struct AdamStep {
 /// The learned values of a block of a weight, and their moments.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LearnedState {
-    /// Its values, row by row.
+    /// Values of the parameter, row by row.
     pub values: Vec<f32>,
     /// The mean of the gradient of each value.
     pub means: Vec<f32>,
@@ -55,7 +55,7 @@ pub struct LearnedState {
     pub squares: Vec<f32>,
 }
 
-/// A program whose first output is a loss, `[1]`, and that learns by it.
+/// A program with a loss as its first output, `[1]`, that learns from the loss's gradients.
 pub trait Learner {
     /// Makes room for the blocks; means are 0. False where this device leaves their updates to the host: other calls are then errors of the caller.
     ///

@@ -22,7 +22,7 @@ pub struct Origin {
 pub struct Piece {
     /// The stored tensor; `None` for zeros in place of a bias that the checkpoint does not have.
     pub tensor: Option<Tensor>,
-    /// Its elements.
+    /// Number of elements.
     pub elements: usize,
 }
 

@@ -27,7 +27,7 @@ pub enum OutputValues<'a> {
     U32(&'a [u32]),
 }
 
-/// Where a device keeps one output, in words of four bytes. It lives in the program and follows its steps.
+/// Place of one output on a device, in words of four bytes. The place lives in the program and holds the values of its latest step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutputPlace {
     is_float: bool,
@@ -147,7 +147,7 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// The elements as floats, whatever their type; integers beyond 2²⁴ are rounded.
+    /// Converts the elements to floats; integers beyond 2²⁴ are rounded.
     pub fn to_floats(&self) -> Vec<f32> {
         match self.values {
             OutputValues::F32(values) => values.to_vec(),

@@ -11,7 +11,7 @@ use crate::{Graph, Input, Item, Schedule, Sizes, ValueId, ValueKind, WeightId};
 /// Alignment of everything in an arena: a cache line, and a full vector register.
 pub const ALIGNMENT_BYTES: usize = 64;
 
-/// Where every value of a schedule lies.
+/// The memory plan: a place for every value of a schedule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     places: Vec<Option<Place>>,
@@ -19,7 +19,7 @@ pub struct Plan {
     arena_bytes: usize,
 }
 
-/// Where a value lies: element *i* of row *r* is element `r · row_stride + start + i` of its buffer.
+/// Place of a value: element *i* of row *r* is element `r · row_stride + start + i` of its buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The memory.
@@ -35,7 +35,7 @@ pub struct Place {
 pub enum Buffer {
     /// The program's arena, from this byte on; a multiple of [`ALIGNMENT_BYTES`].
     Arena {
-        /// Of the buffer's first element.
+        /// Offset of the buffer's first element in the arena, in bytes.
         offset_bytes: usize,
     },
     /// A buffer that the step supplies.
@@ -47,7 +47,7 @@ pub enum Buffer {
 /// Bytes of an arena that are needed for some time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Demand {
-    /// First and last item that need them.
+    /// First and last item that need the bytes.
     pub items: (usize, usize),
     /// Number of bytes.
     pub size_bytes: usize,
@@ -59,7 +59,8 @@ impl Plan {
         Self::with_scratch(graph, schedule, sizes, |_| 0)
     }
 
-    /// Does what [`new`](Self::new) does, and gives each item the bytes of scratch memory that `scratch_bytes` says, while it runs.
+    /// Makes a plan like [`new`](Self::new), and gives each item as many bytes of scratch memory as `scratch_bytes` returns, while
+    /// it runs.
     pub fn with_scratch(
         graph: &Graph,
         schedule: &Schedule,
@@ -101,7 +102,7 @@ impl Plan {
         }
     }
 
-    /// Where `value` lies; `None` for one that disappears inside a fused item or that a rewrite removed.
+    /// Place of `value`; `None` for a value that disappears inside a fused item or that a rewrite removed.
     pub fn place(&self, value: ValueId) -> Option<&Place> {
         self.places[value.0 as usize].as_ref()
     }

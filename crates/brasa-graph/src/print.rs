@@ -1,4 +1,4 @@
-//! Graphs, schedules and plans for people: what `brasa inspect --graph` shows.
+//! Listings of graphs, schedules and plans, as `brasa inspect --graph` prints them.
 //!
 //! One line per node: results with their types, operation, operands by name, attributes.
 //!

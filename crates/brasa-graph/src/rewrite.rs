@@ -42,10 +42,10 @@ use crate::{Builder, Graph, GraphError, Node, NodeId, Value, ValueId, ValueKind}
 pub enum Change {
     /// The node stays.
     Keep,
-    /// These values stand for the node's results, one for each, with the same element type and shape. They may be built
-    /// in the closure or be older.
+    /// Uses these values in place of the node's results, one for each, with the same element type and shape. They may be built in
+    /// the closure or be older.
     Replace(Vec<ValueId>),
-    /// The node goes, and nothing takes its place. No later node and no output of the graph may need its results.
+    /// Removes the node without a replacement. No later node and no output of the graph may use its results.
     Remove,
 }
 
@@ -83,7 +83,7 @@ pub fn rewrite(
     rewriting.builder.finish(&outputs)
 }
 
-/// Makes a graph from `graph` by nodes behind all others, which `build` builds; it returns the new graph's outputs.
+/// Makes a graph by appending the nodes that `build` adds to `graph`; `build` returns the new graph's outputs.
 ///
 /// All values of `graph` keep their ids.
 ///
@@ -123,7 +123,7 @@ impl Rewriting {
         self.redirected[value.0 as usize].unwrap_or(value)
     }
 
-    /// Fails if no node makes `value`; `needed` says by whom or as what it is needed.
+    /// Fails if no node makes `value`; `needed` names the user of the value, for the error.
     fn require(&self, value: ValueId, needed: impl FnOnce() -> String) -> Result<(), GraphError> {
         let found = self.builder.graph().values.get(value.0 as usize);
         if found.is_some_and(|found| found.kind != ValueKind::Removed) {

@@ -24,11 +24,10 @@ pub enum Item {
     Fused(Fused),
 }
 
-/// Several nodes, run as one operation. *It is the sequence of its nodes*: that is its definition, its
-/// documentation, what runs where no kernel takes it, and what it is tested against.
+/// Several nodes that run as one operation. The sequence of nodes is the operation's definition, its fallback and its test.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fused {
-    /// Which pattern, and who plays which part in it.
+    /// The pattern, and its nodes by their parts in it.
     pub fusion: Fusion,
     /// The nodes, in the graph's order.
     pub nodes: Vec<NodeId>,
@@ -39,7 +38,7 @@ pub struct Fused {
 }
 
 impl Schedule {
-    /// Groups the nodes of `graph` by `patterns`; where two would take the same node, the earlier pattern has it.
+    /// Groups the nodes of `graph` by `patterns`. If two patterns match the same node, the earlier pattern gets it.
     ///
     /// Only nodes that can run one after the other are grouped, and only values that nothing outside needs
     /// disappear inside.
@@ -47,8 +46,8 @@ impl Schedule {
         Self::choose(graph, patterns, |_| true)
     }
 
-    /// Does what [`new`](Self::new) does, but leaves alone the groups that `runs` refuses: those whose types or sizes a device has
-    /// no kernel for.
+    /// Makes a schedule like [`new`](Self::new), without the groups that `runs` refuses: those with types or sizes that a device
+    /// has no kernel for.
     pub fn choose(graph: &Graph, patterns: &[Pattern], runs: impl Fn(&Fused) -> bool) -> Self {
         let mut groups = Groups::new(graph);
         let finder = Finder::new(graph);
@@ -182,7 +181,7 @@ impl<'a> Groups<'a> {
     }
 }
 
-/// For each node, those that must have run before it.
+/// For each node, the nodes that must run before it.
 fn dependencies(graph: &Graph) -> Vec<Vec<usize>> {
     let mut last_write: Vec<Option<usize>> = vec![None; graph.caches.len()];
     let mut reads_since: Vec<Vec<usize>> = vec![Vec::new(); graph.caches.len()];

@@ -1,4 +1,4 @@
-//! Moving cached keys to other positions: what a context shift needs to know of a graph.
+//! Moving cached keys to other positions, and the facts about a graph that a context shift needs.
 //!
 //! RoPE turns a query at *p* and a key at *j* so that their product depends on `p − j` alone, and rotations by fixed
 //! frequencies add up: `R(j − d) = R(−d) · R(j)`. So where positions enter a graph through such rotations only, and those
@@ -58,7 +58,7 @@ pub fn key_rotations(graph: &Graph) -> Result<Vec<Option<KeyRotation>>, String> 
     Ok(rotations)
 }
 
-/// That one more rounding of keys costs less than a thousandth, the bound for halves.
+/// Checks that one more rounding of keys of type `dtype` costs less than a thousandth, the bound for halves.
 ///
 /// # Errors
 ///
@@ -71,7 +71,7 @@ pub fn check_type(dtype: KvType) -> Result<(), String> {
     }
 }
 
-/// That `pages`, by cache group, exist and are named once.
+/// Checks that `pages`, listed by cache group, exist and that each is named once.
 ///
 /// # Errors
 ///

@@ -22,13 +22,13 @@ impl PageId {
         Self(NonZeroU32::MIN.saturating_add(index as u32))
     }
 
-    /// Its place in the pool, counted from 0.
+    /// Place of the page in the pool, counted from 0.
     pub fn index(self) -> usize {
         self.0.get() as usize - 1
     }
 }
 
-/// Pages of one sequence in one cache group: entry *i* holds indices `256·i ..`; `None` where a window group
+/// Pages of one sequence in one cache group: entry *i* holds indices `256·i ..`; `None` if a window group
 /// has released the page.
 pub type BlockTable = Vec<Option<PageId>>;
 
@@ -44,10 +44,10 @@ pub struct Step {
 /// Contiguous rows of one sequence.
 #[derive(Clone, Debug)]
 pub struct Segment {
-    /// Whose rows these are.
+    /// Sequence that the rows belong to.
     pub sequence: SequenceId,
-    /// Cache slot of the first row; row *i* is written at `first_index + i` and sees all indices up to its own, or
-    /// what `tree` leaves of them.
+    /// Cache slot of the first row. Row *i* is written at `first_index + i` and sees all indices up to its own, or those that
+    /// `tree` leaves visible.
     pub first_index: usize,
     /// Rows of the segment.
     pub rows: usize,
@@ -57,16 +57,16 @@ pub struct Segment {
     /// as. It stands for the result of the graph's [token embedding](crate::Graph::token_embedding), so whatever follows
     /// that (Gemma's factor `√hidden_size`) is applied to it as well. Other uses of token ids still read `tokens`.
     pub embeddings: Option<Arc<[f32]>>,
-    /// Position of each row, for RoPE or learned embeddings, where it is not `first_index` plus the row's number (in a
-    /// draft tree: its depth).
+    /// Position of each row, for RoPE or learned embeddings. `None` for `first_index` plus the row's number (in a draft tree: its
+    /// depth).
     pub positions: Option<Vec<u32>>,
-    /// Which rows follow which, where they do not simply follow each other.
+    /// Draft tree of the rows, if they do not follow each other in a line.
     pub tree: Option<Arc<DraftTree>>,
     /// The segment's part of each input that the graph declares, in order of their ids.
     pub given: Vec<GivenValues>,
-    /// Rows whose logits are wanted.
+    /// Rows with outputs.
     pub outs: Outs,
-    /// Rows of the sequence's memories that these rows see, all of them alike; 0 where the graph reads none.
+    /// Number of memory rows that these rows see, all alike; 0 if the graph reads no memory.
     pub memory_rows: usize,
     /// Block table of each cache group, covering every index that the rows see, or write to a memory.
     pub pages: Vec<BlockTable>,
@@ -75,13 +75,13 @@ pub struct Segment {
 /// Which rows of a segment have their logits computed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outs {
-    /// None: an inner prompt chunk.
+    /// No outputs, as in an inner chunk of a prompt.
     None,
     /// The last row.
     Last,
     /// Every row.
     All,
-    /// These rows, counted from the segment's first, in this order.
+    /// Outputs for these rows, counted from the segment's first, in this order.
     Rows(Arc<[u32]>),
 }
 
@@ -95,7 +95,7 @@ pub enum GivenValues {
 }
 
 impl GivenValues {
-    /// Their element type.
+    /// Element type of the values.
     pub fn dtype(&self) -> DType {
         match self {
             Self::F32(_) => DType::F32,
@@ -154,7 +154,7 @@ impl Segment {
         self.tokens.extend_from_slice(tokens);
     }
 
-    /// Number of rows whose logits are wanted.
+    /// Number of rows with outputs.
     pub fn outs(&self) -> usize {
         match &self.outs {
             Outs::None => 0,
@@ -164,7 +164,7 @@ impl Segment {
         }
     }
 
-    /// Rows whose logits are wanted, counted from the segment's first.
+    /// Rows with outputs, counted from the segment's first.
     pub fn out_rows(&self) -> impl ExactSizeIterator<Item = usize> + '_ {
         (0..self.outs()).map(|out| match &self.outs {
             Outs::Rows(rows) => rows[out] as usize,
@@ -189,7 +189,7 @@ impl Step {
         self.segments.iter().fold(0, |rows: usize, segment| rows.saturating_add(segment.rows))
     }
 
-    /// Rows whose logits are wanted.
+    /// Number of rows with outputs.
     pub fn outs(&self) -> usize {
         self.segments.iter().fold(0, |outs: usize, segment| outs.saturating_add(segment.outs()))
     }

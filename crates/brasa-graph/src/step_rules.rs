@@ -1,4 +1,4 @@
-//! Rules that a step must satisfy before anything of it is computed.
+//! Rules that a step must satisfy before it is computed.
 //!
 //! Every device checks its steps with these rules, so that a bad step is refused by each with the same words and
 //! nothing has been written.
@@ -10,7 +10,7 @@ use crate::op::Access;
 use crate::step::{GivenValues, Outs, PAGE_POSITIONS, PageId, Segment, Step};
 use crate::{CacheGroup, CacheKind, Given, Graph, GroupId, Input, Node, Op, Value, ValueId, ValueKind};
 
-/// The rules of one graph. Checking a step allocates nothing unless it is refused.
+/// The rules of one graph. A check allocates nothing unless it refuses the step.
 #[derive(Clone, Debug)]
 pub struct StepRules {
     groups: Vec<CacheGroup>,
@@ -57,7 +57,7 @@ impl GroupUse {
 }
 
 impl StepRules {
-    /// The rules that follow from what `graph` looks up and caches.
+    /// Makes the rules for `graph`, from its lookups and caches.
     pub fn new(graph: &Graph) -> Self {
         let mut limits = Vec::new();
         for (numbers, below) in graph.nodes().iter().filter_map(|node| looked_up(graph, node)) {

@@ -7,7 +7,7 @@ use crate::graph::NodeId;
 use crate::step::{Segment, Step};
 use crate::weight::WeightId;
 
-/// Element type of a value. How a *weight* is stored is its own affair; as a value it is `F32`.
+/// Element type of a value. Weights are `F32` as values, in whatever format they are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DType {
     /// 32-bit float.
@@ -35,7 +35,7 @@ impl DType {
 pub enum Symbol {
     /// Tokens in this step.
     Rows,
-    /// Rows whose logits are wanted.
+    /// Rows with outputs.
     Outs,
     /// Sequences that take part in this step.
     Segments,
@@ -53,12 +53,12 @@ pub struct Dim {
 impl Dim {
     /// One per token of the step.
     pub const ROWS: Self = Self { factor: 1, symbol: Some(Symbol::Rows) };
-    /// One per row whose logits are wanted.
+    /// One per row with outputs.
     pub const OUTS: Self = Self { factor: 1, symbol: Some(Symbol::Outs) };
     /// One per sequence in the step.
     pub const SEGMENTS: Self = Self { factor: 1, symbol: Some(Symbol::Segments) };
 
-    /// The value where it is a constant.
+    /// The value of the dimension, if it is a constant.
     pub fn constant(self) -> Option<usize> {
         self.symbol.is_none().then_some(self.factor)
     }
@@ -88,7 +88,7 @@ impl Sizes {
 }
 
 impl Dim {
-    /// Its number, given the symbols'.
+    /// Value of the dimension, given the symbols' values.
     pub fn resolve(self, sizes: &Sizes) -> usize {
         self.factor.saturating_mul(match self.symbol {
             None => 1,
@@ -130,12 +130,12 @@ impl Shape {
         self.0.first().copied().unwrap_or(Dim::from(1))
     }
 
-    /// The innermost dimension where it is constant; a scalar counts as `1`.
+    /// The innermost dimension, if it is constant; a scalar counts as `1`.
     pub fn width(&self) -> Option<usize> {
         self.0.last().map_or(Some(1), |dim| dim.constant())
     }
 
-    /// All dimensions but the outermost where they are constant: what one row holds.
+    /// All dimensions but the outermost, if they are constant: the shape of one row.
     pub fn inner(&self) -> Option<Vec<usize>> {
         self.0.iter().skip(1).map(|dim| dim.constant()).collect()
     }
@@ -158,7 +158,7 @@ pub enum Input {
     TokenIds,
     /// Position of each row for RoPE or learned embeddings, `[Rows]`, `U32`.
     Positions,
-    /// Row numbers whose logits are wanted, `[Outs]`, `U32`.
+    /// Numbers of the rows with outputs, `[Outs]`, `U32`.
     OutRows,
     /// Numbers of a type and shape that the graph declares: mel frames, targets, weights of a loss.
     Given(GivenId),
@@ -175,7 +175,7 @@ pub struct Given {
     pub name: String,
     /// `F32` or `U32`.
     pub dtype: DType,
-    /// Rows of the whole step: a constant times a symbol. Each segment brings its part of them.
+    /// Number of rows of the whole step: a constant times a symbol. Each segment brings its part of them.
     pub rows: Dim,
     /// Dimensions of one row.
     pub inner: Vec<usize>,
@@ -194,7 +194,7 @@ impl Given {
     }
 }
 
-/// Where a value comes from.
+/// Source of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ValueKind {
     /// Supplied by the step.
@@ -203,8 +203,8 @@ pub enum ValueKind {
     Weight(WeightId),
     /// An output of a node.
     Temporary(NodeId),
-    /// Nothing any more: a [rewrite](crate::rewrite()) replaced or removed the value, and no node reads it. Its place is
-    /// kept so that the ids of other values stand.
+    /// No source: a [rewrite](crate::rewrite()) replaced or removed the value, and no node reads it. The id stays taken, so that
+    /// the ids of other values do not change.
     Removed,
 }
 
@@ -212,7 +212,7 @@ pub enum ValueKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ValueId(pub u32);
 
-/// A value: what it is and where it comes from.
+/// A value: its type, its shape and its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Value {
     /// Element type.

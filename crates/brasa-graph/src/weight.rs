@@ -1,4 +1,4 @@
-//! Weights and caches: what outlives a step.
+//! Weights and caches: the values that outlive a step.
 
 use std::ops::Range;
 
@@ -24,9 +24,10 @@ pub struct Weight {
     pub shape: Vec<usize>,
     /// Stored rows, in order; their counts add up to the product of all dimensions but the last.
     pub parts: Vec<WeightPart>,
-    /// True where training may change it.
+    /// True if training may change it.
     pub trainable: bool,
-    /// The stored values that it was computed from; `None` if its parts are stored as they are, or if it was computed of none.
+    /// The stored values from which the weight was computed; `None` if its parts are stored as they are, or if it was computed from
+    /// nothing stored.
     pub origin: Option<Origin>,
 }
 

@@ -1,4 +1,4 @@
-//! Values kept by the identity of a weight: what a device has uploaded.
+//! A map keyed by the identity of weights, such as a device's uploads.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

@@ -1,5 +1,5 @@
-//! The cache's folders: `blobs` holds contents by their hash, `snapshots/COMMIT` holds names that link to them, `refs/main` holds
-//! the latest commit. No path leaves the cache, whatever links lie in it.
+//! Folders of the cache: `blobs` holds contents by their hash, `snapshots/COMMIT` holds names that link to them, `refs/main` holds
+//! the latest commit. No path leaves the cache, even through links.
 
 use std::fs;
 use std::path::{Path, PathBuf};

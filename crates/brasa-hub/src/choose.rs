@@ -43,8 +43,8 @@ const SMALL: [&str; 12] = [
     "model.safetensors.index.json",
 ];
 
-/// Chooses the files of the model that is wanted, by llama.cpp's rule: the named type, else Q4_K_M, else Q8_0, else the first
-/// GGUF file. A repository without GGUF files is a checkpoint.
+/// Chooses a model's files, by llama.cpp's rule: the named type, else Q4_K_M, else Q8_0, else the first GGUF file. A repository
+/// without GGUF files is a checkpoint.
 ///
 /// # Errors
 ///

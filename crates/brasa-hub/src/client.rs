@@ -61,7 +61,7 @@ impl Client {
         Ok((url, text))
     }
 
-    /// The bytes of a file from `start` on; the answer says whether it begins there.
+    /// Requests the bytes of a file from `start` on. The answer tells whether it begins there.
     pub fn file(&self, repo: &RepoName, commit: &str, name: &str, start: u64) -> Result<Response<Body>> {
         let url = format!("{}/{repo}/resolve/{commit}/{}", self.endpoint, escaped(name));
         let response = self.get(&url, (start > 0).then_some(start))?;

@@ -1,4 +1,5 @@
-//! One file, downloaded and checked. What has arrived stays in `blobs/HASH.incomplete` until all of it is there and right.
+//! Downloads one file and checks it. Partial contents stay in `blobs/HASH.incomplete` until they are complete and their hash is
+//! right.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -33,7 +34,8 @@ pub struct Source<'a> {
     pub pause: Duration,
 }
 
-/// Downloads a file into the cache if it is not there; returns the path of its content. `progress` gets the bytes that are there.
+/// Downloads a file into the cache if it is not there, and returns the path of its content. `progress` receives the number of bytes
+/// so far.
 ///
 /// # Errors
 ///

@@ -76,17 +76,17 @@ pub enum HubError {
         /// The value that the server had named.
         expected: String,
     },
-    /// A repository does not hold what was asked for.
+    /// The repository lacks the requested file or type.
     #[error("{repo}: no {wanted}{}", list(.found))]
     NotThere {
         /// The repository.
         repo: String,
-        /// The thing that was asked for.
+        /// The requested file or type.
         wanted: String,
         /// Names of files that could be meant.
         found: Vec<String>,
     },
-    /// Nothing may be downloaded, and the cache does not hold the model.
+    /// The model is not in the cache, and downloads are forbidden.
     #[error("{repo}: not in {}, and HF_HUB_OFFLINE or --offline forbids a download", .cache.display())]
     NotCached {
         /// The repository.
@@ -100,7 +100,7 @@ pub enum HubError {
         /// The path.
         path: PathBuf,
     },
-    /// Another process downloads the same file.
+    /// The file is being downloaded by another process.
     #[error("{file}: another process is downloading it")]
     Busy {
         /// The file.

@@ -78,8 +78,8 @@ impl Hub {
         Ok(Self { endpoint, cache, token, offline, pause: Duration::from_millis(250) })
     }
 
-    /// Makes a model's files present and returns the path to open. `progress` may break the download off; what has arrived
-    /// stays, and the next call goes on from there.
+    /// Downloads a model's missing files and returns the path to open. `progress` may stop the download; the bytes so far stay, and
+    /// the next call continues there.
     ///
     /// # Errors
     ///

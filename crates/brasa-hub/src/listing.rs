@@ -16,9 +16,9 @@ pub struct Listing {
 /// A file in a repository.
 #[derive(Clone, Debug)]
 pub struct RemoteFile {
-    /// Its name: a checked relative path.
+    /// Path of the file in the repository: relative and checked.
     pub name: String,
-    /// Its size.
+    /// Size of the file in bytes.
     pub size_bytes: u64,
     /// The hash of its content.
     pub hash: Hash,

@@ -1,4 +1,4 @@
-//! Low-rank adapters over a model: from the names and row orders of their files to the weights of its graph, and back.
+//! Low-rank adapters of a model: from the names and row orders of their files to the weights of its graph, and back.
 //!
 //! An adapter's layers go by *canonical* names, the same whatever the container of base and adapter: `layers.3.attn_q`,
 //! `output`. Rows of `B` lie as Hugging Face has them. GGUF files of Llamas have the rows of queries and keys in another order,
@@ -28,15 +28,15 @@ pub struct Adapter {
 pub struct AdaptableLayer {
     /// The canonical name, e.g. `layers.3.attn_q`.
     pub name: String,
-    /// The weight of the graph that holds it.
+    /// The graph's weight that holds the layer.
     pub weight: WeightId,
-    /// Its rows of that weight; of each expert's matrix in a stack of experts.
+    /// Rows of the layer in the stacked weight; for a stack of experts, rows in each expert's matrix.
     pub rows: Range<usize>,
     /// Elements of a row.
     pub inputs: usize,
     /// Experts, in a stack of them.
     pub experts: Option<usize>,
-    /// True if the checkpoint stores it as one tensor. `attn_q` and `attn_qkv` are both layers of a model; one of them is stored.
+    /// True if the checkpoint stores the layer as one tensor. `attn_q` and `attn_qkv` are both layers of a model; one of them is stored.
     pub is_stored: bool,
     /// Heads whose rows the base has in GGUF's order.
     interleaved: Option<Heads>,
@@ -183,7 +183,7 @@ impl AdaptableLayer {
         hugging_face_name(&Names::hugging_face(model.prefix), &self.name, model.spec.family)
     }
 
-    /// The pair of this layer as an [`Adapter`] holds it, from matrices whose rows lie as the graph's do.
+    /// Makes the pair of this layer for an [`Adapter`], from matrices in the graph's order of rows.
     ///
     /// Shapes: `a` `[r, inputs]`, `b` `[rows, r]`, with experts in front if the layer has them; `magnitude` `[rows]`.
     pub fn pair(&self, a: Tensor, mut b: Tensor, scale: f32, mut magnitude: Option<Tensor>) -> LowRankPair {

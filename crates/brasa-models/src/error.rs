@@ -71,7 +71,7 @@ pub enum ModelError {
         /// A phrase for the values that are accepted.
         expected: String,
     },
-    /// A key that nobody read, if the caller asked for strictness.
+    /// A configuration key that is not understood. An error only if the caller is strict.
     #[error("configuration key {key} = {value} is not known, and may change what the model computes")]
     UnknownKey {
         /// The key, in this container's spelling.
@@ -87,7 +87,7 @@ pub enum ModelError {
         /// The obstacle.
         why: String,
     },
-    /// A GGUF file that would not compute what the checkpoint computes.
+    /// A GGUF file that would give other results than the checkpoint.
     #[error("in GGUF this model would compute something else: {difference}")]
     OtherInGguf {
         /// The setting, its value in the checkpoint, and its value in GGUF.

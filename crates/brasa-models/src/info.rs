@@ -11,7 +11,7 @@ use crate::source::Source;
 use crate::{LoadOptions, ModelKind, supported};
 use brasa_formats::{Container, StorageFormat};
 
-/// Facts about a checkpoint, as far as they can be read. Needs no supported architecture.
+/// Facts about a checkpoint, as far as they can be read, also for unsupported architectures.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelInfo {
     /// The architecture, in the checkpoint's spelling.
@@ -62,7 +62,7 @@ impl ModelInfo {
         self.formats.iter().max_by_key(|&(_, bytes)| bytes).map(|(format, _)| format.as_str())
     }
 
-    /// Reads what there is to read.
+    /// Reads the facts that the source holds.
     pub fn of(source: &Source) -> Self {
         let options = LoadOptions::default();
         let meta = Metadata::new(source, &options);

@@ -9,8 +9,8 @@ use std::fmt;
 use brasa_formats::Container;
 use serde_json::Value;
 
-/// Keys of `config.json` that say nothing about what a decoder computes: bookkeeping, training, generation defaults,
-/// other modalities, how weights are stored (the tensors say that themselves), and what tensor presence decides.
+/// Keys of `config.json` that do not change a decoder's computation: bookkeeping, training, generation defaults, other modalities,
+/// storage of weights (the tensors tell it), and features that the presence of tensors decides.
 const HARMLESS: &[&str] = &[
     // bookkeeping
     "_attn_implementation",

@@ -1,4 +1,4 @@
-//! Configuration keys: the one table of what each quantity is called in either container, for reading and for writing.
+//! Configuration keys: one table of the names of each quantity in both containers, for reading and for writing.
 
 /// One quantity and its spellings. The first spelling that is present counts, and the first is written.
 #[derive(Clone, Copy, Debug)]

@@ -113,7 +113,7 @@ pub struct LoadOptions {
     /// Positions that will be used; `None` for the model's own number. Chooses between the two sets of frequencies of
     /// LongRoPE models.
     pub context_length: Option<usize>,
-    /// True if keys and tensors that nobody understands are errors instead of warnings.
+    /// True if unknown keys and tensors are errors instead of warnings.
     pub strict: bool,
 }
 
@@ -140,7 +140,7 @@ pub struct Model {
     pub prefix: &'static str,
 }
 
-/// What one layer's attention reads.
+/// The values that one layer's attention reads.
 #[derive(Clone, Copy, Debug)]
 pub struct AttentionValues {
     /// Queries behind norm and rotation, `[Rows, heads, head_dim]`.
@@ -166,7 +166,7 @@ impl Model {
         prune(&self.graph.clone().returning(&[self.hidden]))
     }
 
-    /// What each layer's attention reads and how, first layer first.
+    /// The values that each layer's attention reads, and their geometry, first layer first.
     pub fn attentions(&self) -> Vec<AttentionValues> {
         let nodes = self.graph.nodes();
         let keys = |cache| {

@@ -66,7 +66,7 @@ impl<'a> Metadata<'a> {
         self.container() == Container::Gguf
     }
 
-    /// Positions that the caller wants to use, if it said so.
+    /// Number of positions that the caller wants to use, if it named one.
     pub fn wanted_context(&self) -> Option<usize> {
         self.options.context_length
     }
@@ -89,7 +89,7 @@ impl<'a> Metadata<'a> {
         self.warnings.borrow_mut().push(warning.into());
     }
 
-    /// Like [`warn`](Self::warn), for what is read once for each kind of layer.
+    /// Warns like [`warn`](Self::warn), but once for a value that is read for each kind of layer.
     pub fn warn_once(&self, warning: &str) {
         if !self.warnings.borrow().iter().any(|known| known == warning) {
             self.warn(warning);
@@ -170,8 +170,8 @@ impl<'a> Metadata<'a> {
         })
     }
 
-    /// The value of `key`, or the one that is assumed where the checkpoint says nothing. The classes of Hugging Face define what their
-    /// configuration leaves out; of a GGUF file nobody knows, and so the assumption is a warning, or an error if the caller is strict.
+    /// The value of `key`, or `assumed` if the checkpoint has no such key. Classes of Hugging Face define what an absent key means.
+    /// GGUF defines nothing, so there the assumption is a warning, or an error if the caller is strict.
     pub fn or_assumed<T: std::fmt::Display>(&self, key: Key, found: Option<T>, assumed: T) -> Result<T> {
         // GGUF has no word for some keys.
         if found.is_none() && self.is_gguf() && !key.gguf.is_empty() {
@@ -252,7 +252,7 @@ impl<'a> Metadata<'a> {
         Ok(found)
     }
 
-    /// Reports a key within a value that nobody read: an error if the caller is strict, else a warning.
+    /// Reports an unknown key within a value: an error if the caller is strict, else a warning.
     pub fn unknown(&self, key: &str, value: &Value) -> Result<()> {
         let unknown = ModelError::UnknownKey { key: key.into(), value: shortened(value) };
         if self.options.strict {
@@ -262,7 +262,7 @@ impl<'a> Metadata<'a> {
         Ok(())
     }
 
-    /// Judges the keys that nobody read; returns all warnings, and the tensors that configuration made use of.
+    /// Reports the keys that were never read. Returns all warnings, and the names of tensors that the configuration used.
     pub fn finish(self) -> Result<(Vec<String>, BTreeSet<&'a str>)> {
         let read = self.read.into_inner();
         let mut warnings = self.warnings.into_inner();

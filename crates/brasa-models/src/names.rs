@@ -189,7 +189,7 @@ impl Names {
         Self { container: Container::HuggingFace, prefix }
     }
 
-    /// What Hugging Face's names begin with: the checkpoint's own, or what is usual.
+    /// Prefix of Hugging Face's tensor names: the checkpoint's own, or the usual one.
     pub fn prefix(&self) -> &'static str {
         match self.container {
             Container::HuggingFace => self.prefix,

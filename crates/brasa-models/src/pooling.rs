@@ -30,9 +30,9 @@ pub enum Pooling {
     Mean,
     /// The state of the first token, which sees the whole text in an encoder.
     First,
-    /// None: the states of all tokens, one behind the other. No checkpoint asks for it; options may.
+    /// No pooling: the states of all tokens, one behind the other. No checkpoint asks for it; options may.
     None,
-    /// A way that a checkpoint asks for and Brasa does not compute, by its name.
+    /// Another pooling, which Brasa does not compute, by its name.
     Other(&'static str),
 }
 
@@ -48,8 +48,8 @@ impl Pooling {
         }
     }
 
-    /// Reads what a checkpoint says: GGUF's `ARCH.pooling_type`, or the `1_Pooling/config.json` of sentence-transformers. `None` if it
-    /// says nothing.
+    /// Reads a checkpoint's pooling: GGUF's `ARCH.pooling_type`, or the `1_Pooling/config.json` of sentence-transformers. `None` if
+    /// it has neither.
     ///
     /// # Errors
     ///

@@ -33,7 +33,7 @@ pub(crate) struct RopeQuery {
     pub default_theta: f32,
     /// Context length before stretching if the file names none; the model's own otherwise.
     pub default_original: Option<usize>,
-    /// The layers that are asked about, if the family tells them apart.
+    /// The kind of layers in question, if the family distinguishes kinds.
     pub kind: Option<LayerKind>,
 }
 
@@ -332,7 +332,7 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// Reports parameters that nobody read.
+    /// Reports parameters that were never read.
     fn finish(self, meta: &Metadata) -> Result<()> {
         let read = self.read.borrow();
         for (prefix, map) in &self.maps {

@@ -31,7 +31,7 @@ const CONFIG: &str = "generation_config.json";
 const PREFIX: &str = "general.sampling.";
 const DO_SAMPLE: &str = "do_sample";
 
-/// A setting: its name in either container, where it is kept, and where sampling takes it.
+/// A sampling setting: its names in both containers, and its field in the recommendation.
 struct Setting {
     /// In `generation_config.json`.
     hf: &'static str,
@@ -90,7 +90,7 @@ fn foreign() -> [(&'static str, Value); 8] {
 }
 
 impl RecommendedSampling {
-    /// Reads the recommendation of a checkpoint, whatever its container. A checkpoint without one recommends nothing.
+    /// Reads the recommended sampling of a checkpoint, from either container. A checkpoint without one recommends nothing.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What a cross-encoder's logit becomes before anybody sees it.
+//! Functions that turn a cross-encoder's logit into a score.
 
 use serde_json::Value;
 
@@ -8,14 +8,14 @@ use crate::sentence::refuse;
 /// The function that makes a score of a cross-encoder's logit, as sentence-transformers names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScoreActivation {
-    /// 1 ÷ (1 + e^−x): a score from 0 to 1. A head with one label has it if nothing else is said.
+    /// 1 ÷ (1 + e^−x): a score from 0 to 1. The default of a head with one label.
     Sigmoid,
     /// The logit itself.
     Identity,
 }
 
 impl ScoreActivation {
-    /// Reads what `config.json` says; `None` if it says nothing.
+    /// Reads the activation in `config.json`; `None` if it names none.
     ///
     /// # Errors
     ///

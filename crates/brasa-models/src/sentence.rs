@@ -1,4 +1,4 @@
-//! What the files of sentence-transformers say beside a checkpoint: how vectors are made of hidden states.
+//! Configuration files of sentence-transformers: pooling, dense layers, prompts and lengths.
 //!
 //! `modules.json` lists the parts: the transformer, pooling, dense layers, normalisation. Reimers & Gurevych 2019,
 //! arXiv:1908.10084.
@@ -19,16 +19,16 @@ const NO_LIMIT: usize = 1 << 31;
 /// Largest width of a dense layer's output.
 const WIDEST: usize = 1 << 16;
 
-/// How vectors are made of hidden states, and what is put before texts.
+/// Settings for vectors: pooling, further layers, prompts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SentenceConfig {
-    /// How hidden states become one vector; `None` if nothing says it.
+    /// Pooling of hidden states into one vector; `None` if no file names it.
     pub pooling: Option<Pooling>,
     /// Layers that the pooled vector passes, in order.
     pub dense: Vec<DenseLayer>,
-    /// True if vectors are scaled to length 1; `None` if nothing says it.
+    /// True if vectors are scaled to length 1; `None` if no file decides it.
     pub normalize: Option<bool>,
-    /// Texts that are put before those that are embedded, by their names.
+    /// Prompts to put before texts, by their names.
     pub prompts: BTreeMap<String, String>,
     /// The name of the prompt that texts get if their caller names none.
     pub default_prompt: Option<String>,
@@ -36,11 +36,11 @@ pub struct SentenceConfig {
     pub max_tokens: Option<usize>,
     /// True if texts are lowercased before they are cut into tokens.
     pub lowercase: bool,
-    /// What a cross-encoder's logit becomes; `None` if nothing says it.
+    /// Function that turns a cross-encoder's logit into a score; `None` if no file names one.
     pub score: Option<ScoreActivation>,
-    /// False if the tokenizer tells a model nothing of the types of ids.
+    /// False if the tokenizer does not pass token types to the model.
     pub token_types: bool,
-    /// The tokens that judge a document, if a language model was made into a reranker; `None` if nothing says it.
+    /// The tokens whose logits judge a document, for a language model that was made into a reranker; `None` for other models.
     pub logit_score: Option<LogitScore>,
     /// Lengths to which vectors may be cut and keep their meaning. Kusupati et al. 2022, arXiv:2205.13147.
     pub matryoshka: Vec<usize>,
@@ -51,7 +51,7 @@ pub struct SentenceConfig {
 pub struct LogitScore {
     /// The token that says that the document answers the query.
     pub relevant: u32,
-    /// The token that says the opposite; `None` if the first one's logit counts alone.
+    /// The token for "not relevant"; `None` if the first token's logit counts alone.
     pub irrelevant: Option<u32>,
 }
 
@@ -73,7 +73,7 @@ pub struct DenseLayer {
 /// The activation of a dense layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DenseActivation {
-    /// None.
+    /// No activation.
     Identity,
     /// The hyperbolic tangent.
     Tanh,
@@ -82,7 +82,7 @@ pub enum DenseActivation {
 }
 
 impl SentenceConfig {
-    /// Reads what lies beside a checkpoint. GGUF files know pooling alone.
+    /// Reads the files beside a checkpoint. GGUF files hold nothing but the pooling.
     ///
     /// # Errors
     ///

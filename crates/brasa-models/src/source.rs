@@ -1,4 +1,4 @@
-//! A model is made from configuration values and tensors by name, whatever the container.
+//! Configuration values and tensors by name, from either container.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -183,8 +183,8 @@ impl Source {
         self.values.get("architectures")?.get(0)?.as_str()
     }
 
-    /// Adds to what a model was built of the tensors that an index names and no file has: a warning if the model does without them, and
-    /// an error of its own if one of them is missing. A strict caller gets the error in any case.
+    /// Adds the tensors that an index names and no file has to a model's result: a warning if the model does without them, an error
+    /// of its own if one of them is needed. A strict caller gets the error in any case.
     pub(crate) fn with_index<M>(
         &self,
         options: &LoadOptions,

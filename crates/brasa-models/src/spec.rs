@@ -1,10 +1,10 @@
-//! A model as data: what the families differ in, in the terms of their papers.
+//! A model as data: the settings in which families differ, in the terms of their papers.
 
 use brasa_graph::op::Gating;
 
 use crate::rope::RopeSpec;
 
-/// A decoder-only language model. Everything that its graph needs besides the weights.
+/// A decoder-only language model: all settings that its graph needs besides the weights.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelSpec {
     /// The family that read the configuration, e.g. `qwen3`.
@@ -116,7 +116,7 @@ pub enum FfnSpec {
     Dense(DenseSpec),
     /// A mixture of such networks. Shazeer et al. 2017, arXiv:1701.06538.
     Experts(ExpertsSpec),
-    /// Both side by side, each with norms of its own, added (Gemma 4).
+    /// A dense network and experts side by side, each with norms of its own, added (Gemma 4).
     DenseAndExperts(DenseSpec, ExpertsSpec),
 }
 

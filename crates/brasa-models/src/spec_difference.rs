@@ -1,4 +1,4 @@
-//! Whether two specifications compute the same, whatever their containers.
+//! Compares two specifications from any containers: do they give the same results?
 
 use std::fmt::Debug;
 
@@ -12,8 +12,8 @@ const ROUNDING: f32 = 1e-5;
 const STILL: f32 = 1e-15;
 
 impl ModelSpec {
-    /// The first setting in which `other` computes something else, as `setting: this, other`; `None` if both compute the
-    /// same. The family's name does not count, and RoPE counts by its frequencies, not by how they come about.
+    /// The first setting that changes the computation between this model and `other`, as `setting: this, other`; `None` if both
+    /// compute the same. The family's name does not count, and RoPE counts by its frequencies, not by their origin.
     pub fn difference(&self, other: &Self) -> Option<String> {
         field("vocab_size", &self.vocab_size, &other.vocab_size)
             .or_else(|| field("hidden_size", &self.hidden_size, &other.hidden_size))
@@ -33,8 +33,8 @@ impl ModelSpec {
 }
 
 impl EncoderSpec {
-    /// The first setting in which `other` computes something else, as `setting: this, other`; `None` if both compute the
-    /// same. RoPE counts by its frequencies.
+    /// The first setting that changes the computation between this and `other`, as `setting: this, other`; `None` if both compute
+    /// the same. RoPE counts by its frequencies.
     pub(crate) fn difference(&self, other: &Self) -> Option<String> {
         let layers = || {
             let mut pairs = self.layers.iter().zip(&other.layers).enumerate();

@@ -6,7 +6,7 @@ use crate::source::Source;
 use crate::{ModelError, Result};
 use brasa_formats::Container;
 
-/// Special tokens whose absence changes what a model reads or when it stops, by their keys in GGUF.
+/// GGUF keys of the special tokens without which a model reads or stops differently.
 const NEEDED: [&str; 2] = ["tokenizer.ggml.bos_token_id", "tokenizer.ggml.eos_token_id"];
 /// End of the keys of special tokens, in both containers.
 const ENDING: &str = "_token_id";

@@ -24,7 +24,8 @@ pub(crate) struct Weights<'a> {
     ropes: RefCell<Vec<(RopeSpec, ValueId)>>,
 }
 
-/// A stored copy of the embedding table, in a model whose head is the table itself. No graph reads it; whoever writes the table writes the copy too.
+/// A stored copy of the embedding table, in a model whose head is the table itself. No graph reads the copy, but writing the table
+/// must write the copy too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeadCopy {
     /// The name of the copy.
@@ -118,7 +119,7 @@ impl<'a> Weights<'a> {
         Ok(g.weight(Weight::new(place.label(stem(name)), &shape, vec![WeightPart::whole(tensor.clone())])))
     }
 
-    /// A linear layer with whatever bias the checkpoint has.
+    /// A linear layer, with the checkpoint's bias if it has one.
     pub fn linear(
         &self,
         g: &mut Builder,
@@ -135,7 +136,7 @@ impl<'a> Weights<'a> {
         Ok(bias.map_or(y, |bias| g.add(y, bias)))
     }
 
-    /// Stacked linear layers of the same rows `[R, width]`, with whatever biases the checkpoint has.
+    /// Stacked linear layers of the same rows `[R, width]`, with the checkpoint's biases if it has any.
     #[allow(clippy::too_many_arguments, reason = "a layer is told by its names, its rows and its width")]
     pub fn projection(
         &self,
@@ -167,8 +168,8 @@ impl<'a> Weights<'a> {
         Ok(g.weight(Weight::new(place.label(stem(name)), &shape, vec![WeightPart { tensor, rows }])))
     }
 
-    /// A matrix of stacked rows: from the one tensor `fused` if the checkpoint has it, else from `parts`, each a
-    /// name, its rows and how they come about.
+    /// Makes a matrix of stacked rows: from the one tensor `fused` if the checkpoint has it, else from `parts`, each with a name,
+    /// its rows and how to read them.
     pub fn stacked(
         &self,
         g: &mut Builder,
@@ -249,7 +250,8 @@ impl<'a> Weights<'a> {
         Ok(computed(g, place.label(stem(name)), values, origin))
     }
 
-    /// One stored number that training leaves as it is: Hugging Face's models hold it as a buffer, not as a parameter.
+    /// Makes a weight of one stored number that training does not change. Hugging Face's models hold such a number as a buffer, not
+    /// as a parameter.
     pub fn constant(&self, g: &mut Builder, place: Place, name: &str) -> Result<ValueId> {
         let values = floats(self.require(place, name)?, &[1], "one scalar")?;
         Ok(plain_vector(g, place.label(stem(name)), &values))
@@ -332,14 +334,14 @@ impl<'a> Weights<'a> {
         self.find(&self.spellings(place, name));
     }
 
-    /// The stored head of a model whose head is the embedding table, accounted for.
+    /// The stored head of a model whose head is the embedding table. Marks the tensor as used.
     pub fn head_copy(&self) -> Result<Option<HeadCopy>> {
         let Some(copy) = self.find(&self.spellings(Place::MODEL, "output.weight")) else { return Ok(None) };
         let table = self.require(Place::MODEL, "token_embd.weight")?;
         Ok(Some(HeadCopy { copy: copy.name.clone(), table: table.name.clone() }))
     }
 
-    /// Names of tensors that nothing used and that are no other part of a larger model.
+    /// Names of tensors that were not used and that do not belong to another part of a larger model.
     pub fn unused(self) -> Vec<&'a str> {
         let used = self.used.into_inner();
         let names = self.source.tensors.keys().map(String::as_str);

@@ -1,4 +1,4 @@
-//! Adapters by their paths: inside one folder, and nowhere else.
+//! Paths of adapters, which must lie inside one folder.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! Which adapters a request asks for: by `lora`, by the name `model:adapter` or the adapter's own, or else those that the server applies.
+//! The adapters of a request: chosen by `lora`, by the name `model:adapter`, or by the adapter's own name; else the server's
+//! default scales.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -56,7 +57,7 @@ impl Applied {
         model.adapters().iter().map(form).collect()
     }
 
-    /// Applies these adapters, and no others, to requests from now on which choose none.
+    /// Sets the default scales: from now on, requests that choose no adapters get these and no others.
     ///
     /// # Errors
     ///

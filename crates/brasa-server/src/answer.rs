@@ -28,7 +28,7 @@ pub(crate) enum Delta {
 }
 
 impl Delta {
-    /// Adds the text of `next` if it goes on where this part ends; false if it is something else.
+    /// Appends the text of `next` if it continues this part; false for any other part.
     fn go_on(&mut self, next: &Self) -> bool {
         let (whole, more) = match (self, next) {
             (Self::Reasoning(whole), Self::Reasoning(more)) | (Self::Content(whole), Self::Content(more)) => {
@@ -49,7 +49,7 @@ impl Delta {
 pub(crate) enum ChatStep {
     /// A part of the answer, and the tokens since the last part.
     Delta(Delta, Vec<Value>),
-    /// A part of the prompt has been computed; told only if that was asked for.
+    /// A part of the prompt has been computed. Sent on request only.
     Prefill,
     /// The end, and the tokens since the last part.
     End(Ended),
@@ -96,7 +96,7 @@ pub(crate) struct Reading {
     pub custom: Vec<String>,
     /// True for a family that wants ids of calls with nine characters.
     pub short_ids: bool,
-    /// Shows the probability of a token, if that was asked for.
+    /// Shows the probability of a token, if requested.
     pub show_token: Option<ShowToken>,
 }
 
@@ -156,7 +156,7 @@ impl Answers {
         }
     }
 
-    /// Puts a step into the queue. A part that goes on where the one before it ends becomes one with it.
+    /// Queues a step. A part that continues the one before is merged with it.
     fn put(&mut self, index: usize, step: ChatStep) {
         if let (ChatStep::Delta(delta, logprobs), Some((last, ChatStep::Delta(whole, all)))) =
             (&step, self.queue.back_mut())

@@ -1,4 +1,4 @@
-//! Who may ask: keys, compared in constant time.
+//! Authorisation: keys of requests, compared in constant time.
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, header};

@@ -1,11 +1,11 @@
-//! Memory that requests take together: the bytes of their bodies, and the values that are made of them.
+//! A budget for the memory of all requests together: the bytes of their bodies, and the values parsed from them.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::{ApiError, Result};
 
-/// Bytes of a request that are not counted, so that short requests are served while others take everything.
+/// Bytes of a request that are free of charge, so that short requests are served while others use up the budget.
 const UNCOUNTED_BYTES: usize = 64 << 10;
 
 /// Bytes of a request whose memory is given back to the system afterwards.
@@ -92,7 +92,7 @@ impl Held {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(account);
     }
 
-    /// Gives the memory back, of which nothing is used any more.
+    /// Returns the memory to the budget.
     pub fn release(&self) {
         // Dropped outside the lock.
         let account = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -1,4 +1,4 @@
-//! Connections that cannot be held for nothing: a client that sends no first byte, or reads nothing, is dropped.
+//! Connections with limits: a client that sends no first byte, or reads nothing, is dropped.
 
 use std::io;
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 use tokio::time::{Instant, Sleep, sleep};
 
-/// Longest time for which the rest of a body that nobody reads is awaited before its connection closes.
+/// Longest wait for the rest of an unread body before its connection closes.
 const LINGERING: Duration = Duration::from_secs(2);
 
 /// Orders that requests give about their connection. An extension of each request.
@@ -25,8 +25,8 @@ struct Said {
 }
 
 impl Hold {
-    /// Says that a part of a body stays unread. What still arrives is then read before the connection closes: one that closes on
-    /// unread bytes may take the answer with it.
+    /// Notes that a part of a body stays unread. The server then reads what still arrives before it closes the connection: closing
+    /// with unread bytes may destroy the answer on its way.
     pub fn leave_unread(&self) {
         self.0.unread.store(true, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! Grammars that requests hold their answers to, under the names of OpenAI, Anthropic, llama.cpp and vLLM.
+//! Grammars of requests, under the field names of OpenAI, Anthropic, llama.cpp and vLLM.
 
 use std::fmt::Write;
 use std::sync::Arc;

@@ -18,9 +18,9 @@ pub(crate) struct Conversation {
     pub messages: Vec<Message>,
     /// Tools in OpenAI's form.
     pub tools: Vec<Value>,
-    /// Those of the tools that take a text.
+    /// The tools that take free text.
     pub custom: Vec<CustomTool>,
-    /// The calls that are asked for.
+    /// The requested calls.
     pub choice: ToolChoice,
     /// True if an answer may have one call at most.
     pub one_call: bool,
@@ -39,12 +39,12 @@ pub(crate) struct Conversation {
 /// How an answer begins behind the last message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Beginning {
-    /// It continues the assistant's last message; behind a message of another role the template opens a turn.
+    /// Continues a last message by the assistant; behind a message of another role the template opens a turn.
     #[default]
     Usual,
     /// The template opens a turn.
     Opened,
-    /// Nothing is written behind the last message, whose turn is closed.
+    /// Adds nothing behind the last message, whose turn is closed.
     Bare,
 }
 
@@ -111,7 +111,7 @@ impl Conversation {
         Ok(())
     }
 
-    /// Adds a custom tool, which the model is told of as a function.
+    /// Adds a custom tool. The model sees a function in its place.
     pub fn add_custom(&mut self, body: &Fields, place: &str, tool: Value) -> Result<()> {
         let (tool, function) = CustomTool::read(body, place, tool)?;
         self.custom.push(tool);
@@ -240,7 +240,7 @@ impl Conversation {
         self.set_choice(choice)
     }
 
-    /// Refuses a custom tool with the name of another tool: nobody could tell which of the two a call means.
+    /// Refuses a custom tool that shares its name with another tool, since a call would be ambiguous.
     fn refuse_shared_names(&self) -> Result<()> {
         for CustomTool { name, .. } in &self.custom {
             let named = self.tools.iter().filter(|tool| tool["function"]["name"] == name.as_str());
@@ -252,7 +252,7 @@ impl Conversation {
         Ok(())
     }
 
-    /// Sets the calls that are asked for. Tools that must not be called are kept from the model.
+    /// Sets the requested calls. Tools that must not be called are hidden from the model.
     pub fn set_choice(&mut self, choice: ToolChoice) -> Result<()> {
         let has = |name: &String| self.tools.iter().any(|tool| tool["function"]["name"] == name.as_str());
         let missing = match &choice {
@@ -278,7 +278,7 @@ impl Conversation {
         Ok(())
     }
 
-    /// The answer that is asked for. Blocks.
+    /// Makes prompt, mask and parser of the answer. Blocks.
     ///
     /// # Errors
     ///
@@ -319,7 +319,7 @@ impl Conversation {
         })
     }
 
-    /// Earlier calls whose arguments are no JSON object, by id and name. The template is given the arguments as text.
+    /// Earlier calls with arguments that are not a JSON object, by id and name. The template is given the arguments as text.
     pub fn calls_without_object(&self) -> impl Iterator<Item = (&Value, &Value)> {
         self.messages.iter().flat_map(|message| {
             message.calls_without_object().map(|at| {

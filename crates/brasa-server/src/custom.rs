@@ -1,4 +1,4 @@
-//! Custom tools: tools that take a free text where functions take JSON.
+//! Custom tools, which take a free text in place of JSON arguments.
 //!
 //! A model knows functions alone. It is told of a function whose only argument is the text, `input`, and its calls of that function are
 //! read back as texts.
@@ -23,12 +23,12 @@ pub(crate) enum CallKind {
 #[derive(Clone, Debug)]
 pub(crate) struct CustomTool {
     pub name: String,
-    /// The grammar of its text, by itself.
+    /// The grammar of the tool's text, on its own.
     pub constraint: Option<Constraint>,
 }
 
 impl CustomTool {
-    /// Reads a tool, `name`, `description` and `format`; also returns the function that the model is told of.
+    /// Reads a tool, `name`, `description` and `format`. Also returns the function that the model sees.
     ///
     /// # Errors
     ///

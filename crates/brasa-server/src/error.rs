@@ -38,7 +38,7 @@ impl ApiError {
         Self::new(StatusCode::BAD_REQUEST, "invalid_request_error", "invalid_request", message)
     }
 
-    /// A field whose value is of a wrong type or outside its range.
+    /// An error for a field with a value of a wrong type or out of range.
     pub fn field(param: &str, message: impl Into<String>) -> Self {
         Self { code: "invalid_value", ..Self::invalid(message) }.with_param(param)
     }
@@ -97,7 +97,7 @@ impl ApiError {
         Self::new(StatusCode::REQUEST_TIMEOUT, "invalid_request_error", "request_timeout", message)
     }
 
-    /// A request whose time is over.
+    /// A request that exceeded its time.
     pub fn timeout() -> Self {
         let message = "the request has taken the time that it may take";
         Self::new(StatusCode::GATEWAY_TIMEOUT, "server_error", "timeout", message)
@@ -337,7 +337,7 @@ pub enum ServerError {
         /// The reason.
         error: String,
     },
-    /// A device was lost and does not come back in this process, and no model is left. Another process may have it again.
+    /// A device was lost for this process, and with it the last model. Another process may be able to use it again.
     #[error("the device is lost, and with it the last model: {0}")]
     DeviceLost(String),
     /// The system refuses threads or sockets.

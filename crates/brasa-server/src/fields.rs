@@ -70,7 +70,7 @@ impl Fields {
         self
     }
 
-    /// A schema of the body with its numbers as they are written.
+    /// Restores the exact numbers of a schema in the body.
     pub fn exact(&self, mut schema: Value) -> Value {
         self.literals.put_back(&mut schema);
         schema
@@ -102,7 +102,7 @@ impl Fields {
         format!("{}{field}", self.place)
     }
 
-    /// Takes a field as it is, or the operator's default; `None` if it is absent or null and has no default.
+    /// Takes a field's value, or the operator's default; `None` if the field is absent or null and has no default.
     pub fn value(&mut self, field: &str) -> Option<Value> {
         let default = self.take_default(field);
         self.map.swap_remove(field).filter(|value| !value.is_null()).or(default)
@@ -198,7 +198,7 @@ impl Fields {
         self.optional(field)
     }
 
-    /// Refuses a field that is known and not honoured, unless its value asks for nothing.
+    /// Refuses a known field that is not supported, unless its value asks for nothing.
     pub fn refuse(&mut self, field: &str, why: &str) -> Result<()> {
         match self.value(field) {
             Some(value) if !Neutral::Empty.holds(&value) => {
@@ -208,7 +208,7 @@ impl Fields {
         }
     }
 
-    /// Refuses a field unless it has one of these values.
+    /// Refuses a field whose value is not one of `neutral`.
     pub fn only(&mut self, field: &str, neutral: &[Value], why: &str) -> Result<()> {
         match self.value(field) {
             Some(value) if !neutral.contains(&value) => Err(ApiError::unsupported(&self.name(field), why)),
@@ -216,7 +216,7 @@ impl Fields {
         }
     }
 
-    /// Counts the fields of an object inside the body that are none of `known`, where the object is read as it is.
+    /// Counts the unknown fields of an object inside the body, for objects that are passed on unread.
     pub fn see_inside(&self, place: &str, value: &Value, known: &[&str]) {
         let names = value.as_object().into_iter().flat_map(Map::keys).map(String::as_str);
         self.count_unknown(&format!("{place}."), names.filter(|name| !known.contains(name)));
@@ -233,7 +233,7 @@ impl Fields {
         }
     }
 
-    /// Refuses known fields of a body that nobody has read and that would change the answer, unless their values ask for nothing.
+    /// Refuses the unread fields of a body that would change the answer, unless their values ask for nothing.
     pub fn check_left(&self) -> Result<()> {
         for (name, value) in &self.map {
             if let Some(Left::Refused(neutral, why)) = known::left(name)
@@ -245,8 +245,8 @@ impl Fields {
         Ok(())
     }
 
-    /// The names of the fields of a body that nobody has read and nobody knows, those inside its objects included. The names of
-    /// lists stand without the numbers of their items. The fields are forgotten: they would be kept while the request runs.
+    /// The names of a body's unknown fields, those inside its objects included. Names within lists have no numbers of items. The
+    /// values are dropped, so that they take no memory while the request runs.
     pub fn end(&mut self) -> Vec<String> {
         let left = std::mem::take(&mut self.map);
         let names = left.keys().filter(|name| known::left(name).is_none()).take(MOST_UNKNOWN).cloned();
@@ -295,7 +295,7 @@ fn without_numbers(place: &str) -> String {
 /// A limit of tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Limit {
-    /// As many as fit.
+    /// No limit but the context.
     None,
     /// At most this many.
     Tokens(usize),

@@ -1,4 +1,4 @@
-//! Generations, whatever API they were asked for by: several choices at once, read without blocking a thread.
+//! Running generations, for every API: several choices at once, read without blocking a thread.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -21,20 +21,20 @@ pub(crate) const MOST_CHOICES: usize = 256;
 
 /// A text to continue.
 pub(crate) struct Prompt {
-    /// Its token ids.
+    /// Token ids of the prompt.
     pub ids: Vec<u32>,
     /// How to continue it.
     pub options: GenerateOptions,
-    /// What is shown of the answer besides its text.
+    /// Parts of the answer that are shown besides its text.
     pub shown: Shown,
 }
 
-/// What is shown of an answer besides its text.
+/// Parts of an answer that a request wants to see besides its text.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Shown {
     /// The stop text, or the stop token, that ended it.
     pub stop: bool,
-    /// Its control tokens.
+    /// True if control tokens are shown as text.
     pub control: bool,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Choices {
 pub(crate) enum Step {
     /// Tokens, or text that was held back: all that has come since the last step.
     Fragments(Vec<Fragment>),
-    /// A part of the prompt has been computed; told only if that was asked for.
+    /// A part of the prompt has been computed. Sent on request only.
     Prefill,
     /// The end.
     End(End),
@@ -62,9 +62,9 @@ pub(crate) struct End {
     pub reason: FinishReason,
     /// The stop string that ended it, if one did.
     pub stop: Option<String>,
-    /// What it cost.
+    /// Times and token counts of the answer.
     pub cost: Metrics,
-    /// Its slot, if it had one.
+    /// Slot that the request ran in, if it had one.
     pub slot: Option<usize>,
 }
 
@@ -87,7 +87,8 @@ struct Choice {
     shows_stop: bool,
     shows_control: bool,
     ended: bool,
-    /// What the stream gave behind the fragments of the last step; it is looked at when they have been told. `Pending` for nothing.
+    /// An item that the stream gave behind the fragments of the last step. It is handled once those fragments are sent. `Pending`
+    /// for none.
     behind: Poll<Option<Result<Fragment, EngineError>>>,
 }
 
@@ -110,7 +111,7 @@ impl Choices {
         Ok(Self { choices: choices.collect::<Result<_>>()?, turn: 0 })
     }
 
-    /// The next thing that happens, and the number of the choice that it happens to; `None` when all have ended.
+    /// The next step of any choice, with the choice's number; `None` when all have ended.
     ///
     /// # Errors
     ///
@@ -124,7 +125,7 @@ impl Choices {
         self.choices[index].stream.metrics()
     }
 
-    /// Ends a choice as if the model had ended it. Its end still comes, and perhaps some steps before.
+    /// Ends a choice as if the model had ended it. Its last step still comes, perhaps after some others.
     pub fn end(&mut self, index: usize) {
         let choice = &mut self.choices[index];
         choice.is_cut = true;
@@ -184,7 +185,7 @@ impl Choice {
         })
     }
 
-    /// The next thing that happens. Tokens that wait already come together, so that a client gets them as one event.
+    /// Polls for the next step. Tokens that already wait come together, so that a client gets them as one event.
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Step>> {
         let mut fragments = Vec::new();
         loop {
@@ -208,7 +209,7 @@ impl Choice {
         }
     }
 
-    /// What the stream gives besides fragments.
+    /// Handles an item of the stream that is not a fragment.
     fn step(&mut self, come: Option<Result<Fragment, EngineError>>) -> Result<Step> {
         match come {
             Some(Ok(_)) => Ok(Step::Prefill),

@@ -1,4 +1,4 @@
-//! The names under which the server may be asked.
+//! Host names that the server accepts.
 //!
 //! The owner of a domain can let its name point at 127.0.0.1 after a browser has opened a page of it (DNS rebinding). For the
 //! browser the server then has the page's own origin, so that [`cors`](crate::cors) sees nothing foreign. Only the name in
@@ -15,7 +15,7 @@ use crate::error::ApiError;
 use crate::options::ServerOptions;
 use crate::state::App;
 
-/// Endings of names that nobody can own on the internet, for servers that a network of one's own reaches.
+/// Endings of private host names, which cannot be registered on the internet.
 const PRIVATE_ENDINGS: [&str; 3] = [".local", ".internal", ".home.arpa"];
 
 /// The names and addresses that requests may be made to.
@@ -55,7 +55,7 @@ impl Hosts {
             || self.is_own(&host)
     }
 
-    /// True for addresses, which nobody can rebind, and names of a private network, as far as the server can be reached by them.
+    /// True for addresses, which cannot be rebound, and for names of a private network if the server is reachable from there.
     fn is_own(&self, host: &str) -> bool {
         let address = host.parse::<IpAddr>().map(|address| address.to_canonical());
         if self.is_private {

@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// The version of Brasa as answers show it.
 pub(crate) const FINGERPRINT: &str = concat!("brasa-", env!("CARGO_PKG_VERSION"));
 
-/// A number that nobody can guess and that is not given twice.
+/// A random number that cannot be guessed and is not given twice.
 pub(crate) fn fresh() -> u64 {
     static KEYS: LazyLock<(RandomState, RandomState)> = LazyLock::new(Default::default);
     static NEXT: AtomicU64 = AtomicU64::new(0);

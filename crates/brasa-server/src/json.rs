@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use crate::budget::Account;
 use crate::error::{ApiError, Result};
 
-/// Bytes of a value where it stands: in a list, or in an object beside its name.
+/// Bytes of a value's own place: in a list, or beside its name in an object.
 const PLACE_BYTES: usize = size_of::<Value>();
 /// Bytes of an object's table, and of its first places.
 const OBJECT_BYTES: usize = 64 + 3 * ENTRY_BYTES;
@@ -23,7 +23,7 @@ const LIST_BYTES: usize = 4 * PLACE_BYTES;
 /// Bytes that are taken of the budget at once.
 const PORTION: usize = 256 << 10;
 
-/// Reads a value from its text. What it takes, which is at most `most` bytes, is added to `account`.
+/// Parses a JSON value. Adds its memory, at most `most` bytes, to `account`.
 ///
 /// # Errors
 ///

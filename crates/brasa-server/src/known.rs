@@ -6,21 +6,21 @@
 
 use serde_json::Value;
 
-/// What becomes of a field that the form of request does not read.
+/// Treatment of a field that a form of request does not read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Left {
     /// The field changes no answer here.
     Inert,
-    /// The field would change the answer, so it is refused, unless its value is one of the neutral ones.
+    /// The field would change the answer, so it is refused, unless its value is neutral. The text is the reason.
     Refused(Neutral, &'static str),
 }
 
 /// The values of a field that ask for nothing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Neutral {
-    /// `false`, 0, and what is empty.
+    /// `false`, 0, and empty values.
     Empty,
-    /// True, which is what happens anyway.
+    /// True, the usual behaviour anyway.
     True,
     /// One of these numbers.
     Numbers(&'static [f64]),
@@ -29,7 +29,7 @@ pub(crate) enum Neutral {
 }
 
 impl Neutral {
-    /// True if `value` asks for nothing. Null always does.
+    /// True if `value` asks for nothing, as null always does.
     pub fn holds(self, value: &Value) -> bool {
         match (self, value) {
             (_, Value::Null) => true,
@@ -48,7 +48,7 @@ impl Neutral {
     }
 }
 
-/// What becomes of the field `name` if it is left; `None` for a name that nobody knows.
+/// Treatment of the field `name` where it is not read; `None` for an unknown name.
 pub(crate) fn left(name: &str) -> Option<Left> {
     let inert = INERT.contains(&name).then_some(Left::Inert);
     let refused = || {

@@ -74,9 +74,9 @@ enum Rest {
     /// A handler has it.
     #[default]
     Lent,
-    /// It was read to its end.
+    /// The body was read to its end.
     Read,
-    /// It was given up.
+    /// The body was not read; its rest.
     Unread(Body),
 }
 

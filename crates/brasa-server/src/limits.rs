@@ -32,12 +32,12 @@ struct Buckets {
 }
 
 impl RateLimiter {
-    /// A limiter for so many requests a minute.
+    /// A limiter for this many requests a minute.
     pub fn new(per_minute: u32) -> Self {
         Self { per_minute: f64::from(per_minute), buckets: Mutex::default() }
     }
 
-    /// Takes a request; if it comes too early, the seconds to wait.
+    /// Counts a request; returns the seconds to wait if it comes too early.
     pub fn take(&self, address: IpAddr, now: Instant) -> Result<(), u32> {
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         buckets.requests += 1;

@@ -54,7 +54,7 @@ impl Loaded {
         })
     }
 
-    /// What the model remembers of its requests.
+    /// The record of the model's requests.
     pub fn presence(&self) -> &Arc<Presence> {
         match self {
             Self::Text(loaded) => &loaded.presence,
@@ -63,8 +63,8 @@ impl Loaded {
         }
     }
 
-    /// The line of the log that says how the model is served: its device, its context, and for text the requests served at once and
-    /// the bytes that their keys and values may take.
+    /// The line of the log for a loaded model: its device, its context, and for text the number of requests served at once and the
+    /// bytes for their keys and values.
     pub fn start_line(&self) -> Value {
         let mut line =
             json!({"loaded": self.presence().id, "device": self.device(), "context": self.context()});
@@ -120,7 +120,7 @@ impl Loaded {
         }
     }
 
-    /// What the model does at the moment, and the memory that it takes.
+    /// The model's present activity and memory.
     pub fn now(&self) -> Now {
         let id = self.presence().id.clone();
         match self {

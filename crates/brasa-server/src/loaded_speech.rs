@@ -53,7 +53,7 @@ impl LoadedSpeech {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Waits for a place, first come, first served. Dropping the future gives the wait up.
+    /// Waits for a place, first come, first served. Dropping the future leaves the queue.
     ///
     /// # Errors
     ///

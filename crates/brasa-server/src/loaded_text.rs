@@ -1,4 +1,4 @@
-//! A loaded language model, and what runs on it.
+//! A loaded language model, and its running requests.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,7 +31,7 @@ pub(crate) struct LoadedText {
 pub(crate) struct Running {
     /// The number of the task.
     pub task: usize,
-    /// Its slot; `None` if all were taken.
+    /// Slot of the request; `None` if all slots were taken.
     pub slot: Option<usize>,
     /// Tokens of its prompt.
     pub prompt_tokens: usize,
@@ -83,7 +83,7 @@ impl LoadedText {
         self.lock().clone()
     }
 
-    /// True unless the engine's thread has stalled: it is busy, no token has appeared for the time `silence`, and it does not answer
+    /// False if the engine's thread has stalled: it is busy, no token has appeared for the time `silence`, and it does not answer
     /// within a twelfth of that.
     pub async fn is_alive(&self, silence: Duration) -> bool {
         let silent = self.presence.now_ms().saturating_sub(self.token_ms.load(Ordering::Relaxed));

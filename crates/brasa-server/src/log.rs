@@ -30,7 +30,7 @@ const LONGEST_ID: usize = 128;
 /// Most names of fields that are remembered; a client cannot fill the memory with made-up ones.
 const MOST_SEEN: usize = 256;
 
-/// What the log says about a request besides its path and status. A handle that handlers fill.
+/// Facts for the log about a request, besides its path and status. Handlers fill this shared handle.
 #[derive(Clone, Default)]
 pub(crate) struct Record {
     entries: Arc<Mutex<Map<String, Value>>>,
@@ -58,14 +58,14 @@ pub(crate) struct RequestId(pub String);
 pub(crate) struct SeenOnce(Mutex<HashSet<String>>);
 
 impl SeenOnce {
-    /// True the first time that it is asked about `name`.
+    /// True for the first call with `name`.
     pub fn is_first(&self, name: &str) -> bool {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         seen.len() < MOST_SEEN && name.len() <= LONGEST_ID && seen.insert(name.to_owned())
     }
 }
 
-/// Names the request, counts it, refuses it while the server ends, and logs it when its answer has been sent.
+/// Wraps a request: gives it an id, counts it, refuses it while the server ends, and logs it when its answer has been sent.
 pub(crate) async fn watch(State(app): State<App>, mut request: Request, next: Next) -> Response {
     let id = request_id(request.headers());
     let record = Record::default();

@@ -46,7 +46,7 @@ impl Dropped {
 
 enum Message {
     Line(String),
-    /// Asks for a word once everything before it has been written.
+    /// Asks for an acknowledgement once everything before it has been written.
     Flush(SyncSender<()>),
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct LogWriter {
 }
 
 impl LogWriter {
-    /// Starts a thread that gives lines to `log`, one after the other.
+    /// Starts a thread that passes lines to `log`, one after the other.
     ///
     /// # Errors
     ///

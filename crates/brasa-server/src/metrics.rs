@@ -55,13 +55,13 @@ struct Histogram {
 /// A metric: its name, its meaning, and how to read it.
 type Named<T> = (&'static str, &'static str, fn(&Totals) -> T);
 
-/// A state of an engine: its name, its kind, its meaning, and how to read it.
+/// A metric of an engine: its name, its kind, its meaning, and how to read it.
 type NamedState = (&'static str, &'static str, &'static str, fn(&EngineStats) -> f64);
 
 /// A histogram: its name, its meaning, and how to read it.
 type NamedHistogram = (&'static str, &'static str, fn(&Totals) -> &Histogram);
 
-/// What one model does at the moment.
+/// The present activity of one model.
 pub(crate) struct Now {
     pub model: String,
     pub stats: EngineStats,
@@ -72,7 +72,7 @@ pub(crate) struct Now {
 pub(crate) struct Memory(Vec<(&'static str, u64)>);
 
 impl Memory {
-    /// The parts of `model`: weights, and pages of keys and values so far; of its draft model weights, and pages at most.
+    /// Memory of `model` by part: weights, and pages of keys and values so far; and for its draft model weights, and most pages.
     pub fn of(model: &Model, stats: &EngineStats) -> Self {
         let mut parts = vec![("weights", model.weight_bytes()), ("cache", stats.cache_bytes)];
         if let Some(draft) = model.draft_model() {
@@ -102,7 +102,7 @@ impl Memory {
 }
 
 impl Metrics {
-    /// Counters that have counted nothing yet. `dropped_lines` counts those of the log.
+    /// Counters at zero. `dropped_lines` counts the lines that the log dropped.
     pub fn new(dropped_lines: Dropped) -> Self {
         Self {
             requests: AtomicU64::new(0),
@@ -121,7 +121,7 @@ impl Metrics {
         }
     }
 
-    /// Counts a field that nobody knows.
+    /// Counts an unknown field.
     pub fn saw_unknown_field(&self) {
         self.unknown_fields.fetch_add(1, Ordering::Relaxed);
     }
@@ -149,7 +149,7 @@ impl Metrics {
         });
     }
 
-    /// Counts a transcription that has ended: its tokens, the seconds of its sound, and the time that it took.
+    /// Counts a finished transcription: its tokens, the seconds of its sound, and its duration.
     pub fn saw_transcription(
         &self,
         model: &str,
@@ -231,7 +231,7 @@ impl Metrics {
             (
                 "brasa:log_lines_dropped_total",
                 "counter",
-                "Lines of the log that nobody read in time.",
+                "Lines of the log that were dropped because they were not read in time.",
                 self.dropped_lines.total() as f64,
             ),
             (

@@ -1,4 +1,4 @@
-//! The names by which clients ask for models and adapters, and what stands for a name that there is not.
+//! Names of models and adapters in requests, and the treatment of unknown names.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ const MOST_LISTED: usize = 20;
 pub(crate) struct Names {
     /// True if an unknown name stands for the first model.
     pub any_model: bool,
-    /// True if names may be those of adapters, so that an unknown one stands for no model, not even the only one.
+    /// True if names may belong to adapters. An unknown name then stands for no model, not even for the only one.
     pub offers_adapters: bool,
 }
 
@@ -69,7 +69,7 @@ impl Registry {
 }
 
 impl Entry {
-    /// The names by which clients ask for the model, alone and with each of its adapters.
+    /// Names for requests to the model, alone and with each of its adapters.
     pub fn names(&self) -> Vec<String> {
         let id = &self.source.id;
         let with = self.adapter_names().into_iter().map(|adapter| format!("{id}:{adapter}"));

@@ -20,11 +20,11 @@ pub struct ServerOptions {
     pub port: u16,
     /// Lets other processes listen at the same address and port, so that the system spreads connections among them. Unix only.
     pub reuse_port: bool,
-    /// The path below which everything is served, such as `/llm`; empty for the root.
+    /// Path below which the server answers, such as `/llm`; empty for the root.
     pub api_prefix: String,
     /// Threads that read requests and write answers. Models have threads of their own.
     pub http_threads: usize,
-    /// Keys, one of which every request must show; empty for no check.
+    /// Keys, one of which every request must send; empty for no check.
     pub api_keys: Vec<String>,
     /// Allows an address other than loopback although there is no key.
     pub allow_public_without_key: bool,
@@ -32,13 +32,13 @@ pub struct ServerOptions {
     pub tls: Option<TlsFiles>,
     /// Models that are served, the default one first. They are loaded at the start.
     pub models: Vec<ModelSource>,
-    /// A folder whose models are served too; each is loaded when it is asked for.
+    /// Folder whose models are served too. Each is loaded on its first request.
     pub models_dir: Option<PathBuf>,
-    /// Lets a name that no model has stand for the first model; else it is refused where there are several models or adapters.
+    /// Makes an unknown model name stand for the first model. Otherwise it is refused if there are several models or adapters.
     pub any_model: bool,
-    /// The folder whose adapters may be loaded while the server runs, by those who may use the server; `None` refuses to load and unload.
+    /// Folder whose adapters clients may load while the server runs; `None` refuses to load and unload.
     pub lora_dir: Option<PathBuf>,
-    /// Loads models of the folder when a request names them; else `POST /models/load` alone does.
+    /// Loads models of the folder when a request names them; if false, only `POST /models/load` does.
     pub autoload: bool,
     /// Further names of the first model.
     pub aliases: Vec<String>,
@@ -56,15 +56,15 @@ pub struct ServerOptions {
     pub request_timeout: Duration,
     /// Tokens of an answer if the request sets no limit; `None` until the context is full.
     pub default_max_tokens: Option<usize>,
-    /// Values of fields for requests that generate text and do not have them, by the fields' names: `temperature`, `top_k`, `top_p`, `min_p`,
-    /// `seed`, `repeat_penalty`, `repeat_last_n`, `presence_penalty`, `frequency_penalty`, `logit_bias`, `samplers`, `stop`, `ignore_eos`,
-    /// `grammar`, `json_schema`, `chat_template_kwargs` and `reasoning_effort`. A field of the request wins. A grammar is not for requests
-    /// with tools or a form of their own.
+    /// Defaults for fields of requests that generate text, by name: `temperature`, `top_k`, `top_p`, `min_p`, `seed`,
+    /// `repeat_penalty`, `repeat_last_n`, `presence_penalty`, `frequency_penalty`, `logit_bias`, `samplers`, `stop`, `ignore_eos`,
+    /// `grammar`, `json_schema`, `chat_template_kwargs` and `reasoning_effort`. A request's own field wins. A default grammar does
+    /// not apply to requests with tools or an answer format.
     pub request_defaults: Map<String, Value>,
     /// Most bytes of a request's body.
     pub max_body_bytes: usize,
-    /// Most bytes that all requests take together: their bodies, and the values that are made of them. Requests of up to 64 KiB are
-    /// not counted.
+    /// Most bytes that all requests take together: their bodies, and the values parsed from them. Requests of up to 64 KiB are not
+    /// counted.
     pub max_request_memory_bytes: usize,
     /// Most bytes of a file of sound.
     pub max_audio_bytes: usize,
@@ -75,27 +75,27 @@ pub struct ServerOptions {
     /// Longest time for the head of a request, for the pause between two parts of a body, and for a client that reads nothing. A body
     /// has this time, and a second more for each 64 KiB of it.
     pub client_timeout: Duration,
-    /// Longest time that running requests have to finish when the server is asked to end; then they end with an error.
+    /// Time for running requests to finish once the server is asked to end. Requests that take longer end with an error.
     pub shutdown_timeout: Duration,
     /// Time between two signs of life in a stream of events.
     pub ping_every: Duration,
-    /// Time without a token after which a busy engine is asked whether it still answers; it has a twelfth of that for its answer.
+    /// Time without a token after which a busy engine is checked. It has a twelfth of this time to answer.
     pub engine_silence: Duration,
-    /// Requests that one address may make in a minute; `None` for any number.
+    /// Most requests from one address in a minute; `None` for any number.
     pub rate_limit_per_minute: Option<u32>,
-    /// Names under which a server without a key and without TLS may be asked, beside addresses and `localhost`; `*` for all.
+    /// Host names that a server without a key and without TLS accepts, beside addresses and `localhost`; `*` for all.
     pub allowed_hosts: Vec<String>,
-    /// Origins whose pages may call the server from a browser; `*` for all. The page of the server itself needs none.
+    /// Origins whose pages may call the server from a browser; `*` for all. The server's own page is always allowed.
     pub cors_origins: Vec<String>,
-    /// Lets requests choose their `priority`, and so go before others; else the field is refused.
+    /// Lets requests set their `priority`, and so overtake others. If false, the field is refused.
     pub allow_priority: bool,
-    /// Serves `/slots`, which shows what runs, without any text.
+    /// Serves `/slots`, which shows running requests without their text.
     pub slots: bool,
     /// The folder in which texts of slots are saved, for those who may use the server; `None` refuses to save and restore.
     pub slot_save_path: Option<PathBuf>,
     /// Serves the page at `/`.
     pub page: bool,
-    /// Takes a line of the access log, a JSON object without prompts. It is called on a thread of its own, so it may wait.
+    /// Receives each line of the access log, a JSON object without prompts. Called on a thread of its own, so it may block.
     pub log: Log,
 }
 
@@ -117,23 +117,23 @@ impl ServerOptions {
 /// The files of a server that speaks TLS, both PEM.
 #[derive(Clone, Debug)]
 pub struct TlsFiles {
-    /// The server's certificate, and behind it those that vouch for it.
+    /// The server's certificate, followed by the certificates that vouch for it.
     pub certificates: PathBuf,
     /// The key of the certificate.
     pub key: PathBuf,
 }
 
-/// Where a model comes from.
+/// Name and data of a model to serve.
 #[derive(Clone, Debug)]
 pub struct ModelSource {
-    /// The name by which clients ask for it.
+    /// Name of the model in requests.
     pub id: String,
-    /// Its data.
+    /// Data of the model: a path, or bytes.
     pub data: ModelData,
 }
 
 impl ModelSource {
-    /// The name of a model by its path: the file's name without its ending, or the folder's.
+    /// The name of the model at `path`: the file's name without its ending, or the folder's.
     pub fn name_of(path: &Path) -> String {
         let name = if path.is_dir() { path.file_name() } else { path.file_stem() };
         name.map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned())

@@ -1,4 +1,4 @@
-//! The page: its files are part of the program, so that it needs no network and no folder beside the program.
+//! Files of the page. They are part of the program, which needs no network and no folder for them.
 //!
 //! A browser runs the page under the policy in `page/policy.txt`, which forbids inline scripts, other hosts and HTML made of text.
 

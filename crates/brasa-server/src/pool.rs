@@ -22,7 +22,7 @@ use crate::connection::Hold;
 use crate::error::{ApiError, Result};
 use crate::state::App;
 
-/// Time that a request has behind its deadline to tell of it by itself.
+/// Time that a request has behind its deadline to send the error itself.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Most threads of handlers, and of a lane.
@@ -151,7 +151,7 @@ pub(crate) async fn run(State(app): State<App>, request: Request, next: Next) ->
     }
 }
 
-/// A task that ends when nobody waits for it any more.
+/// A task that is aborted when its handle is dropped.
 struct Task<T>(JoinHandle<T>);
 
 impl<T> Future for Task<T> {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use brasa::engine::EngineError;
 
-/// What a loaded model of any kind remembers of its requests.
+/// Record of a loaded model's requests, for every kind of model.
 pub(crate) struct Presence {
     /// The id of the model.
     pub id: String,
@@ -20,7 +20,7 @@ pub(crate) struct Presence {
 }
 
 impl Presence {
-    /// The presence of a model that nobody has used yet.
+    /// The record of a model without requests yet.
     pub fn new(id: String) -> Arc<Self> {
         Arc::new(Self {
             id,

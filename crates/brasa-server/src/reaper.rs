@@ -1,4 +1,4 @@
-//! The thread on which large things end.
+//! A thread that drops large values, such as models.
 //!
 //! To free a model takes long, and may wait for its device. So its last owner hands it over to a thread that does nothing
 //! else. The thread also gives memory back to the system that large requests have left free.
@@ -21,7 +21,7 @@ const LONGEST: Duration = Duration::from_secs(1);
 /// The thing to drop; `None` asks for free memory alone.
 type Job = Option<Box<dyn Any + Send>>;
 
-/// The way to the thread; `None` if the system refused it, so that things end where they are.
+/// Channel to the thread; `None` if the system refused the thread. Values are then dropped in place.
 static REAPER: LazyLock<Option<Sender<Job>>> = LazyLock::new(|| {
     let (sender, jobs) = channel();
     let thread = std::thread::Builder::new().name("brasa-reaper".into()).spawn(move || reap(&jobs));

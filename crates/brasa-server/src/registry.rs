@@ -58,7 +58,7 @@ pub(crate) struct Entry {
     pub source: ModelSource,
     /// When the server got to know the model, in seconds since 1970.
     pub created: u64,
-    /// Bytes of the model's files, if they are known without loading it.
+    /// Bytes of the model's files, if known without loading it.
     pub size_bytes: Option<u64>,
     /// The kind of the model, once it is known.
     kind: Mutex<Option<ModelKind>>,
@@ -79,7 +79,7 @@ enum State {
     Unloaded {
         by_idleness: bool,
     },
-    /// Somebody loads the model.
+    /// The model is being loaded.
     Loading(Loading),
     Loaded(Loaded),
     Failed(String),
@@ -171,7 +171,8 @@ impl Registry {
         Ok(loaded)
     }
 
-    /// The language model of a name, loaded; waits until it is. Without a name it is the first that is loaded, or the first.
+    /// Returns the loaded language model called `name`, and waits for its loading. Without a name: the first that is loaded, or the
+    /// first.
     ///
     /// # Errors
     ///
@@ -188,8 +189,8 @@ impl Registry {
         of_kind.find(|entry| entry.loaded().is_some()).or(first).cloned()
     }
 
-    /// The model of speech of a name, loaded; waits until it is. A server with one model of speech serves it by any name that is no
-    /// other model's; without a name it is the first that is loaded, or the first.
+    /// Returns the loaded speech model called `name`, and waits for its loading. If there is one speech model, any name that is no
+    /// other model's stands for it. Without a name: the first that is loaded, or the first.
     ///
     /// # Errors
     ///
@@ -217,7 +218,7 @@ impl Registry {
         self.aliases.iter().any(|alias| alias == name)
     }
 
-    /// Loads a model, or waits for whoever loads it already.
+    /// Loads a model, or waits for another task that loads it already.
     pub async fn load(self: &Arc<Self>, entry: &Arc<Entry>) -> Result<Loaded> {
         let mut outcome = {
             let mut state = entry.lock();
@@ -253,7 +254,7 @@ impl Registry {
         })
     }
 
-    /// Loads a model anew whose engine has failed for good.
+    /// Loads a model again after its engine has failed for good.
     pub fn revive(self: &Arc<Self>, id: &str) {
         let entry = self.entries().into_iter().find(|entry| entry.source.id == id);
         if let Some(entry) =
@@ -264,8 +265,8 @@ impl Registry {
         }
     }
 
-    /// Loads a model whose engine has failed, several times if its device does not come back at once. If it stays away and no
-    /// other model can be used, the server is told.
+    /// Loads a model again after its engine has failed, with several tries if its device does not come back at once. If all fail
+    /// and no other model can be used, tells the server.
     async fn load_again(self: &Arc<Self>, entry: &Arc<Entry>) {
         let mut reason = String::new();
         for pause in ATTEMPTS {
@@ -290,14 +291,14 @@ impl Registry {
         &self.lost
     }
 
-    /// Unloads the models that nobody has used for `idle`.
+    /// Unloads the models that had no request for `idle`.
     pub fn unload_idle(&self, idle: Duration) {
         for entry in self.entries() {
             self.unload_if(&entry, |loaded| loaded.presence().idle_time() >= idle);
         }
     }
 
-    /// Unloads a model; requests that run on it go on to their end. One that is being loaded is given up.
+    /// Unloads a model; running requests go on to their end. A load in progress is abandoned.
     pub fn unload(&self, entry: &Entry) {
         let mut state = entry.lock();
         match &*state {
@@ -329,7 +330,7 @@ impl Registry {
         }
     }
 
-    /// Remembers what has become of an adapter, for when its model is loaded again.
+    /// Records an adapter that was loaded or unloaded, for the next load of its model.
     pub fn remember(&self, id: &str, change: AdapterChange) {
         if let Some(entry) = self.entries().iter().find(|entry| entry.source.id == id) {
             let mut changes = entry.adapters.lock().unwrap_or_else(PoisonError::into_inner);
@@ -338,8 +339,7 @@ impl Registry {
         }
     }
 
-    /// Registers a model of the models' folder by its path, and returns it; true if it was not known before. A path that is
-    /// registered already is not registered a second time.
+    /// Registers a model of the models' folder by its path, and returns it with true if it is new. A path is registered once.
     pub fn add_path(&self, path: &str, id: Option<String>) -> Result<(Arc<Entry>, bool)> {
         let is_name = |id: &String| {
             !id.trim().is_empty() && id.len() <= LONGEST_NAME && !id.chars().any(char::is_control)
@@ -484,8 +484,8 @@ impl Registry {
     }
 }
 
-/// Waits until a model whose engine has failed is gone, so that its memory is free for its successor. Its requests end on their
-/// own, unless a client reads slowly.
+/// Waits until the failed model is dropped, so that its memory is free for its successor. Its requests end on their own, unless a
+/// client reads slowly.
 fn wait_for_end(dead: &Weak<Presence>) {
     let deadline = Instant::now() + LONGEST_END;
     while dead.strong_count() > 0 && Instant::now() < deadline {
@@ -494,7 +494,7 @@ fn wait_for_end(dead: &Weak<Presence>) {
 }
 
 impl Entry {
-    /// The kind of the model; `None` if its files do not tell it and it has not been loaded.
+    /// The kind of the model; `None` if its files do not tell and it has not been loaded.
     pub fn kind(&self) -> Option<ModelKind> {
         *self.kind.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -503,8 +503,8 @@ impl Entry {
         *self.kind.lock().unwrap_or_else(PoisonError::into_inner) = Some(kind);
     }
 
-    /// Gives a model that was loaded again the adapters that it had. One whose file is gone or fits no more is left out, and the list of
-    /// models shows it.
+    /// Loads the adapters of a model again after the model was loaded again. An adapter whose file is gone or no longer fits is
+    /// left out, and the list of models shows that.
     fn bring_adapters(&self, loaded: &Loaded) {
         let Loaded::Text(text) = loaded else { return };
         let mut changes = self.adapters.lock().unwrap_or_else(PoisonError::into_inner);

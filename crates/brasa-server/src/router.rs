@@ -167,7 +167,7 @@ async fn wrong_method(request: Request) -> ApiError {
     ApiError::wrong_method(request.method().as_str(), &path)
 }
 
-/// A handler's panic ends its own request alone; the panic hook has reported where it was.
+/// Turns a handler's panic into an error of its request. The panic hook has reported the place.
 fn panicked(_: Box<dyn Any + Send>) -> Response {
     ApiError::internal("the request failed by a fault of the server").into_response()
 }

@@ -24,7 +24,7 @@ const MOST_BIASED_BYTES: usize = 64 << 10;
 /// Most alternatives of a token that are listed.
 pub(crate) const MOST_TOP_LOGPROBS: usize = 20;
 
-/// What a request has that sets nothing: the model's recommendation, else defaults of llama.cpp.
+/// Sampling for requests without settings of their own: the model's recommendation, else llama.cpp's defaults.
 pub(crate) fn defaults(model: &Model) -> SamplingParams {
     let mut sampling = SamplingParams {
         temperature: 0.8,

@@ -1,4 +1,4 @@
-//! A server from its first connection to its end.
+//! A server, from start to end.
 
 use std::net::{SocketAddr, TcpListener};
 use std::pin::pin;
@@ -99,7 +99,7 @@ impl Server {
             )));
         }
         if options.api_keys.iter().any(|key| key.trim().is_empty()) {
-            return Err(ServerError::Options("a key is empty: everybody would know it".into()));
+            return Err(ServerError::Options("a key is empty, so that anyone could use it".into()));
         }
         if let Some(folder) = options.slot_save_path.as_ref().filter(|folder| !folder.is_dir()) {
             return Err(ServerError::Options(format!("{}: no folder for slots", folder.display())));
@@ -167,7 +167,7 @@ impl Server {
         self.address
     }
 
-    /// The URL that clients are told.
+    /// The server's URL.
     pub fn url(&self) -> String {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         format!("{scheme}://{}{}", self.address, self.app.options.api_prefix)
@@ -178,7 +178,7 @@ impl Server {
         ServerHandle(Arc::clone(&self.app))
     }
 
-    /// Serves until the handle asks for an end, and no request runs any more or their time is over.
+    /// Serves until the handle ends the server, and all requests have finished or run out of time.
     ///
     /// # Errors
     ///

@@ -12,7 +12,7 @@ use brasa::CacheScope;
 pub(crate) struct SlotText {
     /// Prompt and answer.
     pub tokens: Vec<u32>,
-    /// With whom its keys and values may be shared.
+    /// The scope within which the text's keys and values may be shared.
     pub scope: CacheScope,
 }
 
@@ -40,7 +40,7 @@ impl Slots {
         Some(place)
     }
 
-    /// Frees a place. `text` is what was computed there, if it can be saved.
+    /// Frees a place. `text` is the text that was computed there, if it can be saved.
     pub fn free(&self, place: usize, text: Option<SlotText>) {
         if let Some(slot) = self.lock().get_mut(place) {
             slot.busy = false;
@@ -53,7 +53,7 @@ impl Slots {
         self.lock().get(place).filter(|slot| !slot.busy).map(|slot| slot.text.clone())
     }
 
-    /// Gives a place another text, and returns the one that it had; `None`, and nothing changes, while a request runs there.
+    /// Gives a place another text, and returns the one before. Returns `None` and changes nothing while a request runs there.
     pub fn replace(&self, place: usize, text: SlotText) -> Option<SlotText> {
         let mut slots = self.lock();
         let slot = slots.get_mut(place).filter(|slot| !slot.busy)?;

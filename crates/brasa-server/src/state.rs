@@ -40,7 +40,7 @@ pub(crate) struct AppState {
     pub adapters: Applied,
 }
 
-/// What a server is about to do: load its models, serve, end.
+/// Life of a server: loading its models, serving, ending.
 #[derive(Default)]
 pub(crate) struct Lifecycle {
     ready: AtomicBool,
@@ -94,7 +94,7 @@ impl Lifecycle {
         self.changed.notify_waiters();
     }
 
-    /// Waits until the server is told to end.
+    /// Waits until the server is asked to end.
     pub async fn draining(&self) {
         self.until(|| self.is_draining()).await;
     }

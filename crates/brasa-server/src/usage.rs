@@ -1,4 +1,4 @@
-//! What an answer cost, in the forms of each API.
+//! Token counts of an answer, in the form of each API.
 
 use brasa::Metrics;
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    /// Adds a choice. Choices of one prompt count it once: `first` says that this is the first of its prompt.
+    /// Adds a choice. The prompt counts once for all of its choices: `first` marks the first one.
     pub fn add(&mut self, cost: &Metrics, first: bool) {
         if first {
             self.prompt_tokens += cost.prompt_tokens;
@@ -83,24 +83,24 @@ pub(crate) fn timings(cost: &Metrics) -> Value {
     timings
 }
 
-/// What the parts of a stream tell of their making, as llama.cpp's clients ask for it.
+/// Progress and timings that a stream's parts report, if the client asks for them as llama.cpp's do.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Telling {
-    /// Each part of an answer has the times up to it.
+    /// True if each part of an answer has the times up to it.
     pub timings: bool,
-    /// Parts without text tell how far the prompt has come.
+    /// Parts without text report how much of the prompt is computed.
     pub progress: bool,
 }
 
 impl Telling {
-    /// Reads `timings_per_token` and `return_progress`. A whole answer tells its times anyway, and has no parts.
+    /// Reads `timings_per_token` and `return_progress`. Answers that are not streamed have their times anyway.
     pub fn read(fields: &mut Fields) -> Result<Self> {
         let timings = fields.switch("timings_per_token")?.unwrap_or(false);
         let progress = fields.switch("return_progress")?.unwrap_or(false);
         Ok(Self { timings, progress })
     }
 
-    /// Adds the times to a part of an answer, if that was asked for.
+    /// Adds the times to a part of an answer, if requested.
     pub fn add_timings(self, part: &mut Value, cost: &Metrics) {
         if self.timings {
             part["timings"] = timings(cost);

@@ -1,4 +1,4 @@
-//! What can be said for sure while somebody is still speaking: words on which two transcripts in a row agree.
+//! The certain part of live speech: the words on which two transcripts in a row agree.
 //!
 //! Local agreement (Macháček, Dabre & Bojar 2023, arXiv:2307.14743): the sound so far is transcribed again and again, each time with a
 //! little more of it; the longest common beginning of two transcripts in a row is kept for good, the rest may be revised.
@@ -10,7 +10,7 @@ const OVERLAP_S: f64 = 0.1;
 /// Most words that are looked at for repetitions at the seam.
 const SEAM: usize = 5;
 
-/// Words of a growing sound: those that are kept, and those of the latest transcript behind them.
+/// Words of live sound: the certain ones, and the uncertain ones of the latest transcript behind them.
 #[derive(Clone, Debug, Default)]
 pub struct Agreement {
     kept: Vec<Word>,
@@ -34,7 +34,7 @@ impl Agreement {
         words
     }
 
-    /// Keeps the words of the latest transcript too: nothing follows. Returns them.
+    /// Ends the sound: makes the words of the latest transcript certain too, and returns them.
     pub fn finish(&mut self) -> Vec<Word> {
         let words = std::mem::take(&mut self.pending);
         self.kept.extend_from_slice(&words);

@@ -1,4 +1,4 @@
-//! What can go wrong while speech is transcribed.
+//! Errors of transcribing.
 
 use brasa_audio::AudioError;
 use brasa_graph::device::DeviceError;
@@ -31,7 +31,7 @@ pub enum SpeechError {
         /// The fault.
         what: String,
     },
-    /// A grammar that cannot say what may come.
+    /// The grammar can no longer tell which tokens may come.
     #[error("grammar: {what}")]
     Grammar {
         /// The fault.

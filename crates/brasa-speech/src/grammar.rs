@@ -45,7 +45,8 @@ impl PartialEq for TextGrammar {
     }
 }
 
-/// The mask of a window's texts. It stays in front of the text and is asked about whole texts, so that all texts of a search share it.
+/// The mask for a window's texts. It stays at the beginning of the text and reads whole texts, so that all texts of a search share
+/// it.
 pub(crate) struct TextMask {
     mask: Box<dyn TokenMask>,
     eot: u32,
@@ -56,8 +57,8 @@ pub(crate) struct TextMask {
 }
 
 impl TextMask {
-    /// Forbids what the grammar does not allow behind `drawn`, the tokens of the window so far. The rules have been applied to
-    /// `logits`.
+    /// Forbids the tokens that the grammar does not allow behind `drawn`, the tokens of the window so far. The rules have been
+    /// applied to `logits`.
     ///
     /// Where text was allowed by the rules and the grammar goes on, timestamps are forbidden unless they are likelier together than any
     /// text that the rules allowed: a timestamp is no way out of a text. Where nothing is left, the text ends.

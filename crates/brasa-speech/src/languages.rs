@@ -1,4 +1,4 @@
-//! Languages that Whisper knows, in the order of their tokens.
+//! Whisper's languages, in the order of their tokens.
 
 /// Code and English name of each language. Models before large-v3 lack the last.
 pub(crate) const LANGUAGES: [(&str, &str); 100] = [
@@ -120,7 +120,7 @@ const OTHER_NAMES: &[(&str, &str)] = &[
     ("mandarin", "zh"),
 ];
 
-/// The code of a language by its code or its English name, in letters of any case: `en`, `English`.
+/// Finds a language's code by its code or English name, in letters of any case: `en`, `English`.
 pub fn language_code(name: &str) -> Option<&'static str> {
     let name = name.trim().to_lowercase();
     let known =

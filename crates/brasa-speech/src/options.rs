@@ -4,25 +4,25 @@ use std::sync::Arc;
 
 use crate::{Result, SpeechError, TextGrammar};
 
-/// What is asked of the model.
+/// The task of the model: transcribe, or translate into English.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Task {
     /// Text in the language that is spoken.
     #[default]
     Transcribe,
-    /// English text, whatever is spoken.
+    /// English text, from speech in any language.
     Translate,
 }
 
 /// Which times a transcript has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Timestamps {
-    /// None: every window is 30 s, and one segment.
+    /// No times: every window is 30 s long and gives one segment.
     None,
-    /// Those of segments, which the windows follow.
+    /// Times of segments; windows follow them.
     #[default]
     Segments,
-    /// Those of segments and of their words.
+    /// Times of segments and of their words.
     Words,
 }
 
@@ -43,11 +43,11 @@ pub struct TranscribeOptions {
     pub patience: f32,
     /// Exponent of the length by which texts of a search are compared, as in Google NMT; `None` compares means.
     pub length_penalty: Option<f32>,
-    /// Texts that are drawn above temperature 0, of which the likeliest is kept.
+    /// Number of texts drawn above temperature 0. The most probable one is kept.
     pub best_of: usize,
-    /// A text whose bytes shrink more than this in compression goes round in circles, and is tried again.
+    /// Largest ratio of a text's bytes to their compressed size. A text above it repeats itself, and is tried again.
     pub compression_ratio_threshold: Option<f64>,
-    /// A text whose mean log-probability is lower is tried again.
+    /// Least mean log-probability of a text. A text below it is tried again.
     pub logprob_threshold: Option<f64>,
     /// A window is silent if the probability of no speech is above this and the mean log-probability is below
     /// `logprob_threshold`.
@@ -60,7 +60,8 @@ pub struct TranscribeOptions {
     pub carry_initial_prompt: bool,
     /// Tokens that never occur; `None` for the checkpoint's own list, or else the vocabulary's annotations.
     pub suppress_tokens: Option<Vec<u32>>,
-    /// A grammar that the text of each window follows, instead of `suppress_tokens`. Log-probabilities are those without it.
+    /// A grammar that the text of each window follows, instead of `suppress_tokens`. Log-probabilities are those of the model
+    /// without the grammar.
     pub grammar: Option<TextGrammar>,
     /// True to forbid texts that begin with a space alone, or end at once.
     pub suppress_blank: bool,

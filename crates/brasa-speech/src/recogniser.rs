@@ -1,4 +1,4 @@
-//! What the procedure asks of a model on a device.
+//! The model's interface to the procedure: encoding, decoding, attention.
 
 use brasa_audio::Features;
 use brasa_graph::step::Outs;
@@ -39,12 +39,12 @@ pub struct Rows {
     pub text: TextId,
     /// The tokens.
     pub tokens: Vec<u32>,
-    /// The tokens whose logits are wanted.
+    /// Rows with outputs.
     pub outs: Outs,
 }
 
 impl Rows {
-    /// Number of rows whose logits are wanted.
+    /// Number of rows with outputs.
     pub fn outs(&self) -> usize {
         match &self.outs {
             Outs::None => 0,
@@ -55,7 +55,7 @@ impl Rows {
     }
 }
 
-/// Scores of one text's tokens over its window, by the heads that align them: `q · k / √E`, before any softmax.
+/// Attention scores of one text's tokens over its window, by the heads used for alignment: `q · k / √E`, before any softmax.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CrossScores {
     /// `[heads, tokens, positions]`.
@@ -80,7 +80,7 @@ pub trait Recogniser {
     /// Errors of the device. No window is kept.
     fn encode(&mut self, windows: &[&Features]) -> Result<Vec<WindowId>>;
 
-    /// Gives back what a window takes. Its texts must have ended.
+    /// Releases the memory of a window. Its texts must have ended.
     fn forget(&mut self, window: WindowId);
 
     /// Begins an empty text over a window.

@@ -39,7 +39,7 @@ impl Rules {
         }
     }
 
-    /// Applies the rules to the logits of the token behind `drawn`, the tokens of the window so far.
+    /// Applies the rules to the logits of the token behind `drawn`, which are the tokens of the window so far.
     pub fn apply(&self, logits: &mut [f32], drawn: &[u32]) {
         let forbid = |logits: &mut [f32], token: u32| {
             if let Some(logit) = logits.get_mut(token as usize) {

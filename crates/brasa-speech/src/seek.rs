@@ -1,4 +1,4 @@
-//! From window to window: what a window's tokens say about segments, and where the next window begins (openai-whisper's
+//! The walk from window to window: cuts a window's tokens into segments, and finds the start of the next window (openai-whisper's
 //! `transcribe`).
 
 use std::ops::Range;
@@ -90,8 +90,8 @@ impl Seeker {
         })
     }
 
-    /// Leaves out what is in none of these ranges of frames, which are in order. No window holds parts of two of them (openai-whisper's
-    /// `clip_timestamps`). To be called before the first window.
+    /// Keeps only these ranges of frames, which are in order. No window spans two of them (openai-whisper's `clip_timestamps`).
+    /// Call it before the first window.
     pub fn keep_only(&mut self, clips: &[Range<usize>]) {
         let inside = |clip: &Range<usize>| clip.start..clip.end.min(self.content_frames);
         self.clips = clips.iter().map(inside).filter(|clip| !clip.is_empty()).rev().collect();
@@ -187,8 +187,8 @@ impl Seeker {
         Ok(Cut { segments, next_seek, ends_alone })
     }
 
-    /// Goes on behind a window, whose `cut` may have got other times meanwhile. Segments without length or text are emptied,
-    /// as openai-whisper leaves them, and not returned.
+    /// Moves on behind a window. The times in `cut` may have been adjusted since. Segments without length or text are emptied, as
+    /// in openai-whisper, and not returned.
     pub fn follow(&mut self, window: Window, cut: Cut, text: &WindowText) -> Vec<Segment> {
         // A window that does not lead on would be transcribed for ever.
         self.seek = if cut.next_seek > window.seek { cut.next_seek } else { window.seek + window.frames };

@@ -26,17 +26,17 @@ pub struct SpeechTokens {
     pub eot: u32,
     /// Starts a transcript.
     pub sot: u32,
-    /// Asks for English, whatever is spoken.
+    /// Token that asks for a translation into English.
     pub translate: u32,
-    /// Asks for the language that is spoken.
+    /// Token that asks for text in the spoken language.
     pub transcribe: u32,
     /// Starts a text without sound.
     pub sot_lm: u32,
     /// Starts the text before the window.
     pub sot_prev: u32,
-    /// Says that nobody speaks.
+    /// Token for a window without speech.
     pub no_speech: u32,
-    /// Asks for text without timestamps.
+    /// Token that asks for text without timestamps.
     pub no_timestamps: u32,
     /// The timestamp 0.00 s; all ids from here on are timestamps.
     pub timestamp_begin: u32,
@@ -49,7 +49,7 @@ pub struct SpeechTokens {
 }
 
 impl SpeechTokens {
-    /// Looks the tokens up in a vocabulary whose table has `vocab_size` rows.
+    /// Looks the tokens up in a vocabulary, for a table of `vocab_size` rows.
     ///
     /// # Errors
     ///
@@ -132,7 +132,7 @@ impl SpeechTokens {
         self.sot + 1..self.sot + 1 + self.languages as u32
     }
 
-    /// Tokens that never occur in a transcript: annotations, and what starts something.
+    /// Tokens that never occur in a transcript: annotations, and tokens that begin a prompt.
     pub fn suppressed(&self) -> Vec<u32> {
         let starts = [self.transcribe, self.translate, self.sot, self.sot_prev, self.sot_lm, self.no_speech];
         let mut all: Vec<u32> = self.non_speech.iter().copied().chain(starts).collect();

@@ -64,8 +64,8 @@ impl Transcription {
         Ok(Self { procedure, features, seeker, start, language, spoken_until_s: 0.0 })
     }
 
-    /// Leaves out what is in none of these ranges of frames of 10 ms, which are in order: pauses. No window holds parts of two of them. To be
-    /// called before the first window.
+    /// Keeps only these ranges of frames of 10 ms, which are in order, and leaves pauses out. No window spans two of them. Call it
+    /// before the first window.
     pub fn keep_only(&mut self, clips: &[Range<usize>]) {
         self.seeker.keep_only(clips);
     }
@@ -80,7 +80,8 @@ impl Transcription {
         (self.seeker.frames_done(), self.features.frames())
     }
 
-    /// Transcribes the next window and returns its segments; `None` at the end. `going` is asked before each step whether to go on.
+    /// Transcribes the next window and returns its segments; `None` at the end. `going` is called before each step, and false
+    /// cancels.
     ///
     /// # Errors
     ///
@@ -157,8 +158,8 @@ impl Transcription {
     }
 }
 
-/// Transcribes the next window of each transcription, the texts of all of them in common steps; returns the segments of each, `None` for
-/// those at their end. `going` is asked before each step whether to go on.
+/// Transcribes the next window of each transcription, all texts in common steps. Returns the segments of each, `None` for those at
+/// their end. `going` is called before each step, and false cancels.
 ///
 /// Every transcription goes on as it would alone. Its numbers are those that it has alone as far as the recogniser's rows do not depend on
 /// what else is in a step.
@@ -228,8 +229,8 @@ fn advance_windows(
     Ok(found)
 }
 
-/// Gives segments of a window their words. `place`: frames of the window, its start, and the end of speech before it, in seconds;
-/// returns the end of the last segment.
+/// Adds words to the segments of a window. `place`: frames of the window, its start, and the end of speech before it, in seconds.
+/// Returns the end of the last segment.
 fn time_words(
     recogniser: &mut dyn Recogniser,
     id: WindowId,

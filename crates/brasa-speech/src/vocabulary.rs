@@ -14,7 +14,7 @@ pub struct SpeechVocabulary {
 }
 
 impl SpeechVocabulary {
-    /// The vocabulary of a model whose logits are `vocab_size` wide.
+    /// The vocabulary of a model with `vocab_size` logits.
     ///
     /// # Errors
     ///

@@ -19,7 +19,7 @@ pub enum TlsError {
         /// The system's error.
         source: io::Error,
     },
-    /// A file does not hold what it should.
+    /// A file does not hold a certificate or key as expected.
     #[error("{}: {problem}", .path.display())]
     File {
         /// The file.

@@ -1,4 +1,4 @@
-//! Tokens that are looked for in a text before anything else: `<|im_end|>`, or a million names of genes.
+//! Added tokens, which are found in a text before anything else: `<|im_end|>`, or a million names of genes.
 //!
 //! They lie in the order of their bytes. A search goes from each place on byte by byte and keeps the tokens that begin so, which
 //! are neighbours. What is found is what the `tokenizers` crate finds: from left to right, the longest at each place.
@@ -19,11 +19,11 @@ static WORD: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"^\w").ok())
 /// Which control tokens of a text are text.
 #[derive(Clone, Copy, Debug)]
 pub enum Controls<'a> {
-    /// None: all are parsed.
+    /// Parses all control tokens.
     Parse,
     /// All.
     Text,
-    /// Control tokens that hold a character at one of these places, ascending bytes of the text as it came.
+    /// Control tokens are text if they hold a character at one of these places, ascending bytes of the original text.
     Beside(&'a [usize]),
 }
 
@@ -51,7 +51,7 @@ pub struct AddedTokens {
 }
 
 impl AddedTokens {
-    /// The table of `tokens`, none of which is empty. Of two with one id or one text the last counts.
+    /// The table of `tokens`, all of them non-empty. Of two tokens with the same id or text the last counts.
     pub fn new(mut tokens: Vec<(u32, AddedToken)>) -> Self {
         // Stable sorts of the reversed list put the last one first.
         tokens.reverse();
@@ -76,7 +76,7 @@ impl AddedTokens {
         Some(self.tokens[found].0)
     }
 
-    /// The tokens in `text` and what is between them; tokens carry their ids.
+    /// Splits `text` at added tokens. Tokens carry their ids.
     ///
     /// # Errors
     ///

@@ -114,7 +114,7 @@ fn split(table: &[u8]) -> Result<(&[u8], &[u8]), String> {
     Ok((trie, replacements))
 }
 
-/// The bytes that a text in base64 stands for.
+/// Decodes base64.
 pub fn from_base64(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
     let (mut bits, mut held) = (0_u32, 0);

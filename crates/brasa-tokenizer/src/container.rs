@@ -1,4 +1,4 @@
-//! Tokenizers from what `brasa-formats` has opened.
+//! Tokenizers of checkpoints that `brasa-formats` has opened.
 
 use brasa_formats::gguf::{self, FromValue};
 use brasa_formats::{Checkpoint, Inspection, Metadata};

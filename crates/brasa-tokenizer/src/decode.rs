@@ -1,4 +1,4 @@
-//! Ids back to text, all at once or as they come.
+//! Decoding of ids to text, all at once or one by one.
 //!
 //! Every family is brought to one form: a token is a run of bytes, and the text is the concatenation of those bytes,
 //! sometimes without one leading space. Whole decoding *is* streaming decoding, so the two cannot differ. Bytes that
@@ -18,7 +18,7 @@ const MOST_GROWTH: usize = 64;
 /// The spelling of tokens in a vocabulary.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decoder {
-    /// Each character stands for a byte (GPT-2's table).
+    /// Characters stand for bytes (GPT-2's table).
     ByteLevel,
     /// Text with replacements, after which `<0xHH>` are bytes.
     Text {
@@ -45,7 +45,7 @@ pub enum Decoder {
         /// True if the space before punctuation is dropped.
         cleanup: bool,
     },
-    /// Tokens joined by spaces: what a tokenizer without a decoder does.
+    /// Tokens joined by spaces, as without a decoder.
     Spaced,
 }
 
@@ -199,7 +199,7 @@ impl DecodeStream {
         Self { decoder, vocabulary, skip_special, shown, first: true, strip, pending: Vec::new() }
     }
 
-    /// The stream, but it leaves none of these tokens out.
+    /// Makes the stream show these tokens, even if they are control tokens.
     #[must_use]
     pub fn showing(mut self, ids: Arc<[u32]>) -> Self {
         self.shown = ids;
@@ -229,7 +229,7 @@ impl DecodeStream {
         Ok(self.take_complete())
     }
 
-    /// The rest: a character that the last ids left unfinished, as U+FFFD.
+    /// Ends the text: returns U+FFFD for a character that the last ids left unfinished, else nothing.
     pub fn finish(&mut self) -> String {
         String::from_utf8_lossy(&std::mem::take(&mut self.pending)).into_owned()
     }

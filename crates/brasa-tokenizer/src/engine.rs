@@ -69,7 +69,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// A pipeline. `added` are the added tokens with their ids in the file, of which those of the model's own table go first.
+    /// Makes a pipeline. `added` are the added tokens with their ids in the file; an id in the model's own table wins over it.
     ///
     /// # Errors
     ///
@@ -105,7 +105,7 @@ impl Engine {
         Self { prefix, ..self }
     }
 
-    /// The ids of `text`. `controls` tells which control tokens in it are text.
+    /// Encodes `text`. `controls` selects the control tokens that are plain text.
     ///
     /// # Errors
     ///

@@ -12,7 +12,7 @@ pub enum TokenizerError {
         /// A sentence that says what was found and what was expected.
         reason: String,
     },
-    /// The description is understood, but nothing here implements it.
+    /// The description is valid, but Brasa does not implement it.
     #[error("{what} `{found}` is not supported\nhint: {hint}")]
     Unsupported {
         /// The thing that was named, such as `tokenizer.ggml.pre`.
@@ -55,7 +55,7 @@ pub enum TokenizerError {
         /// Why.
         reason: String,
     },
-    /// An id beyond the vocabulary, or a gap in it.
+    /// An id outside the vocabulary, or in a gap of it.
     #[error("token id {id} is not in the vocabulary of {size} tokens")]
     UnknownId {
         /// The id.
@@ -64,7 +64,9 @@ pub enum TokenizerError {
         size: usize,
     },
     /// The checkpoint has no chat template, and none of the built-in forms fits its control tokens.
-    #[error("chat template: the checkpoint has none, and no control tokens of a known form\nhint: give one")]
+    #[error(
+        "the checkpoint has no chat template, and its control tokens fit no built-in one\nhint: give one"
+    )]
     NoTemplate,
     /// The chat template cannot be parsed, fails, or refuses the conversation.
     #[error("chat template: {reason}")]
@@ -72,12 +74,12 @@ pub enum TokenizerError {
         /// The template engine's or the template's own words.
         reason: String,
     },
-    /// A message of a conversation cannot be read, whatever the template.
+    /// A message of a conversation is wrong for every template.
     #[error("{field}: {reason}")]
     Message {
         /// The part of the conversation, such as `messages[2].tool_calls[0].function.arguments`.
         field: String,
-        /// What was found there.
+        /// The problem that was found.
         reason: String,
     },
     /// A message lacks a field.
@@ -91,7 +93,7 @@ pub enum TokenizerError {
     NotText {
         /// The type of the part, such as `messages[2].content[0].type`.
         field: String,
-        /// What was found there.
+        /// The problem that was found.
         reason: String,
     },
     /// The chat template does not tell which part of a conversation is the model's.
@@ -127,7 +129,7 @@ impl TokenizerError {
         let hint = if has_sentencepiece_model {
             "tokenizer.model alone is not read; save the tokenizer once with transformers, or use a GGUF file"
         } else {
-            "point at the folder of a checkpoint, or at a GGUF file"
+            "download tokenizer.json into this directory, or use a GGUF file, which holds its tokenizer"
         };
         Self::Missing { directory: directory.into(), hint: hint.to_owned() }
     }

@@ -56,13 +56,13 @@ pub struct GgufVocabulary {
     pub cls: Option<u32>,
     /// True if BOS goes in front of a text.
     pub add_bos: Option<bool>,
-    /// True if EOS goes behind a text.
+    /// True if EOS is appended to a text.
     pub add_eos: Option<bool>,
     /// For `llama` and `t5`: true if a text is given a space in front.
     pub add_space_prefix: Option<bool>,
-    /// For `llama`: which texts are given that space. `first`: the one at the beginning, and none behind a special token; `always`: each;
-    /// in both cases only if it does not begin with a space. None for a space in front of each text, whatever it begins with. A key of
-    /// ours, for the `prepend_scheme` of a `tokenizer.json`.
+    /// For `llama`: the texts that get a space in front. `first`: the text at the beginning, and none behind a special token.
+    /// `always`: each text. Both leave texts alone that begin with a space. `None`: every text, whatever it begins with. A key of
+    /// Brasa's own, for the `prepend_scheme` of a `tokenizer.json`.
     pub space_prefix_scheme: Option<String>,
     /// For `t5`: true if several spaces count as one.
     pub remove_extra_whitespaces: Option<bool>,

@@ -1,4 +1,4 @@
-//! Things that a GGUF file does not say about its tokenizer, and that change token ids.
+//! Facts that a GGUF file leaves out about its tokenizer, and that change token ids.
 //!
 //! The reader has a value for each, as llama.cpp has. Where such a value may be wrong, a sentence says so.
 

@@ -27,7 +27,7 @@ enum Step {
     Hf(Box<NormalizerWrapper>),
     /// Put `content` in place of every match.
     Replace { pattern: Box<fancy_regex::Regex>, content: String },
-    /// Replace what a table has.
+    /// Replaces texts by a table.
     Charsmap(Charsmap),
     /// Mark spaces by `▁`. `prefix`: one in front of the first word; `merge`: one in front of every word and none elsewhere.
     Spaces { prefix: bool, merge: bool },

@@ -46,7 +46,7 @@ impl PairTemplate {
         (ids, types)
     }
 
-    /// The ids that are left of each text, of which there are `first` and `second`, in a sequence of at most `most` ids. The longer text
+    /// The numbers of ids to keep of two texts with `first` and `second` ids, in a sequence of at most `most` ids. The longer text
     /// loses its end, as with the strategy `longest_first` of the tokenizers crate.
     pub fn cut(&self, first: usize, second: usize, most: usize) -> (usize, usize) {
         let room = most.saturating_sub(self.added());

@@ -1,4 +1,4 @@
-//! Regular expressions that a file brings along: what is compiled, and how long they may take.
+//! Regular expressions from a file: conversion, compilation and limits on their time.
 
 use std::cell::Cell;
 use std::fmt::Display;
@@ -108,7 +108,7 @@ pub fn check_time() -> tokenizers::Result<()> {
     Ok(())
 }
 
-/// A pattern of a file, whose failure is an error, and which ends in time.
+/// A pattern from a file, with bounded time. Its failure is an error.
 pub struct Fallible<'a>(pub &'a Regex);
 
 impl Pattern for Fallible<'_> {

@@ -1,4 +1,4 @@
-//! Text to ids where every step of the pre-tokenizer only cuts, which is so for nearly all published tokenizers.
+//! Encoding for pre-tokenizers whose steps only cut text, as nearly all published ones do.
 //!
 //! The `tokenizers` crate makes three copies of each piece in each cut. Here a piece is a slice of the text. What becomes of a
 //! piece depends on nothing but its text and the cuts that are still to come, so the ids of a short piece are copied if it was
@@ -17,7 +17,7 @@ const LONGEST_KNOWN: usize = 64;
 /// The most pieces that are remembered of one text.
 const MOST_KNOWN: usize = 1 << 16;
 
-/// Encodes the parts of one text, and keeps what it learns from each for the others.
+/// Encodes the parts of one text. Results for one part are reused for the others.
 pub struct PieceEncoder<'e, 't> {
     cuts: Vec<&'e Cut>,
     /// Bytes are spelt in GPT-2's alphabet once all is cut.

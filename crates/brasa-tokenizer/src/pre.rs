@@ -5,7 +5,7 @@
 use crate::Result;
 use crate::split::{DigitGroups, Splitter};
 
-/// A pre-tokenizer: its cuts, and the other properties that its name implies.
+/// A pre-tokenizer: its cuts, and further properties that its name implies.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "independent properties, set by name in one table")]
 pub struct Pre {
@@ -13,12 +13,12 @@ pub struct Pre {
     pub cuts: &'static [Cut],
     /// Bytes are spelt in GPT-2's alphabet; otherwise spaces are `▁` and unknown characters `<0xHH>`.
     pub byte_level: bool,
-    /// A piece that is a token is that token, whatever the merges say.
+    /// True if a piece that is itself a token stays whole, whatever the merges are.
     pub ignore_merges: bool,
     /// BOS is added unless the file says otherwise.
     pub add_bos: bool,
-    /// The text is composed (NFC) first, as the model's own tokenizer does. No key of GGUF says so and llama.cpp does
-    /// not do it, so for decomposed text the ids here are the model's and not llama.cpp's.
+    /// True if text is composed (NFC) first, as the model's own tokenizer does. GGUF has no key for this and llama.cpp does not do
+    /// it, so for decomposed text these ids are the model's and not llama.cpp's.
     pub compose: bool,
 }
 
@@ -37,7 +37,7 @@ use Cut::Pattern;
 
 /// GPT-2's words.
 pub const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
-/// Every digit by itself.
+/// Each digit is a piece.
 pub const DIGIT: &str = r"\p{N}";
 const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";

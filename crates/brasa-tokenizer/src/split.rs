@@ -12,7 +12,7 @@ use tokenizers::{Offsets, PreTokenizedString, PreTokenizer, SplitDelimiterBehavi
 use crate::pattern::{self, Fallible};
 use crate::{Result, TokenizerError};
 
-/// All cuts: each splitter cuts what the one before it left whole.
+/// A chain of cuts: each splitter cuts the pieces that the one before it left.
 #[derive(Clone, Default)]
 pub struct Splitters(pub Vec<Splitter>);
 
@@ -41,7 +41,7 @@ pub struct Cut {
 #[derive(Clone)]
 enum Matches {
     Regex(Box<fancy_regex::Regex>),
-    /// Words, with the white space between them as GPT-2 divides it.
+    /// Words, and the white space between them, as GPT-2 divides them.
     Words(Words),
     /// Runs of digits in threes from the right.
     Digits(DigitGroups),
@@ -53,7 +53,7 @@ impl Cut {
         Self { matches, behavior: SplitDelimiterBehavior::Isolated, invert: false }
     }
 
-    /// True if no match is joined to what is beside it.
+    /// True if every match stays a piece of its own.
     pub fn only_cuts(&self) -> bool {
         matches!(self.behavior, SplitDelimiterBehavior::Isolated | SplitDelimiterBehavior::Removed)
     }

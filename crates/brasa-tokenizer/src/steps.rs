@@ -1,4 +1,4 @@
-//! The pre-tokenizer of a `tokenizer.json` as a flat list of steps, and the name that GGUF has for it.
+//! The pre-tokenizer of a `tokenizer.json` as a flat list of steps, and its name in GGUF.
 
 use serde_json::Value;
 use tokenizers::SplitDelimiterBehavior;
@@ -72,7 +72,7 @@ const NAMES: [&str; 9] = [
     "starcoder",
 ];
 
-/// The value of `tokenizer.ggml.pre` whose pre-tokenizer cuts text as this `tokenizer.json` does.
+/// The value of `tokenizer.ggml.pre` for a pre-tokenizer that cuts text like this `tokenizer.json`.
 ///
 /// llama.cpp's converter knows published tokenizers by a hash of some encoded text. Here the rules themselves are
 /// compared, so that a new vocabulary under known rules is recognised too.

@@ -15,8 +15,8 @@ use brasa_fault::without_panic;
 /// A choice: do the model's own special tokens go around a text?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddSpecial {
-    /// BOS in front, EOS behind, or whatever else the model was trained with. A text that already begins with BOS
-    /// (see [`ParseSpecial`]) gets no second one.
+    /// BOS in front, EOS behind, or other tokens that the model was trained with. A text that already begins with BOS (see
+    /// [`ParseSpecial`]) gets no second one.
     AsModel,
     /// No ids are added.
     No,
@@ -101,7 +101,7 @@ impl Tokenizer {
         Ok([prefix, &ids, &self.suffix].concat())
     }
 
-    /// The ids of `text`, which need not be UTF-8: what is not becomes U+FFFD first.
+    /// Encodes `text`, which need not be UTF-8: invalid bytes become U+FFFD first.
     ///
     /// # Errors
     ///
@@ -141,7 +141,7 @@ impl Tokenizer {
         Ok(self.decoder.bytes(token, self.vocabulary.kind(id), false))
     }
 
-    /// [`piece_bytes`](Self::piece_bytes) as text; what is not whole characters shows as U+FFFD.
+    /// [`piece_bytes`](Self::piece_bytes) as text; incomplete characters show as U+FFFD.
     ///
     /// # Errors
     ///
@@ -180,7 +180,7 @@ impl Tokenizer {
         self.pair.as_ref()
     }
 
-    /// Things that the checkpoint does not say and that change token ids, each a sentence that says what was assumed.
+    /// Facts that the checkpoint leaves out and that change token ids. Each sentence tells what was assumed.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }

@@ -37,8 +37,8 @@ struct Best {
 }
 
 impl Unigram {
-    /// A model of tokens, each with its id and its finite score. `lowest` is the lowest score of a token that text may become, and
-    /// `unknown` the id of characters that no token has.
+    /// Makes a model from tokens, each with its id and its finite score. `lowest` is the lowest score of a token that text may
+    /// become, and `unknown` the id for characters without a token.
     pub fn new(tokens: AHashMap<&str, (u32, f64)>, lowest: f64, unknown: u32) -> Self {
         let mut tokens: Vec<_> = tokens.into_iter().collect();
         tokens.sort_unstable_by_key(|(text, _)| *text);

@@ -16,7 +16,7 @@ pub enum TokenKind {
     Unknown = 2,
     /// A control token such as BOS or the end of a turn: never part of the text.
     Control = 3,
-    /// Text that is matched before everything else.
+    /// A token that is matched in text before everything else.
     UserDefined = 4,
     /// A token that the model never uses.
     Unused = 5,
@@ -25,7 +25,7 @@ pub enum TokenKind {
 }
 
 impl TokenKind {
-    /// The kind of a `tokenizer.ggml.token_type` value; what is not known there is treated as missing text.
+    /// The kind for a value of `tokenizer.ggml.token_type`. Unknown values count as missing text.
     pub fn from_gguf(value: i32) -> Self {
         match value {
             1 => Self::Normal,

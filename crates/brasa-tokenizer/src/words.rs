@@ -46,7 +46,7 @@ impl Words {
         self.model.token_to_id(token)
     }
 
-    /// What is known, unless another thread uses it just now: to tokenize a word is quicker than to wait.
+    /// Runs `work` on the known words, unless another thread holds them: tokenizing a word is faster than waiting.
     fn with_known<T>(&self, work: impl FnOnce(&mut AHashMap<Box<str>, Vec<Token>>) -> T) -> Option<T> {
         match self.known.try_lock() {
             Ok(mut known) => Some(work(&mut known)),

@@ -1,4 +1,4 @@
-//! The state of a run in one file, from which it goes on bit for bit.
+//! The state of a run in one file. A run continues from it bit for bit.
 //!
 //! Eight bytes that name the format, the length of a JSON header (u64), the header, all numbers (f32), all codes of eight bits, and the SHA-256 of all of
 //! that. Numbers are little-endian. The file is put in place when it is complete, so that whatever interrupts its writing, the last
@@ -40,9 +40,9 @@ pub struct State {
     pub worse: u64,
     /// The [arrays](crate::Trainer::arrays).
     pub values: Vec<Vec<f32>>,
-    /// For each of these, what the optimizer remembers.
+    /// State of the optimizer for each array.
     pub moments: Vec<Vec<Moment>>,
-    /// These arrays at the best evaluation; empty without one.
+    /// The values at the best evaluation; empty before the first one.
     pub best_values: Vec<Vec<f32>>,
 }
 
@@ -51,7 +51,7 @@ pub struct State {
 pub struct Best {
     /// The update after which it was made.
     pub update: u64,
-    /// Its loss.
+    /// Loss of the evaluation.
     pub loss: f64,
 }
 
@@ -75,7 +75,7 @@ struct Header {
 enum Size {
     /// Numbers in f32.
     Floats(usize),
-    /// Numbers in eight bits: magnitudes of blocks in f32, and then the codes, one behind the other.
+    /// Numbers in eight bits: magnitudes of blocks in f32, then the codes.
     Codes { codes: usize, is_signed: bool },
 }
 
@@ -107,7 +107,7 @@ impl State {
         self.write_with(path, values, moments)
     }
 
-    /// Writes the state with other values and moments than its own, which may be empty: large arrays need not be copied.
+    /// Writes the state with `values` and `moments` in place of its own, so that large arrays need not be copied.
     ///
     /// # Errors
     ///

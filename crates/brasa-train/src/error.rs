@@ -4,7 +4,7 @@ use brasa_formats::FormatError;
 use brasa_graph::GraphError;
 use brasa_graph::device::DeviceError;
 
-/// Faults of training and of what it is given.
+/// Errors of training and of its input.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrainError {
@@ -21,7 +21,7 @@ pub enum TrainError {
     Data {
         /// The file, with the line where there is one: `train.jsonl:17`.
         place: String,
-        /// What was found there, and what was expected.
+        /// The problem that was found, and what was expected.
         what: String,
         /// A remedy.
         hint: String,
@@ -43,7 +43,7 @@ pub enum TrainError {
         update: u64,
         /// The loss, or the norm of the gradient.
         what: &'static str,
-        /// What it is.
+        /// The value that is not finite.
         value: f64,
     },
     /// A checkpoint cannot be gone on from.
@@ -51,7 +51,7 @@ pub enum TrainError {
     Checkpoint {
         /// The file.
         path: String,
-        /// What is wrong with it, or does not fit.
+        /// The problem with the checkpoint.
         what: String,
         /// A remedy.
         hint: String,

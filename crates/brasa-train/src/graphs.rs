@@ -14,18 +14,19 @@ use crate::{Objective, Result, TrainError, TrainOptions};
 
 /// The graphs of training.
 pub(crate) struct Graphs {
-    /// Of a preference: return for each learned token its loss times its weight, with what was learned and without.
+    /// For preferences: graphs that return each learned token's loss times its weight, with the adapter and without it.
     pub losses: Option<[Arc<Graph>; 2]>,
-    /// Returns the loss: the sum over the learned tokens of their losses times their weights, `[1]`.
+    /// The graph that returns the loss: the sum over the learned tokens of their losses times their weights, `[1]`.
     pub loss: Arc<Graph>,
-    /// Returns the loss, and then the gradient of each weight that is learned. Its steps bring noise behind all else.
+    /// The graph that returns the loss, and then the gradient of each learned weight. Its steps bring noise behind all other
+    /// inputs.
     pub gradients: Arc<Graph>,
     /// The noise.
     pub sources: Vec<Source>,
 }
 
 impl Graphs {
-    /// The graphs of `model`, whose first output are logits, and of `adapted`, which is the model with what is learned.
+    /// Makes the graphs from `model`, whose first output is logits, and from `adapted`, the same model with the learned weights.
     ///
     /// A step brings, for each output row, the id of the token that follows (u32) and the weight of its loss (f32), and behind these what a loss of one's own
     /// declares.

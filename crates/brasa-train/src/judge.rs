@@ -61,8 +61,8 @@ impl Judge {
         self.with.arena_bytes() + self.without.arena_bytes()
     }
 
-    /// Computes the losses of all documents without the adapter and keeps them in `batches`. A second call does nothing. `watch` receives the number of steps
-    /// that are done and the number of all.
+    /// Computes the losses of all documents without the adapter, and keeps them in `batches`. A second call does nothing. `watch`
+    /// receives the number of finished steps and of all steps.
     ///
     /// Documents run in the order of their file: a run that goes on has the bits of a run that was never interrupted.
     pub fn compare(

@@ -38,7 +38,7 @@ impl Learned {
         }
     }
 
-    /// The values of a graph that are these weights, in their order.
+    /// The graph's values of the learned weights, in order.
     pub fn values(&self, graph: &Graph) -> Vec<ValueId> {
         let value_of = |weight: &Arc<Weight>| {
             let is_it = |value: &brasa_graph::Value| match value.kind {
@@ -75,7 +75,7 @@ impl Learned {
         }
     }
 
-    /// Takes over arrays as [`arrays`](Self::arrays) gives them.
+    /// Sets the arrays, in the form that [`arrays`](Self::arrays) returns.
     pub fn set_arrays(&mut self, arrays: &[Vec<f32>]) {
         match self {
             Self::Adapter { lora, .. } => lora.set_arrays(arrays),
@@ -83,7 +83,7 @@ impl Learned {
         }
     }
 
-    /// The block of a weight that each array is, if a device may change it by its own gradient alone.
+    /// The block of a weight for each array; `None` if a device may not change the arrays by their own gradients alone.
     pub fn blocks(&self) -> Option<Vec<LearnedBlock>> {
         match self {
             Self::Adapter { lora, places, .. } => places.blocks(lora),
@@ -92,7 +92,7 @@ impl Learned {
         }
     }
 
-    /// Adds gradients of the weights, in their order, to those of the arrays.
+    /// Adds gradients of the weights, in order, to the gradients of the arrays.
     pub fn add_gradients(&self, of_weights: &[&[f32]], gradients: &mut [Vec<f32>]) {
         match self {
             Self::Adapter { lora, places, norms } => {
@@ -103,7 +103,7 @@ impl Learned {
         }
     }
 
-    /// Computes again what weights depend on beside the arrays.
+    /// Recomputes the values that weights depend on besides the arrays.
     pub fn prepare(&mut self, pool: &mut dyn KvPool) -> Result<()> {
         if let Self::Adapter { lora, norms: Some((norms, values)), .. } = self {
             *values = norms.compute(lora, pool)?;
@@ -111,7 +111,7 @@ impl Learned {
         Ok(())
     }
 
-    /// Gives `write` each weight with the values that the arrays give it.
+    /// Calls `write` with each weight and its values, computed from the arrays.
     pub fn write(&self, mut write: impl FnMut(&Arc<Weight>, &[f32]) -> Result<()>) -> Result<()> {
         match self {
             Self::Adapter { lora, places, norms } => {

@@ -1,4 +1,4 @@
-//! The memory of a run beside its device.
+//! Host memory of a training run.
 
 use crate::optimizer::{Form, Rule};
 
@@ -7,7 +7,7 @@ use crate::optimizer::{Form, Rule};
 pub struct MemoryPlan {
     /// The values that are learned, in f32.
     pub values_bytes: u64,
-    /// Their gradients.
+    /// Bytes of the gradients.
     pub gradients_bytes: u64,
     /// Bytes of the optimizer's moments.
     pub moments_bytes: u64,
@@ -26,7 +26,7 @@ impl MemoryPlan {
         plan
     }
 
-    /// All of it.
+    /// Bytes of all parts together.
     pub fn total_bytes(&self) -> u64 {
         self.values_bytes + self.gradients_bytes + self.moments_bytes
     }

@@ -20,7 +20,7 @@ pub struct Metric {
     /// The mean loss of the evaluation's tokens, in nats.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub valid_loss: Option<f64>,
-    /// Of a preference: the share of the pairs whose chosen document was preferred.
+    /// For preferences: the share of pairs whose chosen document was preferred.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preferred: Option<f64>,
     /// The learning rate.
@@ -48,8 +48,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Opens the file and keeps its lines of at most `updates` updates; a run goes on behind them. A last line that was cut off is
-    /// dropped.
+    /// Opens the file and keeps its lines up to update `updates`; the run appends to them. A last line that was cut off is dropped.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Noise that makes what is learned more general: dropout and NEFTune.
+//! Noise against overfitting: dropout and NEFTune.
 //!
 //! A graph of training reads its noise as inputs, which every step brings. The numbers follow from a seed, the update and the place, so a run that
 //! goes on has the bits of a whole one.
@@ -12,8 +12,8 @@ use crate::{Random, Result, TrainError};
 /// Dropout, and noise in embeddings, while training. Evaluations have none.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Noise {
-    /// The share of the elements of every adapted layer's input that its `A` does not see, others counting `1 / (1 − share)` times (Srivastava
-    /// et al. 2014). From 0 to less than 1.
+    /// Share of the elements of every adapted layer's input that its `A` does not see; the others count `1 / (1 − share)` times
+    /// (Srivastava et al. 2014). From 0 to less than 1.
     pub dropout: f32,
     /// Strength of uniform noise in the embeddings of tokens, within `±strength / √(rows · hidden_size)` for a document of so many rows (Jain
     /// et al. 2023, arXiv:2310.05914); 5 is usual, 0 is none.
@@ -55,7 +55,7 @@ enum Kind {
     Embedding,
 }
 
-/// The graph with inputs of noise behind those that it has, and what they are.
+/// Adds inputs of noise to a graph, behind its own; returns them too.
 pub(crate) fn add(graph: &Graph, learned: &Learned, noise: &Noise) -> Result<(Graph, Vec<Source>)> {
     let mut sources = Vec::new();
     let embedding = graph.token_embedding().filter(|_| noise.embedding > 0.0);

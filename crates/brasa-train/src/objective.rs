@@ -8,10 +8,10 @@ pub enum Objective {
     /// Every learned token is to become likelier; the loss is their mean cross-entropy.
     #[default]
     Likelihood,
-    /// Every learned token is to become likelier; the loss of an update is the mean of its steps' mean cross-entropies, however many tokens a step
-    /// has. MLX-LM's trainer has it so.
+    /// Learns every learned token; the loss of an update is the mean of its steps' mean cross-entropies, however many tokens a step
+    /// has. MLX-LM's trainer does so.
     LikelihoodByStep,
-    /// Of each pair the first document is to be preferred, measured against the model without the adapter.
+    /// Learns to prefer the first document of each pair, compared with the model without the adapter.
     Preference(Preference),
     /// The program's own loss is to become less; the loss is its mean over learned tokens.
     Own(TokenLoss),
@@ -21,7 +21,7 @@ pub enum Objective {
 /// document − the same of the rejected one)), π with the adapter and π₀ without; σ is the logistic function.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Preference {
-    /// β: how strictly the model keeps to what it was.
+    /// β: how strictly the model keeps to its behaviour without the adapter.
     pub beta: f64,
 }
 

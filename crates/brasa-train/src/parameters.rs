@@ -1,4 +1,4 @@
-//! Parameters of a model that are learned themselves, without an adapter beside them: matrices, experts, norms and biases.
+//! The model's own parameters, learned without an adapter: matrices, experts, norms and biases.
 //!
 //! The values that are learned are f32, whatever the model stores, and they are the stored ones: the graph may read them times a factor, or plus one. In
 //! the graphs of training each weight takes the place of the model's own.
@@ -31,9 +31,9 @@ pub struct Parameter {
     pub weight: WeightId,
     /// How the graph reads it.
     pub role: Role,
-    /// Its dimensions, outermost first.
+    /// Dimensions, outermost first.
     pub shape: Vec<usize>,
-    /// Its rows in the model's files.
+    /// Rows of the parameter in the model's files.
     pub stored: Vec<Stored>,
     /// The factor and the offset by which the graph reads stored values.
     pub seen: [f32; 2],
@@ -46,7 +46,7 @@ pub struct Parameter {
 pub enum Role {
     /// The matrix of a linear layer, `[N, K]`.
     Matrix,
-    /// Embeddings, whose rows are looked up by token ids, `[N, K]`. The same matrix may be the head too.
+    /// Embeddings, looked up by token ids, `[N, K]`. The same matrix may be the head too.
     Table,
     /// The matrices of experts, `[X, N, K]`.
     Experts,
@@ -63,19 +63,19 @@ pub struct Stored {
     pub tensor: Option<String>,
     /// The first of these elements within that tensor.
     pub first: usize,
-    /// True if the elements are learned. Other elements of the parameter stay as the model has them.
+    /// True if the elements are learned. Other elements keep the model's values.
     pub is_learned: bool,
 }
 
 /// The part of a model that is learned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Extent {
-    /// All of it.
+    /// All parameters of the model.
     #[default]
     Model,
-    /// Its blocks, without embeddings, the last norm and the head.
+    /// The parameters of the blocks, without embeddings, the last norm and the head.
     Blocks,
-    /// The last so many of its blocks.
+    /// The last blocks of the model, this many.
     LastBlocks(usize),
 }
 
@@ -125,7 +125,7 @@ impl Parameters {
         Self::of_places(model, |id, stored| chosen.contains(&(id, stored.elements.start)))
     }
 
-    /// The parameters of `model` that `wanted` names: linear layers, tables of embeddings, experts, and whatever vectors were stored.
+    /// The parameters of `model` that `wanted` accepts by name: linear layers, tables of embeddings, experts, and stored vectors.
     ///
     /// # Errors
     ///
@@ -189,7 +189,7 @@ impl Parameters {
         self.all.iter().flat_map(|parameter| parameter.learned().map(|stored| parameter.form(stored)))
     }
 
-    /// The values by stored tensors, as optimizers see them: those of a parameter one behind the other.
+    /// The values by stored tensors, as optimizers see them. A parameter's tensors follow each other.
     pub(crate) fn arrays(&self) -> Vec<Vec<f32>> {
         self.changes().map(|(_, _, values)| values.to_vec()).collect()
     }
@@ -229,7 +229,8 @@ impl Parameters {
         })
     }
 
-    /// The model with these parameters in place of its own, and their weights, which are zeros: a trainer gives the device their values.
+    /// Puts these parameters in place of the model's own. Returns the model and the new weights, which are zeros until a trainer
+    /// writes them.
     pub(crate) fn put_into(&self, model: &Graph) -> Result<(Graph, Vec<Arc<Weight>>)> {
         let trained = |parameter: &Parameter| {
             let name = format!("{}.learned", parameter.name);
@@ -269,12 +270,12 @@ impl Parameter {
         }
     }
 
-    /// Its places that are learned.
+    /// The stored places that are learned.
     fn learned(&self) -> impl Iterator<Item = &Stored> {
         self.stored.iter().filter(|stored| stored.is_learned)
     }
 
-    /// The text by which a checkpoint knows this parameter: its name, and, if only some of its tensors are learned, those.
+    /// The parameter's name in a checkpoint: its name, followed by its learned tensors if only some are learned.
     pub(crate) fn told(&self) -> String {
         if self.stored.iter().all(|stored| stored.is_learned == stored.tensor.is_some()) {
             return self.name.clone();

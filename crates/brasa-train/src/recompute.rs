@@ -1,4 +1,4 @@
-//! Which results of a decoder are computed again for the gradient, so that they need not be kept (Chen et al. 2016, arXiv:1604.06174).
+//! The decoder results that are recomputed for the gradient instead of kept (Chen et al. 2016, arXiv:1604.06174).
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use brasa_graph::{DType, Graph, Op, ValueId, ValueKind};
 /// Whether the results of a model's blocks are kept for the gradient or computed again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Activations {
-    /// They are kept.
+    /// Results are kept for the gradient.
     #[default]
     Kept,
     /// Results of products and of attention are kept; norms, turned heads and gates, which cost little, are computed again, with the same bits
@@ -19,8 +19,8 @@ pub enum Activations {
 }
 
 impl Activations {
-    /// The results of a decoder that are computed again: among those of its blocks, since what follows on them is one operation with its gradient.
-    /// None without a token embedding.
+    /// The results of a decoder's blocks that are recomputed. Results behind the blocks belong to one operation with its gradient.
+    /// Empty without a token embedding.
     pub(crate) fn recomputed(self, graph: &Graph) -> Vec<ValueId> {
         let Some(stream) = Stream::of(graph) else { return Vec::new() };
         let blocks = &graph.nodes()[..stream.last];

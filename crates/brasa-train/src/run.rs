@@ -29,26 +29,26 @@ pub struct RunOptions {
     pub evaluate_every: u64,
     /// Updates between two checkpoints; one more is written at the end. 0 for that alone.
     pub save_every: u64,
-    /// Ends the run after so many evaluations that were no better than the best.
+    /// Ends the run after this many evaluations in a row without a new best.
     pub patience: Option<u64>,
     /// Goes on from the checkpoint in the folder.
     pub resume: bool,
-    /// More of what the run depends on, by name: the model, the file of examples.
+    /// Further settings that the run depends on, by name: the model, the file of examples.
     pub settings: BTreeMap<String, String>,
 }
 
 /// An event of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event<'a> {
-    /// It goes on from a checkpoint after so many updates.
+    /// The run continues from a checkpoint after this many updates.
     Resumed(u64),
     /// A preference compares documents with the model without the adapter: steps that are done, of all.
     Comparing(usize, usize),
     /// An update, and the seconds that it took.
     Update(Update, f64),
-    /// An evaluation after so many updates; true if it is the best so far.
+    /// An evaluation after this many updates; true if it is the best so far.
     Evaluated(u64, Evaluation, bool),
-    /// The adapter of the best evaluation so far, and the updates before it. Full fine-tuning has none.
+    /// The adapter of the best evaluation so far, and its number of updates. Full fine-tuning has none.
     Best(u64, &'a Lora),
     /// A checkpoint was written.
     Saved(&'a Path),
@@ -74,7 +74,7 @@ pub enum End {
     Finished,
     /// Evaluations became no better.
     NoBetter,
-    /// It was told to stop. Its checkpoint holds everything.
+    /// The run was told to stop. Its checkpoint holds everything.
     Stopped,
 }
 

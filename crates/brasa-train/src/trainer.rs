@@ -23,15 +23,15 @@ use crate::parameters::Parameters;
 use crate::recompute::Activations;
 use crate::{MemoryPlan, Result, TrainError};
 
-/// The device, and the model on it.
+/// The device, and the model's graph and weights on it.
 pub struct Resources<'a> {
     /// The device.
     pub backend: &'a dyn Backend,
-    /// The model's graph, whose output are logits.
+    /// The model's graph, with logits as its output.
     pub model: &'a Graph,
     /// How exactly the device computes.
     pub precision: Precision,
-    /// The largest step. As many rows may be learned.
+    /// The largest step. All of its rows may be learned.
     pub limits: ProgramLimits,
 }
 
@@ -44,7 +44,7 @@ pub struct TrainOptions {
     pub rule: Rule,
     /// The learning rate of each update.
     pub schedule: Rates,
-    /// Steps whose gradients make one update.
+    /// Number of steps whose gradients make one update.
     pub accumulation: usize,
     /// The longest gradient; longer ones are shortened. `None` leaves them.
     pub longest_gradient: Option<f64>,
@@ -79,13 +79,13 @@ pub struct Trainer {
     weights: Arc<dyn WeightSet>,
     gradients: Box<dyn Program>,
     loss: Box<dyn Program>,
-    /// Of a preference.
+    /// Judges preferences; `None` for other objectives.
     judge: Option<Judge>,
     pool: Box<dyn KvPool>,
     place: Place,
 }
 
-/// Where updates are made.
+/// The place where updates are computed: host or device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     /// On the host: gradients come down, values go up.
@@ -97,11 +97,11 @@ enum Place {
 /// One update.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Update {
-    /// Its number, from 1.
+    /// Number of the update, counted from 1.
     pub number: u64,
     /// The mean loss of the learned tokens, by their weights, in nats, before the update; of a preference, that of the pairs.
     pub loss: f64,
-    /// Of a preference: the share of the pairs whose chosen document was preferred.
+    /// For preferences: the share of pairs whose chosen document was preferred.
     pub preferred: Option<f64>,
     /// The norm of the gradient before it was shortened.
     pub gradient_norm: f64,
@@ -118,7 +118,7 @@ pub struct Update {
 pub struct Found {
     /// The mean loss of the learned tokens, by their weights, or of a preference's pairs, in nats.
     pub loss: f64,
-    /// Of a preference: the share of the pairs whose chosen document was preferred.
+    /// For preferences: the share of pairs whose chosen document was preferred.
     pub preferred: Option<f64>,
 }
 
@@ -127,7 +127,7 @@ pub struct Found {
 pub struct Evaluation {
     /// The mean loss of the learned tokens, by their weights, in nats; of a preference, that of the pairs.
     pub loss: f64,
-    /// Of a preference: the share of the pairs whose chosen document was preferred.
+    /// For preferences: the share of pairs whose chosen document was preferred.
     pub preferred: Option<f64>,
     /// Number of these tokens.
     pub learned: usize,
@@ -220,8 +220,9 @@ impl Trainer {
         Ok(trainer)
     }
 
-    /// Brings values and what the optimizer remembers from the device, where updates are made there. [`lora`](Self::lora), [`arrays`](Self::arrays),
-    /// [`parameters`](Self::parameters) and the states of the [optimizer](Self::optimizer) need that behind updates.
+    /// Copies values and optimizer state from the device, if updates are made there. Required after updates before
+    /// [`lora`](Self::lora), [`arrays`](Self::arrays), [`parameters`](Self::parameters) and the states of the
+    /// [optimizer](Self::optimizer) are read.
     ///
     /// # Errors
     ///
@@ -298,8 +299,8 @@ impl Trainer {
         self.weights.size_bytes() + self.gradients.arena_bytes() + self.loss.arena_bytes() + judge
     }
 
-    /// Goes on from another state of the same values and optimizer: [arrays](Self::arrays), updates so far, and what the
-    /// optimizer remembers.
+    /// Restores another state of the same values and optimizer: [arrays](Self::arrays), the number of updates so far, and the
+    /// optimizer's moments.
     ///
     /// # Errors
     ///
@@ -325,7 +326,7 @@ impl Trainer {
         self.take(arrays)
     }
 
-    /// Takes over other values: [arrays](Self::arrays) of the same lengths.
+    /// Sets the values: [arrays](Self::arrays) of the same lengths.
     ///
     /// # Errors
     ///
@@ -395,8 +396,8 @@ impl Trainer {
         Ok(Update { number, loss, preferred, gradient_norm, learning_rate, rows, learned })
     }
 
-    /// Computes what documents are worth without the adapter, which a preference compares with; there is nothing to do without one, or where
-    /// that is known. `watch` sees how many of all steps are done, and ends it by breaking.
+    /// Computes the documents' losses without the adapter, which a preference compares with. Does nothing for other objectives, or
+    /// if they are known. `watch` receives the finished steps and all steps, and cancels by breaking.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What happens in a generation and inside a model: `cargo run -p brasa --example inside -- [MODEL]`.
+//! Looks inside a generation and a model: `cargo run -p brasa --example inside -- [MODEL]`.
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;

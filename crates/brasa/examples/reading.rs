@@ -1,4 +1,4 @@
-//! What a model says of many texts: `cargo run -p brasa --example reading -- [MODEL]`.
+//! Reads many texts with a model: `cargo run -p brasa --example reading -- [MODEL]`.
 //!
 //! Answers to a batch, probabilities of a text, classes, vectors, and the relevance of documents.
 

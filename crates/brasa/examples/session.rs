@@ -48,7 +48,7 @@ fn converse(session: &Session, options: &GenerateOptions) -> Result<Vec<Message>
     Ok(messages)
 }
 
-/// What all requests begin with is computed before the first of them comes; then the session goes back to it.
+/// Computes the beginning that all requests share before the first of them comes, and rolls the session back to it.
 fn warm_and_roll_back(model: &Model, options: &GenerateOptions) -> Result<(), Error> {
     let mut session = model.session();
     let system = Message::new("system", "You are a dictionary. Answer with a definition, in one sentence.");

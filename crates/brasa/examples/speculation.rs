@@ -1,4 +1,4 @@
-//! What guessing ahead is worth: `cargo run --release -p brasa --example speculation -- MODEL [ROUNDS] [DRAFT_MODEL]`.
+//! Measures the gain of guessing ahead: `cargo run --release -p brasa --example speculation -- MODEL [ROUNDS] [DRAFT_MODEL]`.
 //!
 //! In the first tasks a mask holds each answer to a text that is known beforehand, so that any model copies, edits or invents as it is told,
 //! one of random weights too; the time of a step does not depend on what is drawn. Then a grammar holds the answer to a schema: plainly, with

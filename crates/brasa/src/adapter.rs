@@ -14,23 +14,23 @@ use crate::{Error, LoadOptions};
 pub struct AdapterSource {
     /// The directory or file.
     pub path: PathBuf,
-    /// Multiplies the adapter's own scale; 1 is what it was trained with.
+    /// Factor of the adapter's own scale; 1 for the scale that it was trained with.
     pub scale: f32,
 }
 
 /// A low-rank adapter that has been loaded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdapterInfo {
-    /// The number by which [`Model::adapter_scope`](crate::Model::adapter_scope) knows it. The numbers of adapters that were unloaded are not
-    /// given again.
+    /// Id of the adapter for [`Model::adapter_scope`](crate::Model::adapter_scope). Ids of unloaded adapters are not used again.
     pub id: usize,
-    /// The name of its directory or file, without an ending, or the one that it was [loaded](crate::Model::load_adapter_as) by.
+    /// Name of the adapter: that of its directory or file, without an ending, or the one given to
+    /// [`load_adapter_as`](crate::Model::load_adapter_as).
     pub name: String,
     /// The directory or file.
     pub path: PathBuf,
     /// Multiplies the adapter's own scale.
     pub scale: f32,
-    /// True if requests that choose no adapters have it: it is one of [`LoadOptions::adapters`].
+    /// True if the adapter applies to requests that choose none: it is one of [`LoadOptions::adapters`].
     pub is_default: bool,
     /// Adapted layers.
     pub layers: usize,
@@ -55,11 +55,11 @@ impl AdapterSource {
 /// An adapter that has been read and fits its model.
 pub(crate) struct Fitted {
     pub info: AdapterInfo,
-    /// The low-rank products that it adds to the model's graph, by its own scale.
+    /// The low-rank products that the adapter adds to the model's graph, at its own scale.
     pub low_ranks: Vec<LowRank>,
-    /// A number of its content, whatever its name and scale.
+    /// A fingerprint of the adapter's content, independent of its name and scale.
     pub content: u64,
-    /// Its pairs, for a fingerprint of several adapters.
+    /// The adapter's low-rank pairs, for a fingerprint of several adapters.
     pairs: Vec<LowRankPair>,
 }
 

@@ -1,4 +1,4 @@
-//! A model of whatever kind a file holds.
+//! Models of every kind that a file may hold.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -10,7 +10,7 @@ use brasa_models::{ModelInfo, ModelKind, Source};
 
 use crate::{Embedder, Encoder, Error, LoadOptions, LoadProgress, Model, Transcriber};
 
-/// A loaded model of any kind, for programs that serve whatever file they are given.
+/// A loaded model of any kind, for programs that serve any file.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum AnyModel {
@@ -23,7 +23,7 @@ pub enum AnyModel {
 }
 
 impl AnyModel {
-    /// Loads a checkpoint as the kind of model that it holds.
+    /// Loads a checkpoint as a text model, an encoder or a speech model, whichever it is.
     ///
     /// # Errors
     ///

@@ -40,7 +40,7 @@ pub(crate) struct Bank {
     limits: ProgramLimits,
     /// The scales that rows bring; `None` if all texts have the adapters that the model was loaded with.
     rows: Option<Arc<AdapterRows>>,
-    /// Held by whoever compiles another bank.
+    /// Lock for compiling another bank.
     changing: Mutex<()>,
     state: Mutex<State>,
 }
@@ -201,7 +201,7 @@ impl Bank {
         self.rows.as_ref()
     }
 
-    /// The graph of the running program, and rows for another program of this graph, whose default scope has the adapters of `adapter`.
+    /// The running program's graph, and rows for another program of this graph. Their default scope has the adapters of `adapter`.
     ///
     /// # Errors
     ///
@@ -218,7 +218,7 @@ impl Bank {
 
     fn choosing(&self) -> Result<&Arc<AdapterRows>, Error> {
         self.rows.as_ref().ok_or_else(|| {
-            Error::Options("this model was loaded with adapters that all its texts have".into())
+            Error::Options("this model was loaded with adapters that apply to all its texts".into())
         })
     }
 
@@ -351,13 +351,13 @@ fn has_control(name: &str) -> bool {
 }
 
 impl Model {
-    /// The adapters that change the model: those of [`LoadOptions::adapters`](crate::LoadOptions::adapters), and those that were loaded since.
+    /// The model's adapters: those of [`LoadOptions::adapters`](crate::LoadOptions::adapters), and those loaded since.
     pub fn adapters(&self) -> Vec<AdapterInfo> {
         self.bank().state().named.iter().map(|named| named.info.clone()).collect()
     }
 
-    /// The number for [`CacheScope::adapter`](crate::CacheScope::adapter) of requests with these adapters, each by its
-    /// [`id`](AdapterInfo::id) with a factor of its own scale. Adapters that are not named do not touch the request's text.
+    /// The number for [`CacheScope::adapter`](crate::CacheScope::adapter) of requests with these adapters. Each is given by its
+    /// [`id`](AdapterInfo::id) and a factor of its own scale. Adapters that are not listed do not affect the request.
     ///
     /// ```no_run
     /// use brasa::{AdapterSource, CacheScope, GenerateOptions, LoadOptions, Model, RequestOptions};
@@ -384,7 +384,7 @@ impl Model {
         self.bank().scope(scales)
     }
 
-    /// Loads a low-rank adapter beside the running model, by the name of its directory or file.
+    /// Loads a low-rank adapter into the running model, under the name of its directory or file.
     ///
     /// Requests choose it from now on ([`adapter_scope`](Self::adapter_scope)); those that choose none are as before. Texts that run go on
     /// meanwhile. Costs the time and memory of another program over the model's weights, and of all adapters' matrices once more.
@@ -426,8 +426,9 @@ impl Model {
         Ok(info)
     }
 
-    /// Unloads an adapter. Requests cannot choose it from now on; those that have it keep it until they end, and it leaves the memory
-    /// then, or two seconds after it was chosen last. Where it is a [default](AdapterInfo::is_default), requests that choose none have it no more.
+    /// Unloads an adapter. Requests can no longer choose it, and those that have it keep it until they end. Its memory is free
+    /// then, or two seconds after it was last chosen. If it is a [default](AdapterInfo::is_default), later requests that choose
+    /// none do without it.
     ///
     /// # Errors
     ///

@@ -24,8 +24,8 @@ pub struct BatchAnswer {
 }
 
 impl Model {
-    /// Continues every prompt; the answers come in the order of the prompts, each as soon as it and those before it are
-    /// there. A prompt that fails gives an error in its place, and the others go on.
+    /// Continues every prompt. The answers come in the order of the prompts, each as soon as it and those before it are complete. A
+    /// prompt that fails gives an error in its place, and the others go on.
     ///
     /// The prompts are requests of the engine like any others: as many run together as
     /// [`max_sequences`](crate::LoadOptions::max_sequences) allows, and prompts are taken as places become free. An answer
@@ -108,7 +108,7 @@ pub(crate) type Collect<T> = Box<dyn FnMut(&mut Context<'_>) -> Poll<Result<T, E
 /// Starts to work on a prompt.
 type Start<T> = Box<dyn FnMut(&[u32]) -> Result<Collect<T>, Error> + Send>;
 
-/// Results of a batch, in the order of its prompts: the iterator waits for the next one, [`poll_next`](Self::poll_next) does not.
+/// Results of a batch, in the order of its prompts. The iterator waits for the next one; [`poll_next`](Self::poll_next) does not.
 /// Dropping it cancels the requests that still run.
 pub struct InOrder<P, T> {
     prompts: P,
@@ -194,7 +194,7 @@ fn answer(mut stream: TokenStream) -> Collect<BatchAnswer> {
     })
 }
 
-/// What `make` makes of all rows and their cost. Behind its last row a request has ended.
+/// Makes a value of a request's rows and metrics with `make`. The request has ended behind its last row.
 pub(crate) fn rows_then<T: 'static>(
     mut rows: ReadRows,
     make: impl FnOnce(Vec<Vec<f32>>, Metrics) -> Result<T, Error> + Send + 'static,

@@ -15,8 +15,8 @@ impl Encoder {
         self.head().map(|head| head.labels)
     }
 
-    /// The relevance of each document to `query`, in the order of the documents: the logit of the pair, behind the activation that the
-    /// checkpoint names, else a sigmoid (sentence-transformers' `CrossEncoder`).
+    /// The relevance of each document to `query`, in the order of the documents: the logit of the pair, through the activation that
+    /// the checkpoint names, else a sigmoid (sentence-transformers' `CrossEncoder`).
     ///
     /// Pairs are computed whole, longest first, as many together as fit in a step, without padding. A pair that fails on the device gives
     /// an error in its place.

@@ -1,4 +1,4 @@
-//! What happens to a pooled vector: dense layers, a head, cutting, scaling.
+//! Post-processing of a pooled vector: dense layers, a head, cutting, scaling.
 
 use brasa_graph::op::Unary;
 use brasa_models::{Activation, DenseActivation, DenseLayer, MeanHead};

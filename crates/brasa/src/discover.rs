@@ -20,7 +20,7 @@ pub struct DiscoveredModel {
     pub container: &'static str,
     /// The architecture as the checkpoint names it.
     pub architecture: Option<String>,
-    /// The kind of the model, if its architecture is known by its file.
+    /// The kind of the model, if its architecture is known.
     pub kind: Option<ModelKind>,
     /// The storage format of most weights.
     pub quantization: Option<String>,
@@ -50,7 +50,7 @@ pub fn discover(directory: impl AsRef<Path>) -> Result<Vec<DiscoveredModel>, Err
     Ok(found)
 }
 
-/// The kind of the model at `path`, by what its files say; `None` if they cannot be read.
+/// The kind of the model at `path`, from its files; `None` if they cannot be read.
 ///
 /// Reads names and shapes, no weights.
 pub fn kind_of(path: impl AsRef<Path>) -> Option<ModelKind> {

@@ -1,4 +1,4 @@
-//! The draft model beside a model: loading it, and whether the two have the same tokens.
+//! Loading of a draft model, and the check that both models have the same tokens.
 
 use std::ops::ControlFlow;
 use std::path::Path;

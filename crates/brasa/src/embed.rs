@@ -29,22 +29,21 @@ pub struct EmbedOptions {
     pub pooling: Option<Pooling>,
     /// The length of the result.
     pub norm: EmbeddingNorm,
-    /// Elements of the result, if it is to be cut before it is scaled; only lengths that the checkpoint
+    /// Number of elements of the result, if it is cut before it is scaled. Only lengths that the checkpoint
     /// [declares](crate::Encoder::matryoshka_dimensions).
     pub dimensions: Option<usize>,
-    /// How the request is run. An encoder honours the deadline alone: its texts take turns, and it keeps nothing of them.
+    /// Options of the request. An encoder honours the deadline alone, since its texts take turns and nothing of them is kept.
     pub request: RequestOptions,
 }
 
 impl Model {
-    /// How embeddings are pooled if the options do not say: as the checkpoint does, otherwise by the last token, which alone has seen the
-    /// whole text.
+    /// Pooling of embeddings if the options do not choose: the checkpoint's, else the last token, which alone has seen the whole
+    /// text.
     pub fn pooling(&self) -> Pooling {
         self.sentence().pooling.unwrap_or(Pooling::Last)
     }
 
-    /// The token ids of a text that is embedded, with the special tokens that the model puts around it, and behind the default prompt if
-    /// the checkpoint names one.
+    /// The token ids of a text to embed, with the model's special tokens, and behind the checkpoint's default prompt if it has one.
     ///
     /// # Errors
     ///
@@ -53,7 +52,7 @@ impl Model {
         self.embedding_prompt_with(text, &TokensOptions::default())
     }
 
-    /// Like [`embedding_prompt`](Self::embedding_prompt), with another prompt, or cut to what the model reads.
+    /// Like [`embedding_prompt`](Self::embedding_prompt), but with another prompt, or cut to the model's longest text.
     ///
     /// # Errors
     ///
@@ -62,17 +61,17 @@ impl Model {
         tokens(self.sentence(), self.tokenizer(), self.context(), text, options)
     }
 
-    /// The checkpoint's texts to put before those that are embedded, by their names: `query`, `document`.
+    /// The checkpoint's prompts for texts to embed, by name: `query`, `document`.
     pub fn embedding_prompts(&self) -> &BTreeMap<String, String> {
         &self.sentence().prompts
     }
 
-    /// Elements of an embedding; `None` if the checkpoint does not say how wide its hidden states are.
+    /// Number of elements of an embedding; `None` if the checkpoint does not tell the width of its hidden states.
     pub fn embedding_dimensions(&self) -> Option<usize> {
         self.info().hidden_size.map(|width| self.sentence().dimensions(width))
     }
 
-    /// Lengths to which embeddings may be cut and keep their meaning, as the checkpoint declares them.
+    /// Lengths to which embeddings may be cut without losing their meaning, as the checkpoint declares them.
     pub fn matryoshka_dimensions(&self) -> &[usize] {
         &self.sentence().matryoshka
     }
@@ -85,9 +84,8 @@ impl Model {
         }
     }
 
-    /// The embedding of each text, in the order of the texts: the hidden states behind the model's last norm, pooled, `[hidden_size]`, and
-    /// behind the dense layers that the checkpoint has beside it.
-    /// Texts are token ids, as [`embedding_prompt`](Self::embedding_prompt) makes them.
+    /// Embeds each text, in order: the hidden states behind the model's last norm, pooled, `[hidden_size]`, and passed through the
+    /// checkpoint's dense layers if it has any. Texts are token ids, as [`embedding_prompt`](Self::embedding_prompt) makes them.
     ///
     /// The texts are requests of the engine like any others: they run together, beside generations, and a text has the embedding that it
     /// has alone. One that fails gives an error in its place, and the others go on.

@@ -1,4 +1,4 @@
-//! Whatever makes vectors of texts: a decoder or an encoder.
+//! Embedding models: a decoder or an encoder.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -25,7 +25,7 @@ pub enum Embedder {
 }
 
 impl Embedder {
-    /// Loads a checkpoint as what it is.
+    /// Loads a checkpoint as an encoder or a language model, whichever it is.
     ///
     /// # Errors
     ///
@@ -119,7 +119,7 @@ impl Embedder {
         }
     }
 
-    /// The checkpoint's texts to put before those that are embedded, by their names.
+    /// The checkpoint's prompts for texts to embed, by name.
     pub fn prompts(&self) -> &BTreeMap<String, String> {
         match self {
             Self::Decoder(model) => model.embedding_prompts(),
@@ -127,7 +127,7 @@ impl Embedder {
         }
     }
 
-    /// True if texts get a prompt without being asked.
+    /// True if texts get a prompt by default.
     pub fn has_default_prompt(&self) -> bool {
         match self {
             Self::Decoder(model) => model.sentence().default_prompt.is_some(),
@@ -165,9 +165,9 @@ impl Embedder {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Vectors {
-    /// Those of a decoder, which works on the next texts while it is read.
+    /// Vectors of a decoder, which works on the next texts while the caller reads.
     Decoder(InOrder<std::vec::IntoIter<Vec<u32>>, Vec<f32>>),
-    /// Those of an encoder.
+    /// Vectors of an encoder.
     Encoder(Embeddings),
 }
 

@@ -67,17 +67,16 @@ struct Parts {
 pub(crate) struct Head {
     /// Logits of a text.
     pub labels: usize,
-    /// Numbers that tell the parts of a text apart; 0 or 1 if nothing does.
+    /// Number of token types, which mark the parts of a text; 0 or 1 if the model does not distinguish them.
     pub token_types: usize,
 }
 
 /// How a text becomes tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TokensOptions {
-    /// The name of a [prompt](Encoder::prompts) that is put before the text; `None` for the one that the checkpoint names as
-    /// its default, if it does.
+    /// Name of a [prompt](Encoder::prompts) to put before the text; `None` for the checkpoint's default, if it has one.
     pub prompt: Option<String>,
-    /// True if a text that is too long loses its end. Otherwise embedding it is an error.
+    /// True to cut the end of a text that is too long. If false, such a text is an error.
     pub truncate: bool,
 }
 
@@ -91,7 +90,7 @@ impl Encoder {
         Self::load_with_progress(path, options, |_| ControlFlow::Continue(()))
     }
 
-    /// Like [`load`](Self::load), but `progress` is told how far it has come and may cancel.
+    /// Like [`load`](Self::load), but `progress` receives the progress and may cancel.
     ///
     /// # Errors
     ///
@@ -208,7 +207,7 @@ impl Encoder {
         &self.0.engine
     }
 
-    /// What the files beside the checkpoint say.
+    /// Settings in the files beside the checkpoint.
     pub(crate) fn sentence(&self) -> &SentenceConfig {
         &self.0.sentence
     }
@@ -218,7 +217,7 @@ impl Encoder {
         self.0.head
     }
 
-    /// The head that judges texts, if it reads the mean of their states and so stands behind the graph.
+    /// The head that judges texts by the mean of their states and is computed outside the graph, if the model has one.
     pub(crate) fn mean_head(&self) -> Option<&MeanHead> {
         self.0.mean_head.as_ref()
     }
@@ -233,7 +232,7 @@ impl Encoder {
         &self.0.warnings
     }
 
-    /// Most tokens of a text, those that the model puts around it included.
+    /// Most tokens of a text, special tokens included.
     pub fn context(&self) -> usize {
         self.0.engine.config().context
     }
@@ -248,7 +247,7 @@ impl Encoder {
         self.0.dimensions
     }
 
-    /// Lengths to which vectors may be cut and keep their meaning, as the checkpoint declares them.
+    /// Lengths to which vectors may be cut without losing their meaning, as the checkpoint declares them.
     pub fn matryoshka_dimensions(&self) -> &[usize] {
         &self.0.sentence.matryoshka
     }
@@ -258,7 +257,7 @@ impl Encoder {
         self.0.sentence.pooling.unwrap_or(Pooling::Mean)
     }
 
-    /// The checkpoint's texts to put before those that are embedded, by their names: `query`, `document`.
+    /// The checkpoint's prompts for texts to embed, by name: `query`, `document`.
     pub fn prompts(&self) -> &BTreeMap<String, String> {
         &self.0.sentence.prompts
     }
@@ -273,8 +272,7 @@ impl Encoder {
         self.0.load_time
     }
 
-    /// The token ids of a text, with the special tokens that the model puts around it, and behind the default prompt if the
-    /// checkpoint names one.
+    /// The token ids of a text, with the model's special tokens, and behind the checkpoint's default prompt if it has one.
     ///
     /// # Errors
     ///
@@ -283,7 +281,7 @@ impl Encoder {
         self.tokens_with(text, &TokensOptions::default())
     }
 
-    /// Like [`tokens`](Self::tokens), with another prompt, or cut to what the encoder reads.
+    /// Like [`tokens`](Self::tokens), but with another prompt, or cut to the encoder's longest text.
     ///
     /// # Errors
     ///
@@ -338,7 +336,7 @@ impl Encoder {
         Ok(())
     }
 
-    /// Ends what still runs, waits for the engine, and frees the weights, for all handles. Later requests give
+    /// Ends running requests, waits for the engine, and frees the weights, for all handles. Later requests give
     /// [`EngineError::Closed`].
     pub fn close(&self) {
         self.0.engine.close();

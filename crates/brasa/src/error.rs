@@ -1,4 +1,4 @@
-//! Errors of the library, by the crate that they come from.
+//! Errors of the library, grouped by the crate that they come from.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ pub enum Error {
     /// A low-rank adapter that does not fit the model.
     #[error("{}: {error}", path.display())]
     Adapter {
-        /// Its directory or file.
+        /// Directory or file of the adapter.
         path: PathBuf,
         /// Why it does not fit.
         error: Box<brasa_models::ModelError>,
@@ -60,15 +60,15 @@ pub enum Error {
     SessionFile {
         /// Which file; `None` if the bytes came from elsewhere.
         path: Option<PathBuf>,
-        /// What is wrong with it.
+        /// Mistake in the file.
         error: SessionFileError,
     },
     /// A state bundle.
     #[error("{}: {error}", path.display())]
     Bundle {
-        /// Its envelope.
+        /// Path of the bundle's envelope.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Mistake in the bundle.
         error: BundleError,
     },
     /// A text too short for its perplexity.

@@ -1,4 +1,4 @@
-//! What a measurement was made with, under the names of llama-bench.
+//! Circumstances of a measurement, under the names of llama-bench.
 
 use brasa_graph::device::KvType;
 use serde_json::{Map, Value, json};
@@ -8,7 +8,7 @@ use crate::Model;
 /// The model, the device and the build of a measurement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunFacts {
-    /// The commit that the program was built from, if it knows.
+    /// The commit that the program was built from, if known.
     pub build_commit: Option<&'static str>,
     /// The model's name or path.
     pub name: String,

@@ -22,7 +22,7 @@ use sha2::{Digest, Sha256};
 use crate::session_file::hex;
 use crate::{Error, LoadOptions, LoadProgress, device, verify};
 
-/// A model that can be fine-tuned: low-rank adapters, in whatever format it is stored, or its own parameters, if these are floats.
+/// A model that can be fine-tuned: by a low-rank adapter, for any storage format, or in its own parameters, if these are floats.
 ///
 /// ```
 /// use brasa::train::data::{Batches, DataOptions, Dataset};
@@ -123,7 +123,7 @@ impl FineTuner {
         &self.tokenizer
     }
 
-    /// What makes token ids of examples.
+    /// Makes token ids of examples with the model's tokenizer and template.
     pub fn examples(&self) -> Examples<'_> {
         Examples {
             tokenizer: &self.tokenizer,
@@ -156,8 +156,8 @@ impl FineTuner {
         Ok(lora.with_magnitudes(&self.model.graph)?)
     }
 
-    /// The adapter with the values of the one at `path`, in any form: a run that begins where another ended. Layers that it does not have begin as they are; ranks must be
-    /// equal, and scales stay.
+    /// The adapter with the values of the one at `path`, in any form, so that a run begins where another ended. Layers that `path`
+    /// lacks keep their initial values; ranks must be equal, and scales stay.
     ///
     /// # Errors
     ///
@@ -199,7 +199,7 @@ impl FineTuner {
         self.backend.info()
     }
 
-    /// Tokens of a text that the model was made for, if it says.
+    /// Length of texts, in tokens, that the model was made for, if its files tell it.
     pub fn context_length(&self) -> Option<usize> {
         self.model.info.context_length
     }
@@ -209,7 +209,7 @@ impl FineTuner {
         &self.warnings
     }
 
-    /// Puts the model and an adapter on the device, for steps of at most so many rows and documents.
+    /// Puts the model and an adapter on the device, for steps of at most this many rows and documents.
     ///
     /// # Errors
     ///
@@ -245,7 +245,7 @@ impl FineTuner {
         Ok(Parameters::of_targets(&self.model.graph, &self.layers, targets)?)
     }
 
-    /// Puts the model with parameters that are learned on the device, for steps of at most so many rows and documents.
+    /// Puts the model with learned parameters on the device, for steps of at most this many rows and documents.
     ///
     /// # Errors
     ///
@@ -277,8 +277,9 @@ impl FineTuner {
         self.checkpoint.container() == Container::Gguf
     }
 
-    /// Writes the model with other parameters: a GGUF file as the file `path`, safetensors as the folder `path`, in the base's files or in `shards` of a limited
-    /// size, with all that lies beside the weights. Tensors keep their names and formats, and values are rounded to these. File or folder appears whole or not at all.
+    /// Writes the model with other parameters. GGUF becomes the file `path`; safetensors become the folder `path`, in the base's
+    /// files or in `shards` of a limited size, with all other files of the checkpoint. Tensors keep their names and formats, and
+    /// values are rounded to these. File or folder appears whole or not at all.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What a model takes of a device's memory, and what would fit, before anything is loaded.
+//! Memory that a model takes on a device, and which model would fit, before anything is loaded.
 
 use std::path::Path;
 
@@ -24,7 +24,7 @@ const KV_TYPES: [KvType; 4] = [KvType::F32, KvType::F16, KvType::BF16, KvType::Q
 pub struct Fit {
     /// The device.
     pub device: DeviceInfo,
-    /// Bytes of its memory that are free; `None` if it does not tell.
+    /// Free bytes of the device's memory; `None` if it does not tell.
     pub free_bytes: Option<u64>,
     /// Bytes of the weights on the device, about.
     pub weight_bytes: u64,
@@ -34,10 +34,10 @@ pub struct Fit {
     pub step_rows: usize,
     /// Positions of a text, as the options say or the model was made for.
     pub context: usize,
-    /// Texts that are served at once, as the options say or the memory holds with pages for a usual text each.
+    /// Number of texts served at once: from the options, or as many as the memory holds with pages for a usual text each.
     pub sequences: usize,
-    /// The longest text that the model was made for, if its files say so. A longer one fits into memory as counted here, and the model has
-    /// not learned to read it.
+    /// Longest text that the model was made for, if its files tell it. A longer one fits into memory as counted here, but the model
+    /// has not learned to read it.
     pub model_context: Option<usize>,
     /// Type of keys and values.
     pub kv_type: KvType,
@@ -56,7 +56,7 @@ pub struct TextFit {
 }
 
 impl Fit {
-    /// Reads a checkpoint's names and shapes, and asks the device what it has. Loads no weights.
+    /// Reads a checkpoint's names and shapes, and the device's free memory. Loads no weights.
     ///
     /// # Errors
     ///
@@ -111,8 +111,8 @@ impl Fit {
         })
     }
 
-    /// Bytes that keys and values may take beside weights of `weight_bytes`: what is free, and no more than a model takes of the
-    /// device without [`LoadOptions::cache_bytes`]. `None` if the device does not tell what it has.
+    /// Bytes available for keys and values beside weights of `weight_bytes`: the free memory, and at most what a model takes
+    /// without [`LoadOptions::cache_bytes`]. `None` if the device does not tell its memory.
     pub fn room_bytes(&self, weight_bytes: u64) -> Option<u64> {
         let beside = self.free_bytes?.saturating_sub(weight_bytes.saturating_add(self.working_bytes));
         Some(beside.min(cache_room(self.device.memory_bytes?, weight_bytes)))
@@ -123,7 +123,7 @@ impl Fit {
         self.texts.iter().find(|text| text.kv_type == self.kv_type)
     }
 
-    /// True if a text of the whole context fits; `None` if the device does not tell what it has.
+    /// True if a text of the whole context fits; `None` if the device does not tell its memory.
     pub fn fits(&self) -> Option<bool> {
         let room_bytes = self.room_bytes(self.weight_bytes)?;
         let has_room = self.free_bytes? >= self.weight_bytes.saturating_add(self.working_bytes);
@@ -147,7 +147,7 @@ impl TextFit {
         self.costs.longest(room_bytes, MOST_POSITIONS).min(MOST_POSITIONS)
     }
 
-    /// Texts of `positions` positions that `room_bytes` hold beside each other.
+    /// Number of texts of `positions` positions that fit into `room_bytes` together.
     pub fn together(&self, room_bytes: u64, positions: usize) -> u64 {
         room_bytes / self.bytes(positions).max(1)
     }

@@ -1,5 +1,5 @@
-/// Splits the text of an error or a warning into what is wrong and the remedy, which follows as a line `hint:`. For places where one line
-/// is wanted, such as a field of JSON.
+/// Splits the text of an error or a warning into the problem and the remedy, which follows as a line `hint:`. For places with a
+/// single line, such as a field of JSON.
 ///
 /// ```
 /// let error = "model.gguf: 10 bytes, but its tensors need 20\nhint: the file is incomplete; download it again";

@@ -1,4 +1,4 @@
-//! A look inside: what each layer's attention looks at, and what the layers pass on.
+//! A look inside: the attention of each layer, and the states between layers.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use crate::{CacheScope, Error, Model, RequestOptions};
 /// Most bytes of queries, keys, states and router's logits that a look collects.
 const MOST_BYTES: u64 = 4 << 30;
 
-/// What a look needs of a loaded model.
+/// Parts of a loaded model that a look inside needs.
 pub(crate) struct Inside {
     pub device: Arc<LoadedDevice>,
     /// The graph without the adapters that requests choose. With them, values have the same ids.
     pub graph: Arc<Graph>,
-    /// What each layer's attention reads, the residual stream behind each layer, and the routers of layers with experts.
+    /// The values that each layer's attention reads, the residual stream behind each layer, and the routers of layers with experts.
     pub attentions: Vec<AttentionValues>,
     pub states: Vec<ValueId>,
     pub routers: Vec<Option<RouterValues>>,
@@ -85,7 +85,7 @@ enum Part {
     RouterLogits,
 }
 
-/// What one layer did with a text.
+/// Values of one layer for a text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LayerInside {
     /// The layer's number, from 0.
@@ -120,7 +120,8 @@ impl LayerInside {
         self.queries.len() / (self.heads * self.head_dim)
     }
 
-    /// The weights of one head's attention, `[tokens, tokens]`: row i says how much of each token up to i goes into token i, and sums to 1.
+    /// The weights of one head's attention, `[tokens, tokens]`: row i holds the share of each token up to i in token i, and sums to
+    /// 1.
     ///
     /// # Panics
     ///
@@ -166,8 +167,8 @@ impl LayerInside {
         self.states_of_tokens().map(|state| dot(state, state).sqrt() as f32).collect()
     }
 
-    /// How little each token's state changes up to behind a `later` layer, `[tokens]`: the cosine of the two states, 1 if they have
-    /// the same direction, and 0 if one of them is zero.
+    /// Cosine between each token's state in this layer and in a `later` layer, `[tokens]`: 1 for the same direction, 0 if one of
+    /// the states is zero.
     ///
     /// # Panics
     ///
@@ -207,7 +208,7 @@ fn dot(a: &[f32], b: &[f32]) -> f64 {
 }
 
 impl Model {
-    /// What the given layers do with `ids`, in the order given; all layers if none is given.
+    /// Computes `ids` and returns values of the given layers, in the order given; of all layers if none is given.
     ///
     /// The text is computed afresh by a program of its own over the model's weights, beside whatever runs. That program returns more values
     /// than the usual one; they are otherwise the same. Deadline and adapters are those of `request`.

@@ -12,7 +12,7 @@ use brasa_tokenizer::Tokenizer;
 use crate::model::context_of;
 use crate::{Error, LoadOptions, device, room};
 
-/// The tokenizer of a checkpoint; needs neither tensors nor a supported architecture.
+/// The tokenizer of a checkpoint. Works without tensors and for unsupported architectures.
 ///
 /// # Errors
 ///
@@ -33,8 +33,8 @@ pub fn open_tokenizer_bytes(
     Ok(Tokenizer::from_inspection(&Inspection::of_gguf_bytes(&Bytes::new(bytes))?, pre_tokenizer)?)
 }
 
-/// The graph of a checkpoint and the program that the device makes of it, as text: operations, fusions, the places of
-/// values. Loads the weights, since their formats decide how they are multiplied.
+/// Prints the graph of a checkpoint and the device's program for it: operations, fusions, places of values. Loads the weights,
+/// since their formats decide how they are multiplied.
 ///
 /// # Errors
 ///

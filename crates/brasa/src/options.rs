@@ -16,8 +16,8 @@ pub struct LoadOptions {
     pub device: Option<String>,
     /// A device of the caller's own, which takes the place of `device`.
     pub own_device: Option<OwnDevice>,
-    /// Most bytes of a GPU's memory that the model and what runs beside it on that device take, as though the GPU had no more; `None` for
-    /// all that is free. A device of the caller's own and the CPU have no such limit.
+    /// Most bytes of a GPU's memory for the model and everything beside it on that device, as though the GPU had no more; `None`
+    /// for all free memory. Has no effect on the CPU and on a device of the caller's own.
     pub gpu_memory: Option<u64>,
     /// Positions of the context; `None` for the model's own limit, at most 131,072.
     pub context: Option<usize>,
@@ -27,9 +27,8 @@ pub struct LoadOptions {
     pub isa: Option<String>,
     /// The precision of the arithmetic.
     pub precision: Precision,
-    /// Forbids prompts in bf16, whose results depend on the number of rows that are computed together. Answers are then the
-    /// same, bit for bit, in any company of other requests and for any chunks of the prompt. Reference precision is always
-    /// deterministic.
+    /// Forbids prompts in bf16, whose results depend on the number of rows computed together. Answers are then the same, bit for
+    /// bit, in any company of other requests and for any chunks of the prompt. Reference precision is always deterministic.
     pub deterministic: bool,
     /// Element type of cached keys and values; `None` for f16, or f32 in reference precision.
     pub kv_type: Option<KvType>,
@@ -40,8 +39,8 @@ pub struct LoadOptions {
     /// quarter of `chunk`, or of what suits the device: 128 on a CPU, 512 on a GPU. The engine takes fewer if the step would be
     /// more than three times as long as without them.
     pub mixed_chunk: Option<usize>,
-    /// Requests served at once; further ones wait. `None` for as many as the device's memory holds beside the weights with
-    /// pages for a text of 2,048 tokens each, at least 1, and at most as many as the device decodes well at once: 16 on a CPU, 256 on a GPU.
+    /// Requests served at once; further ones wait. `None` for as many as the device's memory holds beside the weights with pages
+    /// for a text of 2,048 tokens each: at least 1, at most 16 on a CPU and 256 on a GPU.
     /// [`EngineConfig::max_sequences`](brasa_engine::EngineConfig::max_sequences) of a loaded model tells the number.
     pub max_sequences: Option<usize>,
     /// Most requests that wait; further ones are refused with
@@ -59,20 +58,22 @@ pub struct LoadOptions {
     /// alone. [`RequestOptions::cache_prompt`](crate::RequestOptions::cache_prompt) decides for a single request, and
     /// [`CacheScope`](crate::CacheScope) keeps users apart.
     pub prefix_bytes: Option<u64>,
-    /// Bytes of keys and values, among `cache_bytes`, whose memory is fetched while the model has nothing to do, and under load bit by
-    /// bit, so that no request waits for the system to find and clear it; 0 for none.
+    /// Bytes of keys and values, within `cache_bytes`, whose memory is fetched ahead: while the model has nothing to do, and bit by
+    /// bit under load. Requests then do not wait for the system to find and clear memory. 0 fetches none.
     pub prefault_bytes: u64,
-    /// How requests guess tokens ahead that do not say it themselves
-    /// ([`GenerateOptions::speculation`](crate::GenerateOptions::speculation)). It changes the time of an answer and never its text.
+    /// Speculation of requests without a setting of their own
+    /// ([`GenerateOptions::speculation`](crate::GenerateOptions::speculation)). It changes the time of an answer and never its
+    /// text.
     pub speculation: Speculation,
-    /// A small model with the same tokens, which guesses what the model says next, on the same device, in the same precision and with
-    /// the same chunks. Requests whose speculation says [`model`](Speculation::model) ask it. Its weights, keys and values are beside
-    /// the model's.
+    /// A small model with the same tokens that guesses the model's next tokens, on the same device, in the same precision and with
+    /// the same chunks. It serves requests whose speculation has [`model`](Speculation::model) set. Its weights, keys and values
+    /// take memory of their own.
     pub draft_model: Option<PathBuf>,
     /// Low-rank adapters that change the model. Its stored weights stay as they are; several adapters add up.
     pub adapters: Vec<AdapterSource>,
-    /// Lets every request choose among `adapters` and their scales ([`Model::adapter_scope`](crate::Model::adapter_scope)); those that do
-    /// not choose have the scales of `adapters`. Texts of several adapters are computed together, and none waits for another.
+    /// Lets every request choose among `adapters` and their scales ([`Model::adapter_scope`](crate::Model::adapter_scope)).
+    /// Requests that do not choose have the scales of `adapters`. Texts of several adapters are computed together, and none waits
+    /// for another.
     pub adapters_by_request: bool,
     /// Makes warnings about the checkpoint errors: unknown configuration keys, unused tensors.
     pub strict: bool,

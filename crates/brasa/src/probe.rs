@@ -1,4 +1,4 @@
-//! Probes: events of a generation, and of what happened inside the model.
+//! Probes: events of a generation, and from inside the model.
 
 use std::fmt;
 use std::str::FromStr;
@@ -25,7 +25,7 @@ pub enum ProbeKind {
     Cache,
     /// Memory of the process.
     Memory,
-    /// The entropy of each head's attention, and what the head looks at most.
+    /// The entropy of each head's attention, and the position with the largest weight.
     Heads,
     /// The length of the residual stream behind each layer.
     Residual,
@@ -89,7 +89,7 @@ impl FromStr for ProbeKind {
     }
 }
 
-/// What happened.
+/// One event of a generation that a probe reports.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 #[expect(
@@ -97,7 +97,7 @@ impl FromStr for ProbeKind {
     reason = "`token` counts the generated tokens, `position` all tokens of a text, from 0"
 )]
 pub enum ProbeEvent {
-    /// A token was drawn; `text` is what became complete with it.
+    /// A token was drawn; `text` is the text that it completed.
     Token { token: usize, id: u32, text: String },
     /// The natural logarithm of a token's probability.
     Logprob { token: usize, logprob: f32 },
@@ -105,15 +105,15 @@ pub enum ProbeEvent {
     Entropy { token: usize, nats: f32 },
     /// The most probable tokens and their log-probabilities.
     Top { token: usize, top: Vec<(u32, f32)> },
-    /// Pages and bytes of keys and values that all requests hold, and most bytes that they may hold.
+    /// Pages and bytes of keys and values that all requests hold, and the most bytes that they may hold.
     Cache { token: usize, pages: usize, bytes: u64, most_bytes: u64 },
-    /// Memory of the process now and at most, as far as the system tells.
+    /// Memory of the process now and at its peak; `None` if the system does not tell.
     Memory { token: usize, resident_bytes: Option<u64>, peak_bytes: Option<u64> },
-    /// The entropy in nats of a head's attention, and the position that has most of it.
+    /// The entropy in nats of a head's attention, and the position with the largest weight.
     Head { layer: usize, head: usize, position: usize, nats: f32, most: usize, weight: f32 },
     /// The length of the residual stream behind a layer.
     Residual { layer: usize, position: usize, norm: f32 },
-    /// The cosine of the residual stream behind a layer and behind the next layer that was looked at.
+    /// Cosine between the residual stream behind one layer and behind the next chosen layer.
     Coherence { layer: usize, position: usize, cosine: f32 },
     /// The experts that a router chose, and their shares.
     Router { layer: usize, position: usize, experts: Vec<(u32, f32)> },
@@ -136,7 +136,7 @@ impl ProbeEvent {
         }
     }
 
-    /// The event as a JSON object, whose `probe` is the kind's name.
+    /// The event as a JSON object; its field `probe` is the kind's name.
     pub fn to_json(&self) -> Value {
         let probe = self.kind().name();
         match self {
@@ -206,7 +206,7 @@ impl Probes {
         Self { kinds: kinds.into_iter().collect(), top: 5, layers: Vec::new() }
     }
 
-    /// Makes a generation report what the events need. Options that report more stay as they are.
+    /// Makes a generation report the values that the events need. Options that report more stay as they are.
     pub fn ask(&self, options: &mut GenerateOptions) {
         let sampling = &mut options.sampling;
         sampling.entropy |= self.wants(ProbeKind::Entropy);
@@ -222,7 +222,8 @@ impl Probes {
         Watch { probes: self.clone(), model: model.clone(), token: 0 }
     }
 
-    /// Tells `sink` what happens inside the model in the text `ids`: the kinds that [are inside](ProbeKind::is_inside).
+    /// Looks inside the model for the text `ids`, and sends events to `sink`: those of the kinds that [are
+    /// inside](ProbeKind::is_inside).
     ///
     /// The text is computed afresh, as [`Model::look_inside`] does it. Does nothing if no such kind is wanted.
     ///
@@ -292,7 +293,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Tells `sink` what the stream's next fragment brings. A kind whose figures the stream does not [report](Probes::ask) is left out.
+    /// Sends the events of the stream's next fragment to `sink`. Kinds whose values the stream does not [report](Probes::ask) are
+    /// left out.
     pub fn see(&mut self, fragment: &Fragment, mut sink: impl FnMut(ProbeEvent)) {
         let Some(drawn) = &fragment.token else { return };
         let token = self.token;

@@ -10,7 +10,7 @@ use crate::batch::rows_then;
 use crate::score::negative_log_likelihood;
 use crate::{Error, InOrder, Model, RequestOptions};
 
-/// What the model is told, in the words that Qwen3-Reranker was trained with (Zhang et al. 2025, arXiv:2506.05176).
+/// Instructions to the model, in the words that Qwen3-Reranker was trained with (Zhang et al. 2025, arXiv:2506.05176).
 const JUDGE: &str = "Judge whether the Document meets the requirements based on the Query and the Instruct provided. Note that the answer can only be \"yes\" or \"no\".";
 
 /// The task, if the caller names none: that of Qwen3-Reranker.
@@ -19,14 +19,14 @@ const TASK: &str = "Given a web search query, retrieve relevant passages that an
 /// How to rerank.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RerankOptions {
-    /// What makes a document relevant, in a sentence; `None` for answering a search for web pages.
+    /// The criterion for a relevant document, in a sentence; `None` for answering a search for web pages.
     pub instruction: Option<String>,
     /// True for scores without their last function: the logit of a cross-encoder, ln p(yes) − ln p(no) of a language model.
     pub raw: bool,
     /// True if a query and a document that are too long together lose the end of the longer one. Otherwise they are an error. A language
     /// model's prompts are never cut.
     pub truncate: bool,
-    /// How the request is run. A cross-encoder honours the deadline alone: its texts take turns, and it keeps nothing of them.
+    /// Options of the request. A cross-encoder honours the deadline alone, since its texts take turns and nothing of them is kept.
     pub request: RequestOptions,
 }
 
@@ -46,7 +46,7 @@ pub struct RerankPrompts {
 enum Judgement {
     /// By the probabilities of two words.
     Words(Answers),
-    /// By the logits that the checkpoint names, and what they become.
+    /// By the logits that the checkpoint names, and the function that turns them into a score.
     Logits(LogitScore, ScoreActivation),
 }
 
@@ -65,9 +65,9 @@ impl RerankPrompts {
 }
 
 impl Model {
-    /// The prompts that ask the model about each document: its own chat template, with the question of Qwen3-Reranker. If the checkpoint
-    /// names the tokens that judge (the module `LogitScore` of sentence-transformers), its template has the question, and gets the query
-    /// and the document as messages of these roles, behind the instruction as the system's.
+    /// Prompts that ask the model about each document: Qwen3-Reranker's question in the model's own chat template. If the
+    /// checkpoint names the tokens that judge (the module `LogitScore` of sentence-transformers), its template holds the question,
+    /// and gets the query and the document as messages of these roles, with the instruction as the system message.
     ///
     /// # Errors
     ///
@@ -132,8 +132,8 @@ impl Model {
         self.chat_prompt_with(&messages, &ChatOptions::default())
     }
 
-    /// The relevance of each document, in the order of the documents: p(yes) ÷ (p(yes) + p(no)) of the model's answer, from 0 to 1, or
-    /// what the checkpoint makes of the logits that it names.
+    /// The relevance of each document, in the order of the documents: p(yes) ÷ (p(yes) + p(no)) of the model's answer, from 0 to 1,
+    /// or the checkpoint's own score of the logits that it names.
     ///
     /// The prompts are requests of the engine like any others; what they share is computed once. One that fails gives an error in its
     /// place.

@@ -1,4 +1,4 @@
-//! Whatever judges documents: a language model that is asked, or a cross-encoder.
+//! Models that judge documents: a language model, or a cross-encoder.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -26,14 +26,14 @@ use crate::{Embedder, Encoder, Error, InOrder, LoadOptions, LoadProgress, Model,
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Reranker {
-    /// A language model, which is asked whether a document answers the query.
+    /// A language model, which answers whether a document answers the query.
     Decoder(Model),
     /// A cross-encoder, whose head judges query and document together.
     Encoder(Encoder),
 }
 
 impl Reranker {
-    /// Loads a checkpoint as what it is.
+    /// Loads a checkpoint as a cross-encoder or a language model, whichever it is.
     ///
     /// # Errors
     ///
@@ -42,7 +42,7 @@ impl Reranker {
         Self::load_with_progress(path, options, |_| ControlFlow::Continue(()))
     }
 
-    /// Like [`load`](Self::load), but `progress` is told how far it has come and may cancel.
+    /// Like [`load`](Self::load), but `progress` receives the progress and may cancel.
     ///
     /// # Errors
     ///

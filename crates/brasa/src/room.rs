@@ -1,4 +1,4 @@
-//! How many texts a model serves at once on a device, and how much memory their keys and values may take.
+//! Number of texts that a model serves at once on a device, and memory for their keys and values.
 
 use brasa_engine::PageCosts;
 use brasa_graph::device::{DeviceInfo, KvPool};

@@ -77,8 +77,8 @@ impl Model {
         Ok(Score { mean_nll: (predictions > 0).then(|| nll / predictions as f64), last_logits })
     }
 
-    /// The tokens of each text with the log-probabilities that the model gives them, and its `top` most probable tokens in their places;
-    /// in the order of the texts. The first token of a text has no probability.
+    /// Scores the tokens of each text: their log-probabilities, and the `top` most probable tokens in each place, in the order of
+    /// the texts. The first token of a text has no probability.
     ///
     /// The texts are requests of the engine like any others, run as `request` says. One that fails gives an error in its place, and the
     /// others go on.
@@ -113,9 +113,8 @@ impl Model {
         })
     }
 
-    /// Perplexity of `ids`: windows of `window` tokens are computed afresh, each with the model's BOS (if it has
-    /// one) in place of its first token, and the second half of each is scored. `progress` sees the sum after every window
-    /// and may stop.
+    /// Perplexity of `ids`: windows of `window` tokens are computed afresh, each with the model's BOS (if it has one) in place of
+    /// its first token, and the second half of each is scored. `progress` receives the sum after every window and may stop.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What sentence-transformers' files make of a text and of its vector, for encoders and language models alike.
+//! Applies sentence-transformers' settings to texts and vectors, for encoders and language models alike.
 
 use std::collections::BTreeMap;
 

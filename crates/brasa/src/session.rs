@@ -33,13 +33,13 @@ pub struct Session {
 /// A session that has been written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SavedSession {
-    /// Tokens whose keys and values are in the file.
+    /// Number of tokens whose keys and values the file holds.
     pub tokens: usize,
     /// Bytes of the file.
     pub bytes: u64,
 }
 
-/// What the file of a session holds.
+/// Contents of a session file.
 pub(crate) struct Written {
     pub(crate) tokens: Vec<u32>,
     pub(crate) options: Option<GenerateOptions>,
@@ -89,7 +89,7 @@ impl Session {
         Ok(stream)
     }
 
-    /// Computes the keys and values of a prompt, so that later requests that begin with it do not; returns what it cost.
+    /// Computes the keys and values of a prompt, so that later requests that begin with it need not. Returns its cost.
     ///
     /// # Errors
     ///
@@ -107,8 +107,8 @@ impl Session {
         Ok(*stream.metrics())
     }
 
-    /// The tokens whose keys and values the session holds: those of its last text, except the last one that was drawn. None
-    /// if they gave way to other requests.
+    /// The tokens whose keys and values the session holds: those of its last text, except the last token drawn. Empty if they gave
+    /// way to other requests.
     ///
     /// # Errors
     ///
@@ -131,8 +131,8 @@ impl Session {
         self.options.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Forgets everything behind the first `length` tokens; returns how many are kept. That is 0 if a sliding window no longer
-    /// holds what the next token would see.
+    /// Drops everything behind the first `length` tokens; returns the number kept. That is 0 if a sliding window no longer holds
+    /// what the next token would see.
     ///
     /// Requests do so by themselves; this frees the pages before.
     ///
@@ -143,7 +143,7 @@ impl Session {
         Ok(self.model.engine().truncate_session(self.id, length)?)
     }
 
-    /// Forgets the text and the settings. A stream of the session that still runs goes on by itself.
+    /// Clears the text and the settings. A running stream of the session goes on.
     pub fn reset(&mut self) {
         *self = self.model.session();
     }
@@ -161,7 +161,7 @@ impl Session {
         self.save_with_progress(path, |_| ControlFlow::Continue(()))
     }
 
-    /// Like [`save`](Self::save), but `progress` is told how far it has come and may cancel.
+    /// Like [`save`](Self::save), but `progress` receives the progress and may cancel.
     ///
     /// # Errors
     ///
@@ -178,7 +178,7 @@ impl Session {
         Ok(saved)
     }
 
-    /// Writes what [`save`](Self::save) would, to anywhere.
+    /// Writes the bytes of [`save`](Self::save) to any writer.
     ///
     /// # Errors
     ///
@@ -210,8 +210,8 @@ impl Session {
 }
 
 impl Model {
-    /// Loads a session that was [saved](Session::save) with this model. A text that goes on in it is the text that would have
-    /// gone on without the file, bit for bit.
+    /// Loads a session that was [saved](Session::save) with this model. A text continues from it as it would have without the file,
+    /// bit for bit.
     ///
     /// # Errors
     ///
@@ -222,7 +222,7 @@ impl Model {
         self.load_session_with_progress(path, |_| ControlFlow::Continue(()))
     }
 
-    /// Like [`load_session`](Self::load_session), but `progress` is told how far it has come and may cancel.
+    /// Like [`load_session`](Self::load_session), but `progress` receives the progress and may cancel.
     ///
     /// # Errors
     ///

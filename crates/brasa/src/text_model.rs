@@ -1,4 +1,4 @@
-//! What every backend's models have in common.
+//! Operations that the models of every backend have in common.
 
 use brasa_graph::sampling::SamplingParams;
 
@@ -7,7 +7,7 @@ use crate::{
     RequestOptions, Token,
 };
 
-/// A loaded model of any [`Backend`](crate::Backend): what programs need that let their user choose the backend.
+/// A loaded model of any [`Backend`](crate::Backend): the operations for programs that let their user choose the backend.
 ///
 /// [`Model`] is the native one, and has more: sessions, grammars, tools, scores. [`as_native`](Self::as_native) leads to it.
 ///
@@ -57,11 +57,11 @@ pub trait TextModel: Send + Sync {
     /// Architecture, sizes and storage of the model.
     fn info(&self) -> &ModelInfo;
 
-    /// The cost of the latest request of this trait that came to its end; zeros before the first. The counts of several prompts are
-    /// sums, and their times those of the slowest. Each stream has [metrics of its own](TextStream::metrics).
+    /// Metrics of the latest finished request of this trait; zeros before the first. Counts of several prompts are sums, and their
+    /// times those of the slowest. Each stream has [metrics of its own](TextStream::metrics).
     fn metrics(&self) -> Metrics;
 
-    /// Ends the streams that still run, waits for them and frees the model. Those streams, and every later request, give
+    /// Ends the running streams, waits for them and frees the model. Those streams, and every later request, give
     /// [`EngineError::Closed`](crate::engine::EngineError::Closed). Closing a closed model does nothing.
     fn close(&self);
 
@@ -116,8 +116,8 @@ pub struct ClassifyOptions {
 pub struct Class {
     /// The token that was drawn.
     pub token: Token,
-    /// Its text; empty for a control token.
+    /// Text of the token; empty for a control token.
     pub text: String,
-    /// The logits that it was drawn from, before penalties, `[vocab_size]`, if asked for.
+    /// Logits that the token was drawn from, before penalties, `[vocab_size]`, if requested.
     pub logits: Option<Vec<f32>>,
 }

@@ -1,4 +1,4 @@
-//! Whether a checkpoint can be run, asked without loading its weights.
+//! Checks whether a checkpoint can run, without loading its weights.
 
 use brasa_formats::{Container, Inspection};
 use brasa_models::{ModelError, ModelKind, Source, build_encoder, padding_note};
@@ -13,7 +13,7 @@ pub struct Verdict {
     /// Messages of everything that keeps the checkpoint from running; [`Model::load`](crate::Model::load), or for an encoder
     /// [`Encoder::load`](crate::Encoder::load), fails with the first.
     pub problems: Vec<String>,
-    /// Oddities that do not keep it from running, as [`Model::warnings`](crate::Model::warnings) has them.
+    /// Oddities that do not keep the model from running, as in [`Model::warnings`](crate::Model::warnings).
     pub warnings: Vec<String>,
 }
 

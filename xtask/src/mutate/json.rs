@@ -154,7 +154,7 @@ fn swap(map: &mut Map<String, Value>, key: &str, rng: &mut Rng) -> String {
     format!("exchanged with {other}")
 }
 
-/// Another value: near the old one's kind as a rule.
+/// Replaces a value by another one, usually of a similar kind.
 fn extreme(old: &Value, rng: &mut Rng) -> Value {
     let numbers = [
         json!(0),

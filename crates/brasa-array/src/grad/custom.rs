@@ -15,8 +15,8 @@ pub fn stop_gradient(array: &Array) -> Array {
     }
 }
 
-/// The function whose gradients compute what it computes once more instead of keeping it: less memory for more time (Chen et al.
-/// 2016, arXiv:1604.06174). Values and gradients have the same bits.
+/// Makes `function` recompute its inner results for gradients instead of keeping them: less memory for more time (Chen et al. 2016,
+/// arXiv:1604.06174). Values and gradients have the same bits.
 ///
 /// Whatever lies between the arguments and the results is computed again, the results excepted.
 ///
@@ -97,7 +97,7 @@ impl CustomCall {
         &self.inputs
     }
 
-    /// The results as they were returned; a result that nobody has any more stands for itself.
+    /// The results as they were returned. A result that was dropped since is replaced by the computed array.
     pub fn results(&self) -> Vec<Array> {
         let living = self.keys.get().into_iter().flatten();
         living.zip(&self.computed).map(|(key, own)| key.upgrade().map_or(own.clone(), Array)).collect()

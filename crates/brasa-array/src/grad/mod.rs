@@ -55,8 +55,8 @@ pub fn vjp(
     Ok((results, gradients))
 }
 
-/// The results of `function` of `primals`, and how they change along a direction: of each result, `J·v`, where `v` are the `tangents`, one for
-/// each primal.
+/// Computes the results of `function` at `primals`, and their change along a direction: `J·v` for each result, where `v` are the
+/// `tangents`, one for each primal.
 ///
 /// # Errors
 ///

@@ -64,7 +64,7 @@ impl Array {
         Self::result(op, &[self], shape)
     }
 
-    /// Arrays one behind the other along an axis, which is counted from the outermost.
+    /// Concatenates arrays along an axis, which is counted from the outermost.
     #[must_use]
     pub fn concat(arrays: &[&Self], axis: usize) -> Self {
         let Some((&first, rest)) = arrays.split_first() else {

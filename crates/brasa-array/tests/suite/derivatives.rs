@@ -192,7 +192,7 @@ fn stopped_arrays_are_constants() {
     assert_eq!(runner.item(&gradients[0]).unwrap(), 3.0);
 }
 
-/// The same bits, computed again: the program has the operations of the region twice.
+/// Checkpoints change no bit of gradients, and the program has the operations of the region twice.
 #[test]
 fn checkpoints_change_nothing_but_what_is_kept() {
     let region = |x: &[Array]| Ok(vec![x[0].exp().tanh().exp()]);

@@ -1,4 +1,4 @@
-//! What operations compute.
+//! Results of operations.
 
 use brasa_array::{Array, loss};
 
@@ -155,7 +155,7 @@ fn random_numbers_follow_from_their_seed() {
     assert!((uniform.iter().sum::<f32>() / 1e4 - 0.5).abs() < 0.02);
 }
 
-/// A mistake is told by whoever computes, however much was made of it.
+/// A mistake in an expression is an error of the call that computes it, however large the expression is.
 #[test]
 fn mistakes_are_named() {
     let (x, y) = (Array::zeros(&[2, 3]), Array::zeros(&[4]));

@@ -97,7 +97,7 @@ fn check_bins(bins: usize) -> Result<()> {
     })
 }
 
-/// Where the logarithmic part of the scale begins.
+/// The frequency in Hz at which the mel scale changes from linear to logarithmic.
 const KNEE_HZ: f64 = 1000.0;
 const HZ_PER_MEL: f64 = 200.0 / 3.0;
 const KNEE_MEL: f64 = KNEE_HZ / HZ_PER_MEL;

@@ -20,7 +20,7 @@ impl Framer {
         Self { log_mel, samples: Vec::new(), first: 0, frames: 0, blocks: Box::new(Blocks::new()) }
     }
 
-    /// Takes further samples and appends the frames that they complete, `[frames, bins]`, eight at a time.
+    /// Adds samples and appends the frames that they complete, `[frames, bins]`, eight at a time.
     pub fn push(&mut self, samples: &[f32], to: &mut Vec<f32>) {
         self.samples.extend_from_slice(samples);
         // The last sample of the last frame of a block.

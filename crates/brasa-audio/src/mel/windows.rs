@@ -1,11 +1,10 @@
-//! Features of a sound of any length, of which only a window is in memory.
+//! Features of a sound of any length, with one window in memory at a time.
 
 use super::{Features, Framer, WINDOW_FRAMES, scale};
 use crate::recording::Chunks;
 use crate::{Recording, Result};
 
-/// The features of a whole sound, window by window: those of [`Features::window`], whether they lie in memory or are computed as they
-/// are asked for.
+/// The features of a whole sound, window by window, like [`Features::window`]. They lie in memory, or are computed on request.
 pub struct FeatureWindows(Kind);
 
 enum Kind {
@@ -51,7 +50,7 @@ impl FeatureWindows {
         }
     }
 
-    /// The 3,000 frames from `start` on; zeros behind the last frame. A start in front of an earlier one has the sound read from its
+    /// The 3,000 frames from `start` on; zeros behind the last frame. A `start` before an earlier one reads the sound from its
     /// beginning again.
     ///
     /// # Errors

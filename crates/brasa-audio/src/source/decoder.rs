@@ -25,8 +25,8 @@ use super::{Input, Source, check, duration, mix, shortfall};
 
 /// Packets in a row that cannot be decoded before the file counts as damaged.
 const MOST_BROKEN_PACKETS: u32 = 50;
-/// Samples that every encoder of AAC puts in front of the sound: one frame, the first half of an overlap. Where a file has a list of edits
-/// that says so, symphonia ignores it.
+/// Samples that every encoder of AAC puts in front of the sound: one frame, the first half of an overlap. Some files declare this
+/// delay in a list of edits, which symphonia ignores.
 const AAC_DELAY: usize = 1024;
 
 pub(super) struct Decoder {

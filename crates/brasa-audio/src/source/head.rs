@@ -1,4 +1,4 @@
-//! The bytes in front of the samples, in files whose samples have no code.
+//! Headers of uncompressed files: the bytes in front of the samples.
 
 use std::io::{ErrorKind, Read};
 use std::time::Duration;
@@ -16,7 +16,7 @@ const UNKNOWN_BYTES: u64 = 0x7fff_0000;
 pub(super) enum Kind {
     /// Samples without a code, which begin at [`Header::start`].
     Plain(Header),
-    /// Anything else.
+    /// Another format, which symphonia reads.
     Other(Option<Mended>),
 }
 
@@ -40,9 +40,9 @@ pub(super) struct Header {
 /// The bytes of samples as a header gives them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Length {
-    /// So many bytes.
+    /// The number of bytes.
     Known(u64),
-    /// A placeholder that says "until the end", as writers into pipes use it.
+    /// A placeholder for "until the end", as writers into pipes use it.
     Open,
     /// A placeholder of a writer that meant to come back and did not: 0, though bytes follow.
     Unfinished,

@@ -1,4 +1,4 @@
-//! Sound as it lies in a file or comes from a stream: one channel, at its own sample rate.
+//! Decoded sound of a file or stream: one channel, at its own sample rate.
 
 mod aiff;
 mod au;
@@ -178,7 +178,7 @@ fn unfinished(name: &str, length: Length) -> Option<String> {
     })
 }
 
-/// The warning of a file that goes on behind the `end` of its sound, with neither zeros nor anything that begins with a name.
+/// The warning for a file with bytes behind the `end` of its sound that are neither zeros nor a named chunk.
 fn behind(
     name: &str,
     file: &mut dyn Seekable,
@@ -211,7 +211,8 @@ fn behind(
     )))
 }
 
-/// Judges a sound of `frames` whose header claims `claimed`: nothing if it has them all, a warning if few are missing.
+/// Compares the `frames` of a sound with the number that its header claims. Returns nothing if they agree, a warning if few are
+/// missing, else an error.
 ///
 /// # Errors
 ///

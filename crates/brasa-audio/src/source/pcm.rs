@@ -15,7 +15,7 @@ const BLOCK_BYTES: usize = 1 << 16;
 pub enum SampleFormat {
     /// Unsigned 8 bits; 128 is silence.
     U8,
-    /// Signed 16 bits: what `arecord -f S16_LE` and `ffmpeg -f s16le` write.
+    /// Signed 16-bit integers, as `arecord -f S16_LE` and `ffmpeg -f s16le` write them.
     S16,
     /// Signed 24 bits in 3 bytes.
     S24,
@@ -184,7 +184,7 @@ impl<R: Read> Pcm<R> {
         })
     }
 
-    /// Reads once, as much as there is; false at the end.
+    /// Reads once, up to the free space of the buffer; returns false at the end of the input.
     fn fill(&mut self) -> Result<bool> {
         let most = self.left.map_or(BLOCK_BYTES, |left| left.min(BLOCK_BYTES as u64) as usize);
         let kept = self.bytes.len();

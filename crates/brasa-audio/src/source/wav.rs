@@ -41,7 +41,7 @@ impl Order {
 /// Samples as `fmt ` describes them.
 #[derive(Clone, Copy)]
 struct Form {
-    /// None for samples with a code.
+    /// The codec of the samples; `None` for plain PCM.
     coding: Option<Coding>,
     channels: usize,
     rate: u32,

@@ -26,14 +26,14 @@ pub enum Task {
     /// The language that was spoken.
     #[default]
     Transcribe,
-    /// English, whatever was spoken.
+    /// Translate into English, from any language.
     Translate,
 }
 
 /// A part of a transcript with its times.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Segment {
-    /// Where the window began that the segment comes from, in frames of 10 ms.
+    /// Start of the window that the segment comes from, in frames of 10 ms.
     pub seek: u32,
     /// Seconds from the beginning of the sound.
     pub start_s: f64,
@@ -41,9 +41,9 @@ pub struct Segment {
     pub end_s: f64,
     /// The text as the model wrote it, usually with a space in front.
     pub text: String,
-    /// The text's tokens, with those of its timestamps.
+    /// Tokens of the text, timestamps included.
     pub tokens: Vec<u32>,
-    /// The log-probability of each token among those that were allowed there; empty if they are not known.
+    /// The log-probability of each token among those that the rules allowed in its place; empty if not computed.
     pub logprobs: Vec<f32>,
     /// The temperature at which the text was drawn.
     pub temperature: f64,
@@ -51,9 +51,9 @@ pub struct Segment {
     pub avg_logprob: f64,
     /// Bytes of the text per byte of its compressed form; texts that go round in circles have much.
     pub compression_ratio: f64,
-    /// The probability that nobody speaks.
+    /// The probability that the window holds no speech.
     pub no_speech_prob: f64,
-    /// Words with their times, if they were asked for.
+    /// Words with their times, if requested.
     pub words: Option<Vec<Word>>,
 }
 

@@ -102,7 +102,7 @@ impl Follower {
     }
 }
 
-/// Ends a span behind its hang-over; joins it to the one before if they touch.
+/// Ends a span behind its hang-over, and joins it to the previous span if they touch.
 fn close(voice: &VoiceActivity, start: usize, last: usize, steps: &mut Vec<Range<usize>>) {
     if last + 1 - start < voice.shortest {
         return;

@@ -1,4 +1,4 @@
-//! Where somebody speaks: by the sound's energy, or by a small network.
+//! Detects speech in a sound, by energy or with a small network.
 
 mod energy;
 mod follower;
@@ -12,10 +12,10 @@ pub use follower::VoiceFollower;
 pub use network::VoiceNetwork;
 pub use spans::VoiceSpans;
 
-/// How speech is told from pauses.
+/// Detector of speech and pauses.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum VoiceDetector {
-    /// By energy above a noise floor: cheap, and anything loud is speech.
+    /// By energy above a noise floor: cheap, but anything loud counts as speech.
     Energy(VoiceActivity),
     /// By Silero's network, which tells voices from other sounds. Takes 0.15 % of the sound's duration.
     Network(VoiceSpans),

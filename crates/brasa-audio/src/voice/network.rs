@@ -124,7 +124,8 @@ impl Network {
         }
     }
 
-    /// What `count` steps say to the gates, `[count, 512]`. `samples`: the context, and the samples of the steps.
+    /// The inputs of the recurrent gates for `count` steps, `[count, 512]`. `samples` holds the context and the samples of the
+    /// steps.
     fn gates(&self, samples: &[f32], count: usize) -> Vec<f32> {
         let [first, second, third, fourth] = &self.convolutions;
         // Rows of a convolution's input lie behind one another, with an empty one at each end of a step: three of them are an input.

@@ -17,8 +17,8 @@ pub struct VoiceSpans {
     pub shortest_ms: u32,
     /// Pauses that are shorter are bridged; 300 ms without change.
     pub shortest_pause_ms: u32,
-    /// Time that is added before and behind a span, since quiet consonants surround loud vowels; 200 ms without change. A pause
-    /// that is too short for both of its neighbours' time is halved among them.
+    /// Time added before and behind a span, since quiet consonants surround loud vowels; 200 ms by default. A pause that is too
+    /// short for the time of both neighbours is halved between them.
     pub pad_ms: u32,
 }
 
@@ -29,7 +29,8 @@ impl Default for VoiceSpans {
 }
 
 impl VoiceSpans {
-    /// Ranges of samples at 16 kHz that hold speech, in order; neighbours may touch. `probabilities` are those of a sound of `samples` samples.
+    /// Ranges of samples at 16 kHz that hold speech, in order; neighbours may touch. `probabilities` belong to a sound of `samples`
+    /// samples.
     pub fn spans(&self, probabilities: &[f32], samples: usize) -> Vec<Range<usize>> {
         let mut open = Open::default();
         let mut spans = Vec::new();

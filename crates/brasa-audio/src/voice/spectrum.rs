@@ -1,4 +1,4 @@
-//! Magnitudes of 256 samples behind a Hann window: what the network's first layer computes as a convolution.
+//! Magnitude spectrum of 256 samples behind a Hann window. The network's first layer computes it as a convolution.
 
 use std::f64::consts::TAU;
 

@@ -16,9 +16,9 @@ const UNFINISHED: &str = "the header gives the length 0";
 enum Outcome {
     /// All samples.
     Whole,
-    /// So many samples.
+    /// The file has this many samples.
     First(usize),
-    /// So many samples, with a warning that has these words.
+    /// The file has this many samples, and a warning has these words.
     Warned(usize, &'static str),
     /// Like `Warned` for a file; a stream has as many samples without a warning.
     FileWarned(usize, &'static str),

@@ -59,10 +59,10 @@ pub struct DefaultsArguments {
     /// Make answers JSON of the schema in a file (-jf)
     #[arg(long, value_name = "FILE", group = "grammar_source", hide_short_help = true)]
     pub json_schema_file: Option<PathBuf>,
-    /// Make answers texts of this grammar, in GBNF or, behind a first line %llguidance {}, in Lark
+    /// Make answers follow this grammar, in GBNF or, behind a first line %llguidance {}, in Lark
     #[arg(long, value_name = "GRAMMAR", group = "grammar_source", hide_short_help = true)]
     pub grammar: Option<String>,
-    /// Make answers texts of the grammar in a file
+    /// Make answers follow the grammar in a file
     #[arg(long, value_name = "FILE", group = "grammar_source", hide_short_help = true)]
     pub grammar_file: Option<PathBuf>,
     /// Let models think first, if their templates have a switch for that [default: the template's]

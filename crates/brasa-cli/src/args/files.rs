@@ -1,4 +1,4 @@
-//! What is on this machine and what is made of it: `pull`, `discover`, `quantize`, `doctor`.
+//! Arguments of commands that find and make files: `pull`, `discover`, `quantize`, `doctor`.
 
 use std::path::PathBuf;
 
@@ -39,7 +39,7 @@ pub struct QuantizeArguments {
     /// Checkpoint: a folder or a GGUF file
     #[arg(value_name = "IN", required_unless_present = "list")]
     pub input: Option<PathBuf>,
-    /// The GGUF file to write; of a Whisper a file of whisper.cpp if its name ends in .bin
+    /// The GGUF file to write; for a Whisper model, a name ending in .bin makes a file of whisper.cpp
     #[arg(value_name = "OUT", required_unless_present = "list")]
     pub output: Option<PathBuf>,
     /// Type, e.g. Q4_K_M or Q8_0

@@ -55,10 +55,10 @@ pub struct GenerateArguments {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
-    /// Print what happens instead of the text, a JSON object a line: token, entropy, residual, …; the answer is the last
+    /// Print events in place of the text, one JSON object a line, the answer last: token, entropy, residual, …
     #[arg(long, value_name = "KIND,…", value_delimiter = ',', value_parser = values::probe(), conflicts_with = "server", hide_short_help = true)]
     pub probe: Vec<ProbeKind>,
-    /// Layers that heads, residual, coherence and router are of [default: all]
+    /// Layers that the probes heads, residual, coherence and router look at [default: all]
     #[arg(long, value_name = "N,…", value_delimiter = ',', requires = "probe", value_parser = values::count, allow_negative_numbers = true, hide_short_help = true)]
     pub probe_layers: Vec<usize>,
     #[command(flatten)]
@@ -89,13 +89,13 @@ pub struct PromptArguments {
 #[derive(Debug, Clone, Args)]
 #[expect(clippy::struct_field_names, reason = "the names of llama.cpp's options")]
 pub struct PromptCacheArguments {
-    /// Keep the prompt's keys and values in a file, and begin with those that are there; of a chat, the conversation's
+    /// Save the prompt's keys and values in a file, and reuse those in it; of a chat, the whole conversation's
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub prompt_cache: Option<PathBuf>,
-    /// Keep the answer's in the file too
+    /// Save the answer's keys and values in the file too
     #[arg(long, hide_short_help = true)]
     pub prompt_cache_all: bool,
-    /// Read the file and never write it
+    /// Reuse the file's keys and values, and never write the file
     #[arg(long, hide_short_help = true)]
     pub prompt_cache_ro: bool,
 }
@@ -103,13 +103,13 @@ pub struct PromptCacheArguments {
 /// How to guess tokens ahead.
 #[derive(Debug, Clone, Args)]
 pub struct DraftArguments {
-    /// Guess ahead what the text repeats: the same answer sooner where it copies from the prompt
+    /// Guess tokens that repeat earlier text: the same answer, sooner if it copies from the prompt
     #[arg(long, hide_short_help = true)]
     pub lookup: bool,
-    /// Small model with the same tokens that guesses ahead what the model says (-md): the same answer sooner
+    /// Small model with the same tokens that guesses the model's next ones (-md): the same answer, sooner
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub model_draft: Option<PathBuf>,
-    /// Most tokens guessed at once, those that a grammar forces among them; 0 for none
+    /// Most tokens guessed at once, including those that a grammar forces; 0 for none
     #[arg(long, value_name = "N", default_value_t = 7, value_parser = values::count, allow_negative_numbers = true, hide_short_help = true)]
     pub draft_max: usize,
     /// Fewest tokens guessed at once
@@ -120,7 +120,7 @@ pub struct DraftArguments {
 /// A running server that computes the answer.
 #[derive(Debug, Clone, Args)]
 pub struct RemoteArguments {
-    /// Ask the server at URL, whose key is in BRASA_API_KEY; -m is then its name of a model
+    /// Ask the server at URL (its key in BRASA_API_KEY); -m then names one of its models
     #[arg(long, value_name = "URL", hide_short_help = true, conflicts_with_all = [
         "hf_repo", "context", "threads", "device", "gpu_memory", "precision", "deterministic", "cache_type_k", "cache_type_v", "chunk",
         "lora", "strict", "pre", "chat_template", "chat_template_file", "lookup", "model_draft", "draft_max", "draft_min",

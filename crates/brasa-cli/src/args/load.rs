@@ -1,4 +1,4 @@
-//! Which model, and how to load it.
+//! Arguments that choose a model and the way to load it.
 
 use std::num::NonZeroU64;
 use std::path::PathBuf;
@@ -33,7 +33,7 @@ impl SourceArguments {
     }
 }
 
-/// Which model, and how to load it.
+/// Arguments that choose a model and the way to load it.
 #[derive(Debug, Clone, Args)]
 pub struct LoadArguments {
     #[command(flatten)]
@@ -63,7 +63,7 @@ pub struct SetupArguments {
     /// Precision of the arithmetic
     #[arg(long, value_enum, value_name = "HOW", default_value_t = PrecisionName::Fast, hide_short_help = true)]
     pub precision: PrecisionName,
-    /// Give the same bits in any company of requests and for any chunks of a prompt: no prompts in bf16
+    /// Make results independent of other requests and of how prompts are cut, bit for bit: no prompts in bf16
     #[arg(long, hide_short_help = true)]
     pub deterministic: bool,
     /// Element type of cached keys (-ctk) [default: f16; f32 in reference precision]
@@ -75,13 +75,13 @@ pub struct SetupArguments {
     /// Prompt tokens computed at once (-ub) [default: 512 on a CPU, 2048 on a GPU]
     #[arg(long = "ubatch-size", value_name = "N", value_parser = positive, allow_negative_numbers = true, hide_short_help = true)]
     pub chunk: Option<usize>,
-    /// Low-rank adapter of PEFT, MLX-LM or llama.cpp that changes the model, its scale times SCALE; may be repeated
+    /// LoRA adapter of PEFT, MLX-LM or llama.cpp, applied at SCALE times its own scale (may be repeated)
     #[arg(long, value_name = "FILE[=SCALE]", value_parser = values::adapter, hide_short_help = true)]
     pub lora: Vec<AdapterSource>,
     /// Refuse checkpoints with unknown configuration keys or unused tensors
     #[arg(long, hide_short_help = true)]
     pub strict: bool,
-    /// Pre-tokenizer by its GGUF name, for files that name none or an unknown one
+    /// Pre-tokenizer by its GGUF name, for files without a known one
     #[arg(long, value_name = "NAME", hide_short_help = true)]
     pub pre: Option<String>,
     /// Chat template in place of the model's, by a name such as chatml or llama3, or in Jinja

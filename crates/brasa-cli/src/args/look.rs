@@ -26,7 +26,7 @@ pub struct TokenizeArguments {
     /// Recognise special tokens in the text
     #[arg(long)]
     pub parse_special: bool,
-    /// Pre-tokenizer by its GGUF name, for files that name none or an unknown one
+    /// Pre-tokenizer by its GGUF name, for files without a known one
     #[arg(long, value_name = "NAME")]
     pub pre: Option<String>,
     /// Print one JSON object
@@ -50,22 +50,22 @@ pub struct InspectArguments {
     /// List every tensor
     #[arg(long)]
     pub tensors: bool,
-    /// Print the memory that the model takes on a device, whether it fits, and what would
+    /// Print the memory that the model takes on a device, whether it fits, and which types would fit
     #[arg(long, conflicts_with_all = ["graph", "tensors"])]
     pub fit: bool,
-    /// Device of --fit: auto, cpu, cuda, cuda:N [default: auto]
+    /// Device that --fit asks: auto, cpu, cuda, cuda:N [default: auto]
     #[arg(long, value_name = "NAME", value_parser = Suggested(DEVICES), hide_possible_values = true, requires = "fit", conflicts_with_all = ["graph", "attention"])]
     pub device: Option<String>,
     /// Most memory of a GPU for --fit, such as 14GiB [default: all]
     #[arg(long, value_name = "SIZE", value_parser = values::size, allow_negative_numbers = true, requires = "fit", conflicts_with_all = ["graph", "attention"])]
     pub gpu_memory: Option<NonZeroU64>,
-    /// Tokens of a text of --fit [default: the model's own limit, at most 131,072]
+    /// Context length that --fit assumes, in tokens [default: the model's own limit, at most 131,072]
     #[arg(short, long = "ctx-size", value_name = "N", value_parser = positive, allow_negative_numbers = true, requires = "fit", conflicts_with_all = ["graph", "attention"])]
     pub context: Option<usize>,
-    /// Type of keys and values of --fit [default: f16]
+    /// Type of keys and values that --fit assumes [default: f16]
     #[arg(long, value_enum, value_name = "TYPE", requires = "fit", conflicts_with_all = ["graph", "attention"])]
     pub cache_type: Option<CacheType>,
-    /// Show what attention looks at in a text (-p, --file): LAYER or LAYER:HEAD, counted from 0, several with commas, or all
+    /// Show what attention looks at in a text (-p, --file): LAYER or LAYER:HEAD, counted from 0, separated by commas, or all
     #[arg(long, value_name = "L:H", value_parser = values::heads, conflicts_with_all = ["graph", "tensors", "fit"])]
     pub attention: Option<values::Heads>,
     /// The text to look into
@@ -126,7 +126,7 @@ pub struct EmbedArguments {
     /// Print how alike the texts are: the cosine of each pair
     #[arg(long, conflicts_with = "out")]
     pub similarity: bool,
-    /// How the states of a text's tokens become one vector; none gives the vector of each token [default: as the
+    /// How one vector is made of the states of a text's tokens; none gives the vector of each token [default: as the
     /// model says, else the mean for an encoder, the last for a language model]
     #[arg(long, value_enum, value_name = "WAY", hide_possible_values = false)]
     pub pooling: Option<PoolingName>,
@@ -145,7 +145,7 @@ pub struct EmbedArguments {
     /// Replace FILE.npy if it exists
     #[arg(long, requires = "out")]
     pub force: bool,
-    /// Leave vectors as long as the model makes them; otherwise their length is 1
+    /// Keep the vectors' own lengths; otherwise they are scaled to length 1
     #[arg(long)]
     pub raw: bool,
     /// Print one JSON object
@@ -172,16 +172,16 @@ pub struct RerankArguments {
     /// Take each line as JSON: a text, or an object with a `text`
     #[arg(long)]
     pub jsonl: bool,
-    /// Print the best N alone
+    /// Print only the best N
     #[arg(long, value_name = "N", value_parser = positive, allow_negative_numbers = true)]
     pub top: Option<usize>,
-    /// What makes a document relevant, in a sentence, for a language model that judges [default: it answers a search]
+    /// Criterion for a relevant document, in a sentence, for a language model that judges [default: it answers a search]
     #[arg(long, value_name = "TEXT")]
     pub instruction: Option<String>,
-    /// Cut what is too long, in place of refusing it; for cross-encoders
+    /// Cut texts that are too long, in place of refusing them; for cross-encoders
     #[arg(long)]
     pub truncate: bool,
-    /// Print scores without their last function: a cross-encoder's logit, a language model's ln p(yes) - ln p(no)
+    /// Print raw scores, not mapped to 0…1: a cross-encoder's logit, a language model's ln p(yes) - ln p(no)
     #[arg(long)]
     pub raw: bool,
     /// Print one JSON object

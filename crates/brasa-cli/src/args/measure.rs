@@ -47,7 +47,7 @@ pub struct BenchArguments {
     /// Output format
     #[arg(short, long, value_enum, default_value_t = TableFormat::Md)]
     pub output: TableFormat,
-    /// MiB that the probe of this machine's read bandwidth reads between repetitions; 0 measures no ceilings
+    /// MiB to read between repetitions to measure this machine's memory bandwidth; 0 measures no ceilings
     #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = values::measured, allow_negative_numbers = true, hide_short_help = true)]
     pub probe_mib: usize,
     /// Also print the time of each operation of a prompt and of a decode step

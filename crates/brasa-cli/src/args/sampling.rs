@@ -42,7 +42,7 @@ pub struct SamplingArguments {
     /// Add BIAS to a token's logit: ID+BIAS or ID-BIAS, e.g. 15043+1 (may be repeated)
     #[arg(short = 'l', long, value_name = "ID±BIAS", value_parser = values::bias, allow_hyphen_values = true, hide_short_help = true)]
     pub logit_bias: Vec<(u32, f32)>,
-    /// Order of the filters
+    /// Order in which sampling applies its filters
     #[arg(long, value_enum, value_name = "ORDER", default_value_t = OrderName::TemperatureFirst, hide_short_help = true)]
     pub sampling_order: OrderName,
     /// End the answer before this text (may be repeated)
@@ -54,16 +54,16 @@ pub struct SamplingArguments {
     /// Make the answer JSON of the schema in a file (-jf)
     #[arg(long, value_name = "FILE", group = "grammar_source", hide_short_help = true)]
     pub json_schema_file: Option<PathBuf>,
-    /// Make the answer a text of this grammar, in GBNF or, behind a first line %llguidance {}, in Lark
+    /// Make the answer follow this grammar, in GBNF or, behind a first line %llguidance {}, in Lark
     #[arg(long, value_name = "GRAMMAR", group = "grammar_source", hide_short_help = true)]
     pub grammar: Option<String>,
-    /// Make the answer a text of the grammar in a file
+    /// Make the answer follow the grammar in a file
     #[arg(long, value_name = "FILE", group = "grammar_source", hide_short_help = true)]
     pub grammar_file: Option<PathBuf>,
     /// Go on when the model ends its answer
     #[arg(long, hide_short_help = true)]
     pub ignore_eos: bool,
-    /// If the context is full: fail, stop, or slide (drop older text and go on) [default: error; a chat drops its oldest turns]
+    /// Policy when the context is full [default: error; a chat drops its oldest turns]
     #[arg(long, value_enum, value_name = "POLICY")]
     pub context_policy: Option<PolicyName>,
     /// Leading tokens that stay when the context slides

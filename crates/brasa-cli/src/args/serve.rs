@@ -19,10 +19,10 @@ pub struct ServeArguments {
     /// Model: a GGUF file, or a folder with a checkpoint (may be repeated) [default: the built-in one]
     #[arg(short, long = "model", value_name = "PATH")]
     pub models: Vec<PathBuf>,
-    /// Names of the first model, with commas between them [default: its file's name]
+    /// Names of the first model, separated by commas [default: its file's name]
     #[arg(short, long, value_name = "NAME", value_delimiter = ',')]
     pub alias: Vec<String>,
-    /// Words about the models for /v1/models, with commas between them; they change nothing
+    /// Words to show about the models in /v1/models, separated by commas; they change nothing
     #[arg(long, value_name = "TAG", value_delimiter = ',', hide_short_help = true)]
     pub tags: Vec<String>,
     /// Model of Hugging Face's hub, USER/REPO[:QUANT] (-hf)
@@ -34,19 +34,19 @@ pub struct ServeArguments {
     /// Answer requests for unknown models by the first one
     #[arg(long, hide_short_help = true)]
     pub any_model: bool,
-    /// Load models of the folder by POST /models/load alone, not for requests that name them
+    /// Load models of the folder only by POST /models/load, not for requests that name them
     #[arg(long, hide_short_help = true)]
     pub no_models_autoload: bool,
     /// Folder of adapters that POST /v1/load_lora_adapter may load
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath, hide_short_help = true)]
     pub lora_dir: Option<PathBuf>,
-    /// Most models loaded at once; a further one displaces the one that is idle for the longest time
+    /// Most models loaded at once; a further one replaces the one that has been idle longest
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = positive, hide_short_help = true)]
     pub models_max: usize,
     /// Unload a model after so many seconds without a request; 0 for never
     #[arg(long, value_name = "S", default_value_t = 0, hide_short_help = true)]
     pub sleep_idle_seconds: u64,
-    /// Address or name to listen at; several with commas between them
+    /// Address or name to listen at, or several, separated by commas
     #[arg(long, value_name = "HOST", default_value = "127.0.0.1", value_delimiter = ',', value_parser = values::host)]
     pub host: Vec<Hosts>,
     /// Port to listen at; 0 for a free one
@@ -64,7 +64,7 @@ pub struct ServeArguments {
     /// Seconds between two signs of life in a stream; -1 for none
     #[arg(long, value_name = "S", default_value = "30", value_parser = values::interval, allow_negative_numbers = true, hide_short_help = true)]
     pub sse_ping_interval: Interval,
-    /// Keys, one of which requests must show, with commas between them (may be repeated)
+    /// Keys, separated by commas; requests must send one of them (may be repeated)
     #[arg(long, value_name = "KEY", value_delimiter = ',')]
     pub api_key: Vec<String>,
     /// File with keys, one a line; lines that begin with # are comments
@@ -125,10 +125,10 @@ pub struct ServeArguments {
     /// Most connections at once
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = positive, hide_short_help = true)]
     pub max_connections: usize,
-    /// Name under which a server without a key may be asked, beside addresses and localhost; * for any (may be repeated)
+    /// Host name that a server without a key answers to, beside addresses and localhost; * for any (may be repeated)
     #[arg(long, value_name = "NAME", value_delimiter = ',', hide_short_help = true)]
     pub allowed_hosts: Vec<String>,
-    /// Origins whose pages may use the server, with commas between them, or * for all (may be repeated)
+    /// Origins whose pages may use the server, separated by commas, or * for all (may be repeated)
     #[arg(long, value_name = "ORIGIN", value_delimiter = ',', hide_short_help = true)]
     pub cors_origin: Vec<String>,
     /// Hide /slots, which shows what runs
@@ -152,7 +152,7 @@ pub struct ServeArguments {
     pub drafts: DraftArguments,
     #[command(flatten)]
     pub setup: SetupArguments,
-    /// Begin with all adapters off; requests and POST /lora-adapters turn them on
+    /// Start with all adapters off; requests and POST /lora-adapters turn them on
     #[arg(long, hide_short_help = true)]
     pub lora_init_without_apply: bool,
     #[command(flatten)]

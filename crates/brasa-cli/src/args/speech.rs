@@ -51,7 +51,7 @@ pub struct TranscribeArguments {
     /// Transcribe while somebody speaks: standard input, or one FILE
     #[arg(long)]
     pub stream: bool,
-    /// Seconds of sound between two looks of --stream
+    /// Seconds of sound between two updates of --stream
     #[arg(long, value_name = "S", default_value = "1", value_parser = values::step, requires = "stream", hide_short_help = true)]
     pub step: f32,
     /// Take the input as samples of one channel without a header: u8, s16, s24, s32, f32 or f64
@@ -95,13 +95,13 @@ impl TranscribeArguments {
 #[derive(Debug, Clone, Args)]
 #[allow(missing_docs)]
 pub struct SearchArguments {
-    /// Texts that are searched at once; 1 is fastest (-bs)
+    /// Candidate texts of the beam search; 1 is fastest (-bs)
     #[arg(long, visible_alias = "beam-size", value_name = "N", default_value_t = 5, value_parser = texts())]
     pub beam: u8,
-    /// Cut files at their pauses, and transcribe N pieces of up to 30 s at once, which do not know each other's text
+    /// Cut files at their pauses, and transcribe N pieces of up to 30 s at once, independently of each other
     #[arg(long, visible_alias = "batch-size", value_name = "N", default_value_t = 1, value_parser = values::batch, conflicts_with = "stream")]
     pub batch: usize,
-    /// How pauses are told from speech: model, a small network that knows voices; energy; or off [default: energy with --batch, off without]
+    /// How pauses are found: model, a small network that detects voices; energy, by loudness; or off [default: energy with --batch, off without]
     #[arg(long, value_name = "HOW", value_parser = values::voice(), hide_short_help = true)]
     pub vad: Option<VoiceDetector>,
     /// Text before the sound: names, spelling, style
@@ -110,7 +110,7 @@ pub struct SearchArguments {
     /// Show the model the prompt before every window, not the first alone
     #[arg(long, visible_alias = "carry-initial-prompt", requires = "prompt", hide_short_help = true)]
     pub carry_prompt: bool,
-    /// Words that are likely to be spoken, with commas between them
+    /// Words that are likely to be spoken, separated by commas
     #[arg(long, value_name = "WORDS", value_delimiter = ',')]
     pub hotwords: Vec<String>,
     /// Added to the logits of the hotwords' first tokens
@@ -119,25 +119,25 @@ pub struct SearchArguments {
     /// Temperature of the first try; 0 takes the likeliest
     #[arg(long = "temp", visible_alias = "temperature", value_name = "T", default_value_t = 0.0, value_parser = values::temperature, hide_short_help = true)]
     pub temperature: f32,
-    /// Rise of the temperature from try to try, up to 1; 0 for a single try
+    /// Increase of the temperature for each new try, up to 1; 0 for a single try
     #[arg(long, visible_alias = "temperature-increment-on-fallback", value_name = "T", default_value_t = 0.2, value_parser = values::temperature, hide_short_help = true)]
     pub temperature_inc: f32,
     /// Texts that are drawn above temperature 0, of which the likeliest is kept (-bo)
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = texts(), hide_short_help = true)]
     pub best_of: u8,
-    /// How many finished texts end a search, as a multiple of --beam
+    /// Finished texts that end a search, as a multiple of --beam
     #[arg(long, value_name = "X", default_value_t = 1.0, hide_short_help = true)]
     pub patience: f32,
-    /// Exponent of the length by which texts are compared, 0 to 1 [default: by the mean]
+    /// Exponent of the length that divides a text's score, 0 to 1 [default: compare mean scores]
     #[arg(long, value_name = "X", hide_short_help = true)]
     pub length_penalty: Option<f32>,
-    /// A window is silent if the probability of no speech is above this
+    /// Treat a window as silent if the probability of no speech is above this
     #[arg(long, visible_aliases = ["no-speech", "no-speech-thold"], value_name = "P", default_value_t = 0.6, value_parser = values::finite, hide_short_help = true)]
     pub no_speech_threshold: f32,
     /// Try again if the mean log-probability is lower
     #[arg(long, visible_alias = "logprob-thold", value_name = "X", default_value_t = -1.0, value_parser = values::finite, allow_negative_numbers = true, hide_short_help = true)]
     pub logprob_threshold: f32,
-    /// Try again if the text's bytes shrink more than this in compression
+    /// Try again if the text compresses better than this ratio, since it then repeats itself
     #[arg(long, value_name = "X", default_value_t = 2.4, value_parser = values::finite, hide_short_help = true)]
     pub compression_ratio_threshold: f32,
     /// The latest first timestamp of a window in seconds; 0 for any
@@ -149,13 +149,13 @@ pub struct SearchArguments {
     /// Find no times: a segment for each 30 s
     #[arg(long, conflicts_with_all = ["timestamps", "words", "stream"], hide_short_help = true)]
     pub without_timestamps: bool,
-    /// Tokens that never occur, by their ids [default: the vocabulary's annotations]
+    /// Ids of tokens that are never written [default: the vocabulary's annotations]
     #[arg(long, value_name = "IDS", value_delimiter = ',', hide_short_help = true)]
     pub suppress_tokens: Option<Vec<u32>>,
-    /// Make the text of each window one of this grammar, in GBNF or, behind a first line %llguidance {}, in Lark
+    /// Make the text of each window follow this grammar, in GBNF or, behind a first line %llguidance {}, in Lark
     #[arg(long, value_name = "GRAMMAR", group = "text_grammar", conflicts_with_all = ["suppress_tokens", "stream"], hide_short_help = true)]
     pub grammar: Option<String>,
-    /// Make the text of each window one of the grammar in a file
+    /// Make the text of each window follow the grammar in a file
     #[arg(long, value_name = "FILE", group = "text_grammar", conflicts_with_all = ["suppress_tokens", "stream"], hide_short_help = true)]
     pub grammar_file: Option<PathBuf>,
     /// Most tokens of a window [default: half the model's context]

@@ -23,10 +23,10 @@ pub struct TrainArguments {
     /// Examples: a folder with train.jsonl (and valid.jsonl, test.jsonl), or a file; .csv too
     #[arg(long, value_name = "PATH", required_unless_present_any = ["plot", "config"])]
     pub data: Option<PathBuf>,
-    /// YAML file of mlx_lm.lora; its defaults count for what is not set
+    /// YAML file of mlx_lm.lora; MLX-LM's defaults hold for settings that it leaves out
     #[arg(short, long, value_name = "FILE", conflicts_with = "plot")]
     pub config: Option<PathBuf>,
-    /// Folder of what is learned, metrics and checkpoint
+    /// Folder for the adapter or model, metrics and checkpoint
     #[arg(long, alias = "adapter-path", value_name = "DIR", default_value = "adapter", value_hint = clap::ValueHint::DirPath)]
     pub out: PathBuf,
     /// Go on from the checkpoint in the folder
@@ -41,7 +41,7 @@ pub struct TrainArguments {
     /// Load each new best adapter into the server while the run goes on
     #[arg(long, requires = "server", hide_short_help = true)]
     pub serve_best: bool,
-    /// Longest time in which the server loads an adapter; it stays in its folder
+    /// Longest time for the server to load an adapter, which stays in its folder
     #[arg(long, value_name = "SECONDS", requires = "server", default_value_t = 60, hide_short_help = true,
         value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub serve_within: u64,
@@ -85,7 +85,7 @@ pub struct TrainArguments {
     /// Most batches of the evaluation on test.jsonl [default: all]
     #[arg(long, value_name = "N", value_parser = positive, help_heading = "Course", hide_short_help = true)]
     pub test_batches: Option<usize>,
-    /// Updates between two lines that tell the mean loss since the line before [default: a tenth of all where no bar is seen]
+    /// Updates between two lines with the mean loss since the last line [default: a tenth of all if there is no progress bar]
     #[arg(long, value_name = "N", value_parser = positive, help_heading = "Course", hide_short_help = true)]
     pub report_every: Option<usize>,
     /// Batches between two lines that tell the loss, as MLX-LM counts
@@ -100,17 +100,17 @@ pub struct TrainArguments {
     /// Updates between two checkpoints
     #[arg(long, value_name = "N", value_parser = positive, default_value_t = 100, help_heading = "Course", hide_short_help = true)]
     pub save_every: usize,
-    /// End after so many evaluations that were no better than the best
+    /// End after N evaluations in a row without a new best
     #[arg(long, value_name = "N", value_parser = positive, help_heading = "Course", hide_short_help = true)]
     pub patience: Option<usize>,
     /// Seed of the order of examples and of the adapter's first values
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Course", hide_short_help = true)]
     pub seed: u64,
 
-    /// Loss that becomes less
+    /// Loss to minimise
     #[arg(long, value_enum, value_name = "NAME", default_value_t = LossName::Tokens, help_heading = "Course", hide_short_help = true)]
     pub loss: LossName,
-    /// Of --loss dpo: how strictly the model keeps to what it was [default: 0.1]
+    /// For --loss dpo: how strictly the model keeps to its old answers [default: 0.1]
     #[arg(long, value_name = "X", help_heading = "Course", hide_short_help = true)]
     pub beta: Option<f64>,
 
@@ -135,10 +135,10 @@ pub struct TrainArguments {
         hide_short_help = true
     )]
     pub from: Option<PathBuf>,
-    /// Rank of some layers: a name or /expression/, as of --targets; may be repeated
+    /// Rank of the layers with a name or /expression/ as for --targets (may be repeated)
     #[arg(long, value_name = "NAME=N", value_parser = own_rank, help_heading = "Adapter", hide_short_help = true)]
     pub rank_of: Vec<(String, usize)>,
-    /// α of some layers; may be repeated
+    /// α of the layers with such a name (may be repeated)
     #[arg(long, value_name = "NAME=X", value_parser = own_alpha, help_heading = "Adapter", hide_short_help = true)]
     pub alpha_of: Vec<(String, f32)>,
     /// Share of an adapted layer's input that its adapter does not see
@@ -147,7 +147,7 @@ pub struct TrainArguments {
     /// Noise in the embeddings of tokens (NEFTune's α, usually 5)
     #[arg(long, value_name = "X", default_value_t = 0.0, help_heading = "Adapter", hide_short_help = true)]
     pub neftune: f32,
-    /// Only the last so many blocks of the model
+    /// Learn only the last N blocks of the model
     #[arg(long, alias = "num-layers", value_name = "N", value_parser = positive, help_heading = "Adapter", hide_short_help = true)]
     pub last_blocks: Option<usize>,
     /// Element type in which products read the adapter's matrices; what is learned stays f32
@@ -159,7 +159,7 @@ pub struct TrainArguments {
     /// Form of the adapter's files
     #[arg(long, value_enum, value_name = "FORM", default_value_t = FormName::Peft, help_heading = "Adapter", hide_short_help = true)]
     pub form: FormName,
-    /// Of --method full: most bytes of a file of the model, such as 5GB or 500MB [default: the base's files]
+    /// For --method full: most bytes of a file of the model, such as 5GB or 500MB [default: the base's files]
     #[arg(long, value_name = "SIZE", value_parser = size, allow_hyphen_values = true, help_heading = "Adapter", hide_short_help = true)]
     pub max_shard_size: Option<NonZeroU64>,
 
@@ -169,7 +169,7 @@ pub struct TrainArguments {
     /// Course of the learning rate
     #[arg(long, value_enum, value_name = "FORM", default_value_t = ScheduleName::Cosine, help_heading = "Optimizer", hide_short_help = true)]
     pub schedule: ScheduleName,
-    /// Updates in which the learning rate rises [default: a twentieth of all]
+    /// Updates at the beginning in which the learning rate rises [default: a twentieth of all]
     #[arg(long, value_name = "N", help_heading = "Optimizer", hide_short_help = true)]
     pub warm_up: Option<u64>,
     /// Optimizer
@@ -205,7 +205,7 @@ pub struct TrainArguments {
     /// Let Adam's means count more in the first updates
     #[arg(long, value_name = "BOOL", action = clap::ArgAction::Set, default_value_t = true, help_heading = "Optimizer", hide_short_help = true)]
     pub bias_correction: bool,
-    /// Longest gradient; 0 for any
+    /// Largest norm of a gradient, which is scaled down to it; 0 for any
     #[arg(long, value_name = "X", default_value_t = 1.0, help_heading = "Optimizer", hide_short_help = true)]
     pub clip: f64,
 
@@ -266,9 +266,9 @@ impl TrainArguments {
 /// Which results of a model `brasa train` computes again for the gradient, so that they need not be kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum RecomputeName {
-    /// Norms, turned heads and gates: what costs little
+    /// Norms, rotated heads and gates, which cost little
     Cheap,
-    /// Everything between the sums of a model's blocks
+    /// All results within the model's blocks
     Blocks,
 }
 
@@ -279,7 +279,7 @@ pub enum MethodName {
     Lora,
     /// Rank-stabilised low-rank adapters
     Rslora,
-    /// Low-rank adapters and the length of each row, apart from its direction
+    /// Low-rank adapters, with the length of each row learned apart from its direction
     Dora,
     /// No adapter: the model's own parameters, of F32, F16 and BF16
     Full,
@@ -299,7 +299,7 @@ pub enum DtypeName {
 pub enum LossName {
     /// The likelihood of every learned token
     Tokens,
-    /// The likelihood as MLX-LM's trainer counts it, with its batches and its defaults, to compare curves
+    /// The likelihood, batches and defaults of MLX-LM's trainer, to compare curves
     Mlx,
     /// The preference for `chosen` over `rejected` answers (direct preference optimization)
     Dpo,
@@ -341,7 +341,7 @@ pub enum OptimizerName {
 /// Tokens that are learned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LearnName {
-    /// What the assistant writes
+    /// All answers of the assistant
     Answers,
     /// The assistant's last turn
     Last,
@@ -363,10 +363,10 @@ pub enum TurnsName {
 /// Examples that are too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LongName {
-    /// They are an error
+    /// Fail with an error
     Refuse,
-    /// Their end is cut off
+    /// Cut their end off
     Cut,
-    /// They are left out
+    /// Leave them out
     Skip,
 }

@@ -1,4 +1,4 @@
-//! `brasa inspect --attention`: what heads look at in a text, as lines, as JSON and as a heat map.
+//! `brasa inspect --attention`: the weights of attention heads in a text, as lines, as JSON and as a heat map.
 
 use brasa::tokenizer::{AddSpecial, ParseSpecial};
 use brasa::{LayerInside, LoadOptions, Model, RequestOptions};
@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::values::Heads;
 use crate::{input, interrupt, load, output};
 
-/// Most tokens and maps of a picture: beyond, nobody sees anything.
+/// Most tokens, and most maps, of one picture. A larger picture could not be read.
 const MOST_TOKENS: usize = 160;
 const MOST_MAPS: usize = 64;
 
@@ -23,7 +23,7 @@ pub struct Map {
     pub layer: usize,
     /// The head's number.
     pub head: usize,
-    /// `[tokens, tokens]`: row i says how much of each token goes into token i.
+    /// `[tokens, tokens]`: row i holds the share of each token in token i.
     pub weights: Vec<f32>,
     /// Entropy of each row in nats.
     pub entropy: Vec<f32>,

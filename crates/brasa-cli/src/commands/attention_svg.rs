@@ -15,7 +15,8 @@ const NAME: f64 = 96.0;
 /// Maps side by side.
 const COLUMNS: usize = 4;
 
-/// One map beside the other; a row for each token, a column for each token that it looks at. A cell's weight appears when the pointer rests on it.
+/// Draws maps side by side, with a row for each token and a column for each token that it attends to. A cell's weight appears when
+/// the pointer rests on it.
 pub fn draw(maps: &[Map], pieces: &[String]) -> String {
     let side = pieces.len() as f64 * CELL;
     let (width, height) = (NAME + side + MARGIN, TITLE + NAME + side + MARGIN);

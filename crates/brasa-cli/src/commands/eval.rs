@@ -46,7 +46,7 @@ pub fn eval(arguments: &EvalArguments) -> Result<(), Failure> {
     if failed.is_empty() {
         return Ok(());
     }
-    Err(Failure::Failed(format!("answers differ that have to be the same: {}", failed.join("; "))))
+    Err(Failure::Failed(format!("answers that must be equal differ: {}", failed.join("; "))))
 }
 
 /// The report for people.

@@ -1,4 +1,4 @@
-//! `brasa inspect --fit`: the memory that a model takes on a device, whether it fits, and what would. Nothing is loaded.
+//! `brasa inspect --fit`: the memory that a model takes on a device, whether it fits, and which types would fit. Nothing is loaded.
 
 use brasa::{Fit, LoadOptions, TextFit};
 use indicatif::{HumanBytes, HumanCount};

@@ -81,11 +81,11 @@ pub fn encode(model: &Model, text: &str, parse_special: bool) -> Result<Vec<u32>
 
 /// The parts of an answer that are printed.
 pub enum Shown {
-    /// Its text, while it appears.
+    /// The text of the answer, printed as it arrives.
     Text(PaintedAnswer),
     /// One JSON object at the end.
     Object,
-    /// A JSON object for each event, and the one of the answer behind them.
+    /// A JSON object for each event, then the object of the answer.
     Events(Watch, Probes),
 }
 

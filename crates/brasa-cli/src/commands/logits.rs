@@ -10,7 +10,7 @@ use crate::args::LogitsArguments;
 use crate::failure::Failure;
 use crate::{interrupt, load, output};
 
-/// Prints the most probable next tokens; saves all logits if asked to.
+/// Prints the most probable next tokens, and saves all logits on request.
 pub fn logits(arguments: &LogitsArguments) -> Result<(), Failure> {
     let force = output::Force { given: arguments.force, how: "--force" };
     if let Some(path) = &arguments.out {

@@ -1,4 +1,4 @@
-//! A running server as others see it: its answers, for `brasa run --server` and `brasa generate --server`, and what else it is asked.
+//! A client of a running server, for `brasa run --server`, `brasa generate --server` and `brasa train --serve`.
 
 use std::io::{BufRead, BufReader, Read};
 use std::time::Duration;
@@ -22,7 +22,7 @@ const SILENCE: Duration = Duration::from_mins(10);
 /// Most bytes of one event, and of the text of an error.
 const LARGEST_EVENT_BYTES: u64 = 16 << 20;
 
-/// What the server is asked to continue.
+/// The text or conversation that the server is asked to continue.
 pub enum Question {
     /// Messages of a chat.
     Chat {
@@ -35,7 +35,7 @@ pub enum Question {
     Raw(Value),
 }
 
-/// Asks the server; prints the answer while it arrives, or one JSON object at its end.
+/// Sends the question to the server. Prints the answer while it arrives, or one JSON object at its end.
 ///
 /// # Errors
 ///
@@ -156,7 +156,8 @@ fn fields(sampling: &SamplingArguments) -> Result<Map<String, Value>, Failure> {
     Ok(body)
 }
 
-/// Asks the server for what is at `path`, or sends it `body` there; returns its answer in JSON, which is to be whole after the time `within`.
+/// Sends a request to `path`: GET without `body`, else POST. Returns the JSON of the answer, which must be complete within the time
+/// `within`.
 ///
 /// # Errors
 ///
@@ -211,7 +212,12 @@ fn send(url: &str, body: Option<&str>, within: Option<Duration>) -> Result<ureq:
         }
         None => authorized(agent.get(url), key.as_deref()).call(),
     };
-    let mut response = sent.map_err(|error| unreachable(&error))?;
+    let mut response = sent.map_err(|error| match &error {
+        ureq::Error::Io(cause) if cause.kind() == std::io::ErrorKind::ConnectionRefused => unreachable(
+            &format_args!("{error}\nhint: nothing listens at this address; `brasa serve` starts a server"),
+        ),
+        _ => unreachable(&error),
+    })?;
     let status = response.status().as_u16();
     if status != 200 {
         let mut text = String::new();

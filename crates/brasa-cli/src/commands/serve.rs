@@ -210,6 +210,10 @@ impl From<ServerError> for Failure {
         match error {
             ServerError::Options(message) => Self::Usage(message),
             ServerError::DeviceLost(_) => Self::DeviceLost(error.to_string()),
+            ServerError::Bind { error: ref cause, .. } if cause.kind() == std::io::ErrorKind::AddrInUse => {
+                let hint = "another program listens there; --port names another port, 0 a free one";
+                Self::Failed(format!("{error}\nhint: {hint}"))
+            }
             other => Self::Failed(other.to_string()),
         }
     }

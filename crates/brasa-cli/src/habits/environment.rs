@@ -1,5 +1,5 @@
-//! llama.cpp's variables of the environment, for `brasa serve` and for `run`: each stands for an option, and counts where neither the command
-//! line nor a variable or file of Brasa sets that option.
+//! llama.cpp's environment variables, for `brasa serve` and `run`. Each stands for an option, and counts only if neither the
+//! command line nor a variable or file of Brasa sets that option.
 
 use std::ffi::OsString;
 
@@ -162,7 +162,7 @@ const VARIABLES: &[(&str, &str, &str)] = &[
     ("ARG_DRAFT_MIN", "--draft-min", ""),
 ];
 
-/// Options of which one alone may be set: a variable for one gives way where another is set.
+/// Options that exclude each other: a variable for one is ignored if another is set.
 const ALTERNATIVES: &[&[&str]] = &[&["model", "hf-repo"], &["chat-template", "chat-template-file"]];
 
 /// Words of the environment for options that `arguments` leave alone, with a note for each variable.
@@ -221,7 +221,7 @@ pub fn extend(
     Ok(extended)
 }
 
-/// The long name of the option that a variable stands for, and its words; or a note that says why it stands for none.
+/// The long name of the option for a variable, and its words; or a note why there is none.
 fn stands_for(
     parser: &Command,
     command: Option<&str>,

@@ -1,4 +1,4 @@
-//! Options of `llama-bench`, and the answer of Brasa to each. The table of llama.cpp's other programs says what was read, and when.
+//! Options of `llama-bench`, and what Brasa does with each. [`llama_cpp`](super::llama_cpp) names the version that was read.
 
 use super::llama_cpp::{NO_EMBEDDINGS, ONE_DEVICE};
 use super::row::Outcome::{Answered, Cases, Noted, Ours, True};

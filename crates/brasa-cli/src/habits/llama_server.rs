@@ -1,4 +1,5 @@
-//! Options of `llama-server`, and the answer of `brasa serve` to each. The table of llama.cpp's other programs says what was read, and when.
+//! Options of `llama-server`, and what `brasa serve` does with each. [`llama_cpp`](super::llama_cpp) names the version that was
+//! read.
 //!
 //! Options that are spelled alike here and mean the same are left out, and so are those to which the table of the other programs has an
 //! answer that holds for a server too.
@@ -161,7 +162,7 @@ pub const LLAMA_SERVER: &[Row] = &[
     flag("--no-ui-mcp-proxy --no-webui-mcp-proxy -no-ag --no-agent", True(NO_TOOLS)),
     value("--tools --tools-runtime --mcp-servers-config --mcp-servers-json", "VALUE", Answered(NO_TOOLS)),
     flag("--metrics --slots", True("is always served")),
-    flag("--props", Noted("/props shows properties; nobody changes them while the server runs")),
+    flag("--props", Noted("/props shows properties; they cannot be changed while the server runs")),
     // The log.
     flag("-v --verbose --log-verbose", Noted(LOG)),
     value("-lv --verbosity --log-verbosity", "N", Cases(&[(&["0"], Becomes(&["--quiet"]))], &True(LOG))),

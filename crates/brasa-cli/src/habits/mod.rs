@@ -1,4 +1,4 @@
-//! Options that people type from habit: those of llama.cpp, MLX-LM and Ollama become ours before the parser sees them.
+//! Options typed from habit: llama.cpp's, MLX-LM's and Ollama's are translated before the parser sees them.
 //!
 //! Short options of several letters (`-ngl 99`) are read as such, a value may begin with `-`, and nothing is taken for an
 //! option behind `--` or in the place of a value.
@@ -37,7 +37,7 @@ use whisper_cpp::WHISPER_CPP;
 use crate::args::Arguments;
 use crate::failure::Failure;
 
-/// Arguments for the parser, and what the user should know about them.
+/// Translated arguments for the parser, and notes for the user.
 #[derive(Debug)]
 pub struct Translated {
     /// The arguments, the program's name first.

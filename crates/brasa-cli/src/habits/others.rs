@@ -71,7 +71,7 @@ pub const MLX_SERVER: &[Row] = &[
     flag("--pipeline", Answered("one device runs the model")),
 ];
 
-/// Commands of Ollama and others, and what serves instead.
+/// Commands of Ollama and other programs, and Brasa's replacement for each.
 pub const COMMANDS: &[(&str, &str)] = &[
     ("list", "`brasa discover DIR` lists the models below a folder"),
     ("ls", "`brasa discover DIR` lists the models below a folder"),

@@ -1,4 +1,4 @@
-//! Our own options, as the parser knows them.
+//! Brasa's own options, read from the parser.
 
 use std::collections::HashMap;
 
@@ -59,7 +59,7 @@ impl Options {
         self.command.as_deref().is_none_or(|name| matches!(name, "run" | "chat"))
     }
 
-    /// True if a word that is no option names a model, where `count` words did so before.
+    /// True if a word that is not an option names a model, given that `count` such words came before.
     pub fn takes_model(&self, count: usize) -> bool {
         match self.command.as_deref() {
             Some("serve") => true,
@@ -90,8 +90,8 @@ impl Options {
         self.longs.get(name).copied().unwrap_or(false)
     }
 
-    /// True if a word such as `-vp` is made of our letters, or is one letter and its value. No word of several letters asks
-    /// for help.
+    /// True if a word such as `-vp` joins several short options, or one short option and its value. Such clusters never ask for
+    /// help.
     pub fn is_cluster(&self, word: &str) -> bool {
         for letter in word.chars().skip(1) {
             match self.shorts.get(&letter) {

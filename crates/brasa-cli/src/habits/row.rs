@@ -35,14 +35,14 @@ pub enum Value {
 pub enum Outcome {
     /// Our option of this long name means the same and takes the value.
     Ours(&'static str),
-    /// These words stand for the option and its value.
+    /// The option is replaced by these words.
     Becomes(&'static [&'static str]),
-    /// The function reads the value and gives the words that stand for the option, or says what is wrong; the text is for the page.
+    /// A function that reads the value and returns the words in place of the option, or an error. The text is for the page.
     Made(
         fn(&str) -> Result<Vec<String>, String>,
         #[cfg_attr(not(test), expect(dead_code, reason = "the text is for the page"))] &'static str,
     ),
-    /// The option asks for what Brasa does anyway, or for what no result depends on; the reason is for the page.
+    /// The option asks for Brasa's usual behaviour, or for something that no result depends on. The reason is for the page.
     True(#[cfg_attr(not(test), expect(dead_code, reason = "the reason is for the page"))] &'static str),
     /// Brasa goes on after a note.
     Noted(&'static str),
@@ -53,7 +53,7 @@ pub enum Outcome {
         &'static str,
         #[cfg_attr(not(test), expect(dead_code, reason = "the reason is for the page"))] &'static str,
     ),
-    /// Brasa refuses the option and names what serves instead.
+    /// Brasa refuses the option and names a replacement.
     Answered(&'static str),
     /// The answer depends on the value: pairs of values and answers, and the answer for every other value.
     Cases(&'static [(&'static [&'static str], Outcome)], &'static Outcome),
@@ -97,7 +97,7 @@ pub const fn two(spellings: &'static str, names: [&'static str; 2], outcome: Out
     Row { spellings, value: Value::Two(names[0], names[1]), outcome }
 }
 
-/// An option whose value may be left out.
+/// An option with an optional value.
 pub const fn maybe(spellings: &'static str, words: &'static [&'static str], outcome: Outcome) -> Row {
     Row { spellings, value: Value::Maybe(words), outcome }
 }

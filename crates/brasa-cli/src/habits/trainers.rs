@@ -1,5 +1,6 @@
-//! Options of other trainers, and the answer of `brasa train` to each: TRL 1 and the arguments of Hugging Face's `Trainer`, PEFT, Axolotl's keys
-//! and LLaMA-Factory's. Taken in November 2026 from their documentation. Options of `mlx_lm.lora` are options of `brasa train` itself.
+//! Options of other trainers, and what `brasa train` does with each: TRL 1 and the arguments of Hugging Face's `Trainer`, PEFT,
+//! Axolotl's keys and LLaMA-Factory's. Taken in November 2026 from their documentation. Options of `mlx_lm.lora` are options of
+//! `brasa train` itself.
 
 use super::row::Outcome::{Answered, Becomes, Cases, Made, Noted, Ours, True};
 use super::row::{Outcome, Row, flag, many, maybe, value};

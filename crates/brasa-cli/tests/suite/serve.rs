@@ -17,7 +17,7 @@ fn brasa(variables: &[(&str, &str)], arguments: &[&str]) -> Output {
     command.args(arguments).stdin(Stdio::null()).output().unwrap()
 }
 
-/// What a command says that must fail with `code`.
+/// Standard error of a command that must fail with `code`.
 fn fails(variables: &[(&str, &str)], arguments: &[&str], code: i32) -> String {
     let output = brasa(variables, arguments);
     assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", stderr(&output));
@@ -308,6 +308,15 @@ fn run_trusts_a_server_over_tls_by_its_certificate() {
 }
 
 #[test]
+fn a_taken_port_is_named_with_a_remedy() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let said = fails(&[], &["serve", "--port", &port], 1);
+    assert!(said.contains(&format!("127.0.0.1:{port}: ")), "{said}");
+    assert!(said.contains("hint: another program listens there; --port names another port"), "{said}");
+}
+
+#[test]
 fn servers_that_are_none_are_named() {
     let said = fails(&[], &["run", "-p", "x", "--server", "ftp://example.com"], 2);
     assert!(said.contains("expected http://HOST:PORT"), "{said}");
@@ -315,6 +324,7 @@ fn servers_that_are_none_are_named() {
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let said = fails(&[], &["run", "-p", "x", "--server", &format!("http://{closed}")], 1);
     assert!(said.contains(&closed.to_string()), "{said}");
+    assert!(said.contains("hint: nothing listens at this address"), "{said}");
     let said = fails(&[], &["chat", "--server", "http://127.0.0.1:1"], 2);
     assert!(said.contains("not for a chat"), "{said}");
     // Answers that end early, are no events, or tell of an error.

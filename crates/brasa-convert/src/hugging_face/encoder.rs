@@ -1,4 +1,4 @@
-//! Text encoders: BERT and its descendants as llama.cpp reads them.
+//! Conversion of text encoders, BERT and its descendants, to llama.cpp's form.
 
 use brasa_formats::gguf::Metadata;
 use brasa_formats::{Bytes, Checkpoint, Payload, StorageFormat, Tensor};

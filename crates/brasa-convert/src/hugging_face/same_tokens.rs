@@ -80,8 +80,8 @@ impl Both {
     }
 }
 
-/// Checks the tokens of an encoder, whose folder lowercases texts first if `lowercase`. Encoders are worth nothing with other tokens, so
-/// a difference is an error.
+/// Checks that an encoder's tokens are the same in both forms; `lowercase` says that the folder lowercases texts first. A
+/// difference is an error, since an encoder needs its exact tokens.
 pub fn of_encoder(
     checkpoint: &Checkpoint,
     metadata: &Metadata,

@@ -87,7 +87,7 @@ fn changed(source: Source, change: Change) -> Source {
     }
 }
 
-/// A tensor with the format it has if nothing is quantised.
+/// A tensor with the format that it has without quantisation.
 pub fn finish(name: String, shape: Vec<usize>, source: Source, recipe: Recipe) -> OutTensor {
     let main = recipe.main_format();
     let own = if source.format().is_float() { source.format() } else { StorageFormat::F32 };

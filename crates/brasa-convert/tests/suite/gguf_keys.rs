@@ -46,7 +46,7 @@ enum Outcome {
     Other,
     /// The model is the same.
     Same,
-    /// Nobody reads the key: a strict reader refuses it by name, another one warns and reads the same model.
+    /// An unknown key: a strict reader refuses it by name, another one warns and reads the same model.
     Unknown,
 }
 

@@ -325,7 +325,7 @@ fn what_llama_cpp_passes_over_is_told() {
     }
 }
 
-/// Where the old reader and the old converter read the same file in two ways, transformers decides.
+/// If the old reader and the old converter read one file in two ways, transformers decides.
 #[test]
 fn one_reading_of_what_is_said_twice() {
     // A `rope_scaling` that is not empty goes before `rope_parameters`.

@@ -1,4 +1,4 @@
-//! Attention of a few queries to one page: the unit whose arithmetic never varies.
+//! Attention of a few queries to one page. Its order of sums never varies.
 //!
 //! A score is a sum over the elements of a head, in order, in one lane; a value is a sum over the positions of
 //! the page, in order. If 32 elements share a scale, their part of a score is summed before it is scaled, and the scale of a

@@ -29,9 +29,9 @@ pub(super) const FEW_ITEMS: usize = 4;
 pub(crate) enum Keys {
     /// The keys and values of a cache.
     Cache {
-        /// Its group.
+        /// The cache's group.
         group: usize,
-        /// Its number in the group.
+        /// The cache's place in its group.
         place: usize,
     },
     /// The keys and values of the rows of the step itself.
@@ -46,9 +46,9 @@ pub(crate) enum Keys {
 /// When queries, keys and values are rounded to bf16, if that is allowed at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rounding {
-    /// If tiles multiply them.
+    /// Rounds operands that tiles multiply.
     OnTiles,
-    /// If tiles or vectors multiply them.
+    /// Rounds operands that tiles or vectors multiply.
     Everywhere,
 }
 
@@ -57,7 +57,7 @@ pub(crate) enum Rounding {
 pub(crate) struct Attention {
     /// Queries.
     pub q: Slot,
-    /// Results, one head beside the other.
+    /// Results, the heads side by side.
     pub out: Slot,
     /// Keys and values.
     pub keys: Keys,
@@ -79,7 +79,7 @@ pub(crate) struct Attention {
 /// How the queries of a segment are computed.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Class {
-    /// In f32, each query as if it were alone.
+    /// f32, each query computed as if it were alone.
     Vectors,
     /// In products of bf16.
     #[cfg(target_arch = "x86_64")]

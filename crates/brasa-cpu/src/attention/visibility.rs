@@ -26,7 +26,7 @@ pub(crate) enum Over {
     Text,
     /// The whole memory of a row's sequence.
     Memory,
-    /// The rows of a row's segment, of which the first has index 0.
+    /// The rows of the row's own segment, counted from 0.
     Rows(Mask),
 }
 
@@ -35,7 +35,7 @@ pub(crate) enum Over {
 pub(super) struct Visible {
     /// From the first slot that is seen to the last.
     pub slots: Range<usize>,
-    /// Slots between them that are hidden: other branches of a draft tree.
+    /// Slots among these that are hidden: other branches of a draft tree.
     pub hidden: Option<SlotSet>,
 }
 

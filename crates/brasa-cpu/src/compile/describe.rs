@@ -1,4 +1,4 @@
-//! A compiled table for people: what runs, in order, with the place of every operand.
+//! Prints a compiled table: its operations in order, with the place of every operand.
 
 use std::fmt::Write as _;
 

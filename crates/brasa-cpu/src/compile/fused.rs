@@ -57,7 +57,7 @@ impl Lowering<'_> {
         self.lower_followed(name, (fused.x, &fused.layer, fused.y), fused.activation, None)
     }
 
-    /// Appends a linear layer of `x` with its bias and what follows it.
+    /// Appends a linear layer of `x` with its bias and the operations behind it.
     fn lower_followed(
         &mut self,
         name: &str,

@@ -382,8 +382,9 @@ impl Lowering<'_> {
         Ok(CompiledOp::Attention(attention))
     }
 
-    /// Texts whose rows attend to each other are whole in a step, so rounding gives them the same result in every step; chunks of a
-    /// prompt, which attends to a cache, would not equal the prompt. Where all weights are F32, nothing else is rounded either.
+    /// The rounding of attention's operands. Texts whose rows attend to each other are whole in a step, so rounding gives them the
+    /// same result in every step. Chunks of a prompt, which attends to a cache, would not equal the prompt, and are not rounded.
+    /// Nor is anything if all weights are F32.
     pub(super) fn rounding(&self, over: Over) -> Rounding {
         let rounds = |weight: usize| {
             let classes = self.weights.linear(weight).weight_classes();
@@ -448,7 +449,7 @@ impl Lowering<'_> {
     }
 }
 
-/// For each element of shape `large`, the index of the element of `small` that meets it.
+/// For each element of shape `large`, the index of the element of `small` that it is combined with.
 fn spread(large: &[usize], small: &[usize]) -> Box<[u32]> {
     let missing = large.len() - small.len();
     (0..large.iter().product::<usize>())

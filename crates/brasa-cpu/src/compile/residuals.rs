@@ -1,4 +1,4 @@
-//! The weights whose int8 activations come with residuals, because rounding to 8 bits would cost most there.
+//! Weights whose int8 activations come with residuals, because plain rounding to 8 bits would cost most there.
 //!
 //! - Products of two values, such as the hidden layer of a gated network, in the first half of the layers. A few elements are far larger
 //!   than the rest, and the other elements of their block lose precision. They make two fifths of the error of a whole decoder. Behind

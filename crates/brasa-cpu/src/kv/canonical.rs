@@ -1,4 +1,4 @@
-//! Pages in the canonical layout, in which they leave the device and come to it.
+//! Reading and writing of pages in the canonical layout, for their way from and to the device.
 //!
 //! Values keep their order. Keys lie as `[E][16]` in blocks of 16 positions, so they are transposed, and so are scales.
 

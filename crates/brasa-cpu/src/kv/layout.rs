@@ -71,7 +71,7 @@ impl TileLayout {
         self.key_tile_bytes() + self.value_tile_bytes()
     }
 
-    /// Where the tiles of a head hold the first `positions` positions: keys in whole blocks, values, and the scales of values.
+    /// Byte ranges of a head's tiles for the first `positions` positions: keys in whole blocks, values, and the scales of values.
     pub(crate) fn first_positions(self, positions: usize) -> impl Iterator<Item = Range<usize>> {
         let keys = positions.div_ceil(LANES) * self.key_block_bytes();
         let values = self.key_tile_bytes();

@@ -69,7 +69,7 @@ impl<'a> Packer<'a> {
         Self { team, region_bytes: REGION_BYTES, region: Mutex::new(None) }
     }
 
-    /// Packs a single weight, which takes no more memory than it needs.
+    /// Packs a single weight, without spare memory.
     pub fn of_one_weight(team: &'a Team) -> Self {
         Self { region_bytes: OWN_REGION_BYTES, ..Self::new(team) }
     }

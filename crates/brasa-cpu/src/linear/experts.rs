@@ -1,4 +1,4 @@
-//! Experts: linear layers of which every row uses a few.
+//! Linear layers of experts: each row uses a few experts.
 
 use std::ops::Range;
 

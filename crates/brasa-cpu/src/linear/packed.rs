@@ -64,8 +64,8 @@ impl PackedLinear {
         Self::of(name, parts, |part| PackedRows::new(&part.tensor, part.rows.clone(), precision, packer))
     }
 
-    /// Packs stacked `parts` for f32 activations. Like [`new`](Self::new), but rows that it would multiply with int8
-    /// or bf16 activations are decoded to f32 once. For small weights whose products decide something.
+    /// Packs stacked `parts` for f32 activations. Like [`new`](Self::new), but rows that would be multiplied with int8 or bf16
+    /// activations are decoded to f32 once. For small weights that decide something, such as routers.
     ///
     /// # Errors
     ///
@@ -176,7 +176,7 @@ impl PackedLinear {
         }
     }
 
-    /// Writes row `row` to `out`, `[K]`, exactly as its codec decodes it: an embedding lookup.
+    /// Decodes row `row` into `out`, `[K]`, exactly as its codec does: an embedding lookup.
     ///
     /// # Panics
     ///
@@ -300,7 +300,7 @@ impl PackedLinear {
         }
     }
 
-    /// Its segments, if all of them are turned.
+    /// The segments as turned strips, or `None` if a segment is not turned.
     #[cfg(target_arch = "x86_64")]
     fn turned(&self, isa: Isa, rows: usize) -> Option<(bf16::Proofs, Vec<turned::Strips<'_>>)> {
         let segments = self.segments.iter().map(|segment| {

@@ -16,7 +16,7 @@ use crate::linear::PackedLinear;
 use crate::matrix::{PanelRows, Panels};
 use crate::simd::{Kernel, Simd, vectorize};
 
-/// The other side of a weight as a factor of products: its rows are summed.
+/// The transpose of a weight as a factor of products: sums run over the weight's rows.
 pub(crate) struct OtherSide<'a> {
     pub weight: &'a PackedLinear,
     /// Memory for a row of the weight.

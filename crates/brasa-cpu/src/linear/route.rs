@@ -3,7 +3,7 @@
 use super::layout::Unpacking;
 use crate::Isa;
 
-/// The class of a weight: all that its storage format decides about its products.
+/// The class of a weight: the part of its storage format that decides how products are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WeightClass {
     /// Codes and scales.
@@ -21,7 +21,7 @@ pub enum WeightClass {
 pub(super) enum Route {
     /// Few rows times codes, which are unpacked as they stream from memory.
     Planes,
-    /// Many rows times codes, of which a part of a strip is unpacked before.
+    /// Many rows with codes, which are unpacked before, a part of a strip at a time.
     Panels,
     /// Up to 16 rows times codes on tiles of int8, while weights stream from memory.
     FewOnTiles,
@@ -227,7 +227,7 @@ impl FromIterator<WeightClass> for WeightClasses {
     }
 }
 
-/// Of at most `count` rows, how many may be read in another form than all of them.
+/// The largest number of rows, up to `count`, that may be multiplied with another stored form of the weight than more rows are.
 pub(crate) fn most_few_rows(count: usize) -> usize {
     if cfg!(target_arch = "x86_64") { count.min(Thresholds::BF16_OF_CODES - 1) } else { 0 }
 }

@@ -176,7 +176,7 @@ impl PackedRows {
         }
     }
 
-    /// Writes row `row` to `out` exactly as its codec decodes it.
+    /// Decodes row `row` into `out`, exactly as its codec does.
     pub fn decode_row(&self, row: usize, out: &mut [f32]) {
         assert!(row < self.n && out.len() == self.k, "row {row} of {} × {} to {}", self.n, self.k, out.len());
         let (strip, lane) = (self.strip(row / LANES), row % LANES);
@@ -191,7 +191,7 @@ impl PackedRows {
         }
     }
 
-    /// Writes `columns` of `rows`, exactly as their codec decodes them, to row `at` and following of panels. `memory` is for a row.
+    /// Decodes `columns` of `rows` into panels, from row `at` on, exactly as their codec does. `memory` has room for a row.
     pub fn fill_panels<const L: usize>(
         &self,
         isa: Isa,
@@ -264,7 +264,7 @@ impl PackedRows {
         }
     }
 
-    /// The weights for products with `rows` rows in bf16; `None` if they take another route.
+    /// The weights for products with `rows` rows in bf16; `None` if such products take another route.
     #[cfg(target_arch = "x86_64")]
     pub fn rounded(&self, isa: Isa, rows: usize) -> Option<(bf16::Proofs, bf16::Weights<'_>)> {
         let (Route::Bf16 | Route::Bf16OnTiles) = Route::of(isa, self.weight_class(), rows) else {
@@ -273,7 +273,7 @@ impl PackedRows {
         self.in_bf16(isa)
     }
 
-    /// The weights for products of `rows` rows with their other side in bf16; `None` if these are multiplied in f32.
+    /// The transposed weights for products with `rows` rows in bf16; `None` if such products are computed in f32.
     #[cfg(target_arch = "x86_64")]
     pub fn turned(&self, isa: Isa, rows: usize) -> Option<(bf16::Proofs, bf16::Weights<'_>)> {
         let turns = Route::turns(isa, self.weight_class(), rows) && self.k.is_multiple_of(BF16_INPUTS);

@@ -1,4 +1,4 @@
-//! Products of single rows with some inputs of packed floats, added to what there is.
+//! Adds products of single rows with some inputs of packed floats.
 //!
 //! `y[n] += Σ_k x[k] · w[n, first + k]`: the second matrix of a bank of adapters, of which a row uses a few columns. The order of a sum
 //! depends on the number of these inputs alone: even and odd ones by themselves, then both together.
@@ -15,7 +15,7 @@ use crate::{Isa, prefetch};
 /// what follows.
 const AHEAD: usize = 8;
 
-/// Where the weights of the next strips are.
+/// The place of the next strips' weights, for prefetching.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ahead {
     /// In a cache, since other rows are multiplied with the same ones.
@@ -59,7 +59,7 @@ impl FloatStrips<'_> {
         first..(first..strips).rfind(|&strip| self.is_used(strip, inputs)).map_or(first, |last| last + 1)
     }
 
-    /// True if [`add`](Self::add) multiplies these inputs: they begin at an even number, and there is one behind an odd end.
+    /// True if [`add`](Self::add) can multiply these inputs: they begin at an even number, and an odd end has an input behind it.
     pub const fn adds(&self, inputs: &Range<usize>) -> bool {
         inputs.start.is_multiple_of(2) && inputs.end.next_multiple_of(2) <= self.layout.k
     }

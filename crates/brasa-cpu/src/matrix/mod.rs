@@ -190,9 +190,9 @@ fn turn<const L: usize>(
 /// How the products of two matrices are put into the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Store {
-    /// They replace the result.
+    /// Replaces the result by the sums.
     Replace,
-    /// They are added to it.
+    /// Adds the sums to the result.
     Add,
 }
 

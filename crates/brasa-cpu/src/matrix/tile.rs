@@ -1,4 +1,4 @@
-//! A tile of a product, whose sums stay in registers.
+//! A tile of a product, with its sums in registers.
 
 use std::ops::Range;
 
@@ -40,7 +40,7 @@ pub(super) struct Tile<'a, R, const M: usize, const N: usize> {
     pub a: &'a [f32],
     pub b: &'a [f32],
     pub out: &'a mut R,
-    /// The first row of the part, and behind its last.
+    /// Rows of the part.
     pub rows: Range<usize>,
     pub columns: Range<usize>,
     pub store: Store,

@@ -1,4 +1,4 @@
-//! Operations that arrange elements anew. They copy bits, whatever the bits mean.
+//! Operations that rearrange elements. They copy bits, whatever the bits mean.
 
 use brasa_graph::{DType, Dim, Shape, Sizes};
 use half::{bf16, f16};

@@ -94,7 +94,7 @@ pub(crate) struct GradientScratch {
     /// Slopes of the soft-cap of one query.
     slopes: Vec<f32>,
     rows: FirstFactor,
-    /// Of second derivatives: the keys that one query sees.
+    /// For second derivatives: the keys that one query sees.
     bent: Vec<Bent>,
 }
 

@@ -109,7 +109,7 @@ impl LossHead {
         }
     }
 
-    /// The logits of a chunk, or what has become of them.
+    /// The logits of a chunk, or the changes computed from them.
     fn changes<'a>(&self, cx: &Context<'a>, rows: &Range<usize>) -> Rows<'a, f32> {
         cx.rows_in(&self.layer.out, cx.region(&self.layer.out).of_rows(0..rows.len()))
     }

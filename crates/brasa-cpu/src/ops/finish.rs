@@ -19,7 +19,7 @@ pub(crate) struct Follow {
     pub bias: Option<Source>,
     /// SiLU or GELU.
     pub activation: Option<Unary>,
-    /// As many rows as the result has.
+    /// A value with as many rows as the result, added last.
     pub residual: Option<Source>,
 }
 

@@ -1,4 +1,4 @@
-//! Linear layers, with what follows them while their results are still in a cache: bias, residual, gate.
+//! Linear layers, and the operations that follow while results are still in a cache: bias, residual, gate.
 #![expect(unsafe_code, reason = "threads write disjoint columns of one result")]
 
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! A low-rank product of which every row uses some ranks: that of its own adapters, of all that a bank has.
+//! A low-rank product of a bank. Every row uses the ranks of its own adapters only.
 //!
 //! The ranks of one strip of `A` are a *unit*. A row multiplies the units that have a factor other than zero, and adds their products
 //! one after the other, so its sums depend on its own adapters alone. Weights of adapters that no row uses are not read, nor are the

@@ -30,7 +30,7 @@ pub(crate) struct Activations {
     pub classes: WeightClasses,
     /// True if rows go to different weights, perhaps many to one and few to another.
     pub scattered: bool,
-    /// True if int8 codes come with codes of what they leave (see `compile/residuals.rs`).
+    /// True if int8 codes come with codes of their residual (see `compile/residuals.rs`).
     pub residuals: bool,
 }
 

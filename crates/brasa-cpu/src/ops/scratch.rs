@@ -27,7 +27,7 @@ pub(crate) struct Scratch {
     pub decoded: Vec<f32>,
     /// For products of matrices that are no weights.
     pub products: ProductScratch,
-    /// A product whose rows are to be columns.
+    /// Memory for a product that is stored transposed.
     pub swapped: Vec<f32>,
     /// For the gradients of attention.
     pub gradient: GradientScratch,

@@ -12,7 +12,7 @@ const CROWDED_MEETINGS: u32 = 50;
 /// Number of measurements; the best counts.
 const ATTEMPTS: usize = 5;
 
-/// Threads that only wait for each other, as they do after every operation.
+/// Threads that only wait for each other, as after every operation.
 #[derive(Debug)]
 pub struct BarrierProbe {
     team: Team,

@@ -1,4 +1,5 @@
-//! One block in AVX-512. Compilers vectorise the portable source badly: they take codes out of their vectors one by one.
+//! Quantises one block with AVX-512. Compilers vectorise the portable source badly: they take codes out of their vectors one by
+//! one.
 #![allow(
     clippy::wildcard_imports,
     clippy::cast_ptr_alignment,

@@ -106,7 +106,7 @@ fn rounded(values: &[f32]) -> Vec<f32> {
     values.iter().map(|value| half::bf16::from_f32(*value).to_f32()).collect()
 }
 
-/// Where there are tiles, many rows times quantised weights are products of bf16 too.
+/// With tiles, products of many rows and quantised weights are in bf16 too.
 #[test]
 fn quantised_weights_are_rounded_for_many_rows() {
     let mut noise = Noise::new(16);

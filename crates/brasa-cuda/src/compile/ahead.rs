@@ -1,4 +1,4 @@
-//! What an operation does at its end for the one behind, so that few rows need few launches.
+//! Work that an operation does at its end for the next operation, so that few rows need few launches.
 //!
 //! Rows are rounded for a product where they are made: sums of parts of K are added, normed and rounded by one launch, and attention's
 //! merge and gates write halves. Sums of queries, keys and values are added where heads are turned. All of this is decided here, for any number of
@@ -118,7 +118,7 @@ impl Lowering<'_> {
         (read == y && is_bias).then(|| (id, bias, outputs[0]))
     }
 
-    /// What many rows of `x` need beside the kernels of each stretch; `None` where they are not multiplied on tensor cores.
+    /// Panels, rounding and buffers for products with many rows of `x`; `None` if they are not multiplied on tensor cores.
     pub(super) fn gemm(&mut self, x: ValueId, tiles: &[TilesLaunch]) -> Result<Option<Gemm>, DeviceError> {
         let Some(first) = tiles.first().filter(|first| first.many.is_some()) else { return Ok(None) };
         let (rows, subs) = (self.rows(x), first.tiles.subs);
@@ -235,7 +235,7 @@ impl Lowering<'_> {
         self.rounding(x, subs).map(Some)
     }
 
-    /// True where heads add the sums of parts of K of the product that makes `y`.
+    /// True if heads add the sums of parts of K of the product that makes `y`.
     pub(super) fn leaves_parts(&self, y: ValueId, tiles: &[TilesLaunch]) -> bool {
         let width = self.shape(y).width().unwrap_or(0);
         self.meet_heads.contains(&y)
@@ -252,7 +252,7 @@ impl Lowering<'_> {
         Some(PartsInFront { left, starts })
     }
 
-    /// True where rows of `x` may be multiplied on tensor cores, and rounded ahead.
+    /// True if rows of `x` may be multiplied on tensor cores, and rounded ahead.
     fn rounds(&self, x: ValueId) -> bool {
         !self.exact
             && self.gpu.has_tensor_kernels()
@@ -266,7 +266,7 @@ impl Lowering<'_> {
         self.shape(x).resolve(&self.sizes).iter().rev().skip(1).product()
     }
 
-    /// Pieces of 64 inputs of the weights in tiles that multiply `x`; `None` where anything else reads it.
+    /// Pieces of 64 inputs of the weights in tiles that multiply `x`; `None` if anything else reads it.
     fn subs_of_readers(&self, x: ValueId) -> Option<usize> {
         let mut found = None;
         for (id, _) in self.readers(x) {

@@ -1,4 +1,4 @@
-//! Low-rank products of banks of adapters, of which every row uses some ranks.
+//! Low-rank products of banks of adapters. Every row uses some ranks.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// True where kernels read both matrices as they are stored, and the order of sums may depend on how many rows there are. Kernels read them ahead of the
+    /// True if kernels read both matrices as they are stored, and the order of sums may depend on how many rows there are. Kernels read them ahead of the
     /// launches in front, so these must not write them: learned matrices are left alone.
     pub(super) fn fuses_bank(&self, product: &LowRankRows) -> bool {
         let &LowRankRows { x, a, b, residual, .. } = product;
@@ -43,7 +43,7 @@ impl Lowering<'_> {
             && self.matrix(b).is_some()
     }
 
-    /// True where the layer is multiplied on tensor cores, by rows that are rounded for both products, and its halves of outputs begin with tiles of B.
+    /// True if the layer is multiplied on tensor cores, by rows that are rounded for both products, and its halves of outputs begin with tiles of B.
     pub(super) fn adds_bank(&self, LinearLowRankRows { layer, low, .. }: &LinearLowRankRows) -> bool {
         let Some(stored) = self.stored(layer.w) else { return false };
         let tiles = |stored: &Stored| -> Vec<Tiles> {
@@ -66,7 +66,7 @@ impl Lowering<'_> {
             && of_layer.iter().chain(&of_a).all(|tiles| Some(tiles.subs) == subs)
     }
 
-    /// True where besides the halves are paired as they are gated.
+    /// True if besides the halves are paired as they are gated.
     pub(super) fn gates_bank(&self, gated: &GateUpLowRankRows) -> bool {
         let stretches = self.stored(gated.of.layer.w).map_or(&[][..], |stored| &stored.stretches);
         let is_paired = matches!(stretches, [only] if only.pairs(&Halves::of(self.graph, gated)));
@@ -180,7 +180,7 @@ impl Lowering<'_> {
         Ok(RanksTail { kernel: self.kernel("rank_panels")?, panels, ratios, subs, raise })
     }
 
-    /// Where weight `number`, a `B`, has what is not zero.
+    /// The runs of tiles of weight `number`, a matrix `B`, that hold elements other than zero.
     fn spans(&self, number: usize, Matrix { rows, inputs, .. }: Matrix) -> Vec<Span> {
         let weight = &self.graph.weights()[number];
         let (tiles, subs) = (rows.div_ceil(TILE_OUTPUTS) as u32, inputs.div_ceil(SUB_INPUTS) as u32);

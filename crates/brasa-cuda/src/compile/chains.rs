@@ -1,5 +1,5 @@
-//! Chains of operations that one kernel computes: gated activations, their gradients, gradients of norms between the norm's weight and the residual
-//! stream, and low-rank products that are scaled.
+//! Chains of operations for one kernel: gated activations, their gradients, gradients of norms between the norm's weight and the
+//! residual stream, and scaled low-rank products.
 //!
 //! A chain is computed where its last node stands; the nodes in front of that one are *folded*, and their results never exist.
 
@@ -69,7 +69,7 @@ impl Lowering<'_> {
         is_link.then_some(maker)
     }
 
-    /// Both operands of a multiplication.
+    /// The two operands of a multiplication; `None` for another operation.
     fn factors(&self, id: NodeId) -> Option<[ValueId; 2]> {
         let node = self.graph.node(id);
         match (&node.op, &node.inputs[..]) {

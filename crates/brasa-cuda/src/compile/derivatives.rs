@@ -142,8 +142,9 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// The node that computes the gradients of the losses of node `id`, which are computed beside the losses, of the same scores, where a node behind wants them and the head stays as it
-    /// is. The factors of the losses come later: the gradients are multiplied by them then.
+    /// The node that computes gradients together with the losses of node `id`, from the same scores. There is one if a later node
+    /// needs these gradients and the head is frozen. The factors of the losses are not known yet: the gradients are multiplied by
+    /// them later.
     fn gradients_beside(&mut self, id: NodeId) -> Result<Option<RowGradients>, DeviceError> {
         let Op::LinearCrossEntropy(of) = self.graph.node(id).op else { return Ok(None) };
         let operands = &self.graph.node(id).inputs;
@@ -166,7 +167,7 @@ impl Lowering<'_> {
         Ok(Some(RowGradients { kernel, transposed, panels, out }))
     }
 
-    /// The kernels of attention to the rows of the step on tensor cores, whose result is `y`; `None` where there are none or sums must be exact.
+    /// The kernels of attention to the rows of the step on tensor cores, whose result is `y`; `None` if there are none or sums must be exact.
     pub(super) fn attention_rows(
         &mut self,
         operands: [ValueId; 3],
@@ -190,7 +191,7 @@ impl Lowering<'_> {
         Ok(Some(AttentionRows { halves, attention: kernel, room, kept }))
     }
 
-    /// The kernels of the gradient of attention on tensor cores; `None` where there are none or sums must be exact.
+    /// The kernels of the gradient of attention on tensor cores; `None` if there are none or sums must be exact.
     fn attention_gradient_rows(
         &mut self,
         operands: [ValueId; 3],

@@ -43,7 +43,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// True where threads can take eight elements of a head each.
+    /// True if threads can take eight elements of a head each.
     fn fuses_heads(&self, heads: &QkNormRopeCacheWrite) -> bool {
         let width = self.shape(heads.q).width().unwrap_or(0);
         let in_pieces = |value: ValueId| {

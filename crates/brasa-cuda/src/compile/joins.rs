@@ -9,10 +9,10 @@ use super::Lowering;
 use crate::ops::CopyOp;
 use crate::run::{Base, Slot};
 
-/// Where a value lies in the rows of another one.
+/// The place of a value within the rows of another value.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
-    /// The other value, `stride` elements wide.
+    /// The value that holds the rows, `stride` elements wide.
     whole: ValueId,
     start: usize,
     stride: usize,
@@ -54,7 +54,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Both operands of a join of columns.
+    /// The two operands of a join of columns; `None` for another operation.
     fn joined(&self, id: NodeId) -> Option<[ValueId; 2]> {
         let node = self.graph.node(id);
         match (&node.op, &node.inputs[..]) {
@@ -94,7 +94,7 @@ impl Lowering<'_> {
         (is_whole && is_free).then_some(root)
     }
 
-    /// Room for a value that the next operation makes, in its place among others where it has one.
+    /// Allocates a value for the next operation's result, in its place among joined values if it has one.
     pub(super) fn make_in_place(&mut self, value: ValueId) -> Slot {
         let Some(Place { whole, start, stride }) = self.places.get(&value).copied() else {
             return self.make(value);

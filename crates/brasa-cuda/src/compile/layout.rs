@@ -1,4 +1,4 @@
-//! Where buffers lie in the arena.
+//! Layout of the arena: the place of each buffer.
 //!
 //! Every element takes four bytes, halves too, which are kept as the floats that they stand for.
 
@@ -8,9 +8,9 @@ const ALIGNMENT_BYTES: usize = 256;
 /// A buffer: how long it is needed, and its size. Of one that is kept from step to step `last` is [`usize::MAX`], and `first` 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lifetime {
-    /// The operation that makes it.
+    /// The operation that writes the buffer.
     pub first: usize,
-    /// The last operation that reads it.
+    /// The last operation that reads the buffer.
     pub last: usize,
     pub elements: usize,
 }

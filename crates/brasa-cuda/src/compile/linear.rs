@@ -1,4 +1,4 @@
-//! Matrix products, with what follows them where one kernel does both.
+//! Matrix products, and the operations that follow them in the same kernel.
 
 use std::sync::Arc;
 
@@ -26,14 +26,14 @@ pub(super) struct Follow {
     pub tail: Option<Beside>,
     /// The low-rank product of a bank, which kernels of few and of many rows add to the layer's.
     pub bank: Option<Arc<FewRows>>,
-    /// True for one of several ways to make a value, which leaves nothing to the operations behind.
+    /// True for one of several ways to compute a value. It has no operations behind it.
     pub is_bare: bool,
 }
 
 /// How a weight is multiplied.
 #[derive(Debug)]
 pub(super) struct Launches {
-    /// Its stretches in tiles.
+    /// The stretches of the weight that are stored in tiles.
     pub tiles: Vec<TilesLaunch>,
     /// For each other format kernels for one row and for many.
     pub rows: Vec<(Kernel, Kernel)>,

@@ -42,14 +42,14 @@ use tails::Beside;
 #[derive(Debug)]
 pub(crate) struct Table {
     pub ops: Vec<Entry>,
-    /// Of each buffer, bytes after the start of the arena.
+    /// Offset of each buffer in the arena, in bytes.
     pub offsets: Vec<usize>,
     pub arena_bytes: usize,
-    /// Buffers that keep from step to step what was written to them.
+    /// Buffers that keep their contents from step to step.
     pub kept: HashSet<usize>,
     /// The program's results: dense rows.
     pub outputs: Vec<Slot>,
-    /// True where an operation looks up numbers that the step did not bring, so that only the device can check them.
+    /// True if an operation looks up numbers that are computed in the step, so that only the device can check them.
     pub computes_numbers: bool,
 }
 
@@ -156,7 +156,7 @@ struct Lowering<'g> {
     gpu: &'g Gpu,
     graph: &'g Graph,
     weights: &'g CudaWeights,
-    /// True where sums are f32 throughout, in an order that depends on a row alone.
+    /// True if sums are f32 throughout, in an order that depends on a row alone.
     exact: bool,
     sizes: Sizes,
     buffers: Vec<Lifetime>,
@@ -204,7 +204,7 @@ struct Lowering<'g> {
     /// Tables of rotations that there are: what makes them, and their buffers.
     rotations: Vec<((Rope, ValueId, ValueId), usize)>,
     ops: Vec<Entry>,
-    /// Buffers that the next operation needs. Copies of its operands, which stand in front of it, must leave them alone.
+    /// Buffers that the next operation reads or writes. Copies of its operands, which run before it, must not overwrite them.
     needed: Vec<usize>,
     computes_numbers: bool,
 }
@@ -247,7 +247,7 @@ impl<'g> Lowering<'g> {
         Ok([a?, b?, c?, d?])
     }
 
-    /// Room for a value that the next operation makes; the same where it has several ways to make it.
+    /// Allocates a value for the next operation's result; the same place if the value can be computed in several ways.
     fn make(&mut self, value: ValueId) -> Slot {
         let buffer = match self.values[value.0 as usize] {
             Some(known) => {
@@ -272,7 +272,7 @@ impl<'g> Lowering<'g> {
         self.buffers.len() - 1
     }
 
-    /// Where a value is; the next operation needs it.
+    /// The slot of a value that the next operation reads.
     fn slot(&mut self, value: ValueId) -> Result<Slot, DeviceError> {
         let view = self.graph.view(value);
         let base = match self.graph.value(view.root).kind {

@@ -213,7 +213,7 @@ impl Lowering<'_> {
         Ok(Matmul { kernels, on_tensor_cores, parts })
     }
 
-    /// The weight as a matrix of f32 for products of at most that many elements, where it is one. Products with weights that are learned
+    /// The weight as a matrix of f32 for products of at most that many elements, if it is one. Products with weights that are learned
     /// are made on tensor cores, and so are those of gradients.
     pub(super) fn floats(
         &mut self,
@@ -361,7 +361,7 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// The kernel called `name` for heads of `width`, with room for tiles of operands and of scores; `None` where there is too little.
+    /// The kernel called `name` for heads of `width`, with room for tiles of operands and of scores; `None` if there is too little.
     pub(super) fn step_tiles(
         &self,
         name: &str,

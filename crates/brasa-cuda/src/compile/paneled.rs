@@ -1,5 +1,6 @@
-//! Values that are read as halves in panels, and not as floats: by the product of a weight, by the low-rank product beside it and by the gradients of that
-//! one's matrices. They are rounded once, by the operation that makes them where it can, and are half as large.
+//! Values that are read as halves in panels, and not as floats: by the product of a weight, by the low-rank product beside it, and
+//! by the gradients of the low-rank matrices. They are rounded once, if possible by the operation that makes them, and take half
+//! the memory.
 //!
 //! The low-rank product is the tail of the rows that it multiplies, so it is written to the last piece of their panels.
 
@@ -21,9 +22,9 @@ use crate::weights::SUB_INPUTS;
 /// A value in panels.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Paneled {
-    /// The low-rank product of it that is the tail of its rows.
+    /// The low-rank product of this value that is the tail of its rows.
     pub tail: Option<ValueId>,
-    /// True where the operation that makes it writes panels, and nothing reads floats.
+    /// True if the value is written as panels alone, and never read as floats.
     pub alone: bool,
 }
 
@@ -63,7 +64,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// What the low-rank product `u` is of.
+    /// The value that the low-rank product `u` multiplies.
     fn multiplied(&self, u: ValueId) -> Option<ValueId> {
         let id = self.graph.producer(u)?;
         if let Some(Chain::Scaled { x, .. }) = self.chains.get(&id) {
@@ -100,7 +101,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// True where all that reads `value` reads its panels: a product with a tail, the one that is the tail, and gradients of low-rank matrices.
+    /// True if all that reads `value` reads its panels: a product with a tail, the one that is the tail, and gradients of low-rank matrices.
     fn reads_panels(&self, value: ValueId, tail: Option<ValueId>) -> bool {
         let readers = self.readers(value);
         let mut products = 0;
@@ -144,20 +145,20 @@ impl Lowering<'_> {
         panels
     }
 
-    /// Room for a value of which the next operation makes panels alone: its address is theirs, and what reads it asks for [`Self::panels`].
+    /// Allocates panels for a value that the next operation makes in panels alone. Readers find them with [`Self::panels`].
     pub(super) fn make_paneled(&mut self, y: ValueId) -> Panels {
         let panels = self.make_panels(y);
         self.values[y.0 as usize] = Some(panels.data);
         panels
     }
 
-    /// Room for the panels of a value whose floats the next operation makes too; `None` where nothing reads panels.
+    /// Room for the panels of a value whose floats the next operation makes too; `None` if nothing reads panels.
     pub(super) fn panels_beside(&mut self, y: ValueId) -> Option<Panels> {
         let in_pieces = self.shape(y).width().is_some_and(|width| width.is_multiple_of(8));
         (in_pieces && self.paneled.contains_key(&y)).then(|| self.make_panels(y))
     }
 
-    /// True where the operation that makes `value` writes its panels alone.
+    /// True if the operation that makes `value` writes its panels alone.
     pub(super) fn is_paneled(&self, value: ValueId) -> bool {
         self.paneled.get(&value).is_some_and(|paneled| paneled.alone)
     }
@@ -204,7 +205,7 @@ impl Lowering<'_> {
         self.gpu.kernel_with_shared(name, LOW_RANK_SHARED)?.ok_or_else(|| self.odd(rows))
     }
 
-    /// Which operand of the gradient of a matrix is in panels, and the other one, which is a low-rank product.
+    /// The operand of a matrix's gradient that is in panels, and the other one, which is a low-rank product.
     pub(super) fn thin_operand(&self, [dy, x]: [ValueId; 2]) -> Option<[ValueId; 2]> {
         [[dy, x], [x, dy]]
             .into_iter()

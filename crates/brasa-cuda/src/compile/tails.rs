@@ -94,7 +94,7 @@ impl Lowering<'_> {
         is_floats && weight.trainable && weight.shape.len() == 2 && weight.shape[axis] <= MOST_TAIL
     }
 
-    /// True where `x` is multiplied with `w` on tensor cores, and rounded for that product alone.
+    /// True if `x` is multiplied with `w` on tensor cores, and rounded for that product alone.
     fn takes_tail(&self, x: ValueId, w: ValueId) -> bool {
         self.shape(x).rank() == 2 && self.multiplies_tiles(w, self.rows(x)) && !self.defers_norm(x)
     }

@@ -62,7 +62,7 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// The other side of `w` for the next operation, which multiplies up to `rows` rows that no other operation has rounded.
+    /// The transpose of `w` for the next operation, which rounds its up to `rows` rows by itself.
     pub(super) fn transposed_of_scratch(
         &mut self,
         w: ValueId,
@@ -78,8 +78,8 @@ impl Lowering<'_> {
         self.transposed(w, rows, panels, None)
     }
 
-    /// The other side of `w`, and the panels of up to `rows` rows that the next operation rounds by itself; `None` where products of that many rows are
-    /// not made of panels.
+    /// The transpose of `w`, and panels for up to `rows` rows, which the caller rounds. `None` if products of that many rows do not
+    /// read panels.
     pub(super) fn transposed_of_panels(
         &mut self,
         w: ValueId,
@@ -93,7 +93,7 @@ impl Lowering<'_> {
         Ok(Some((self.transposed(w, rows, Some((panels, None)), None)?, panels)))
     }
 
-    /// True where products of that many rows with `w`, or with its other side, are made on tensor cores, of tiles.
+    /// True if products of that many rows with `w`, or with its other side, are made on tensor cores, of tiles.
     pub(super) fn multiplies_tiles(&self, w: ValueId, rows: usize) -> bool {
         !self.exact && self.gpu.has_tensor_kernels() && rows >= FEWEST_ROWS as usize && self.is_in_tiles(w)
     }

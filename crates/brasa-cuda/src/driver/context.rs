@@ -1,4 +1,4 @@
-//! The context of a device: what allocations, streams and kernels belong to.
+//! The context of a device, which owns allocations, streams and kernels.
 //!
 //! A kernel that touches memory which belongs to nothing, or traps, takes its context with it: from then on every call of the driver fails, and nothing that lies in
 //! the context can be read any more. Such a context is *lost*. Whatever belongs to it fails with the first error and calls the driver no more.

@@ -25,7 +25,7 @@ pub enum DriverError {
         version(*needed)
     )]
     OldDriver {
-        /// Its CUDA version, 1000 · major + 10 · minor.
+        /// CUDA version of the driver, 1000 · major + 10 · minor.
         found: i32,
         /// The oldest version that will do.
         needed: i32,
@@ -52,7 +52,7 @@ pub enum DriverError {
     OldDevice {
         /// The device's name.
         name: String,
-        /// Its compute capability.
+        /// Compute capability of the GPU, major and minor.
         found: (i32, i32),
         /// The lowest compute capability that will do.
         needed: (i32, i32),
@@ -82,7 +82,7 @@ pub enum DriverError {
     Call {
         /// The driver's function.
         function: &'static str,
-        /// Its status.
+        /// Status that the driver returned.
         status: i32,
         /// The status by name.
         name: String,

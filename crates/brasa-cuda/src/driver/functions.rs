@@ -46,7 +46,7 @@ pub(super) const PROGRAMMATIC_SERIALIZATION: c_uint = 6;
 const _: () =
     assert!(size_of::<LaunchAttribute>() == 72 && size_of::<LaunchConfig>() == 56, "as cuda.h has them");
 
-/// Where Linux and Windows keep the driver library; tried in order.
+/// Names of the driver library on Linux and on Windows; tried in order.
 const LIBRARIES: &[&str] = if cfg!(windows) { &["nvcuda.dll"] } else { &["libcuda.so.1", "libcuda.so"] };
 
 macro_rules! functions {

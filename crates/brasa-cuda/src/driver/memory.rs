@@ -16,7 +16,7 @@ pub(crate) struct DeviceMemory {
 }
 
 impl DeviceMemory {
-    /// Allocates `size_bytes`, aligned to 256 bytes; their contents are undefined. `what` is what they are for.
+    /// Allocates `size_bytes`, aligned to 256 bytes; their contents are undefined. `what` names their purpose in errors.
     pub(crate) fn new(context: &Arc<Context>, size_bytes: usize, what: &str) -> Result<Self, DriverError> {
         let out_of_memory = || DriverError::OutOfMemory { bytes: size_bytes as u64, what: what.into() };
         context.make_current()?;
@@ -34,12 +34,12 @@ impl DeviceMemory {
         Ok(memory)
     }
 
-    /// The address of its first byte; 0 where it is empty.
+    /// The address of its first byte; 0 if it is empty.
     pub(crate) fn address(&self) -> u64 {
         self.address
     }
 
-    /// Its size.
+    /// Size of the memory in bytes.
     pub(crate) fn size_bytes(&self) -> usize {
         self.size_bytes
     }
@@ -89,13 +89,13 @@ impl PinnedMemory {
         Ok(Self { context: Arc::clone(context), pointer, size_bytes })
     }
 
-    /// Its bytes. They are aligned to 8 at least.
+    /// The bytes of the memory, aligned to at least 8.
     pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: allocated and initialised by `new`.
         unsafe { std::slice::from_raw_parts(self.pointer.as_ptr().cast(), self.size_bytes) }
     }
 
-    /// Its bytes, to be written.
+    /// The bytes of the memory, aligned to at least 8, for writing.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: allocated and initialised by `new`; borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.pointer.as_ptr().cast(), self.size_bytes) }

@@ -40,11 +40,11 @@ pub struct Driver {
 /// Properties of a device, as the driver reports them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
-    /// Its number, counted from 0.
+    /// Number of the GPU, counted from 0.
     pub ordinal: usize,
-    /// Its name, e.g. `NVIDIA H200`.
+    /// Name of the GPU, e.g. `NVIDIA H200`.
     pub name: String,
-    /// Its compute capability, major and minor.
+    /// Compute capability, major and minor.
     pub capability: (i32, i32),
     /// Multiprocessors.
     pub multiprocessors: usize,
@@ -54,7 +54,7 @@ pub struct Device {
     pub l2_bytes: u64,
     /// Bytes of shared memory that one block may ask for.
     pub shared_bytes: usize,
-    /// True where all blocks of a kernel can be made to run at the same time.
+    /// True if all blocks of a kernel can be made to run at the same time.
     pub runs_blocks_together: bool,
 }
 

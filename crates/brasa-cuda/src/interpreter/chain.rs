@@ -14,9 +14,9 @@ use crate::kv::CudaKvPool;
 /// How a chain on the device came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// The row has ended, with so many cached positions.
+    /// The row has ended, with this many cached positions.
     Ended(usize),
-    /// The logits of the step's row have no largest finite element: the host is to draw, or to say why it cannot.
+    /// The logits of the step's row have no largest finite element. The host draws, or reports why it cannot.
     Undrawn,
 }
 
@@ -26,7 +26,7 @@ const PAUSE: Duration = Duration::from_micros(20);
 const EAGER_LOOKS: usize = 200;
 const LOOKS_PER_QUESTION: usize = 50;
 
-/// Ends a launch, even where the sink panics: what is drawn behind the last token that counts goes nowhere.
+/// Ends a launch when it is dropped, even if the sink panics. Tokens drawn behind the last one that counts are discarded.
 struct Ending<'a>(&'a Interpreter);
 
 impl Drop for Ending<'_> {
@@ -97,7 +97,7 @@ impl Interpreter {
         }
     }
 
-    /// Hands the tokens of a launch to the sink as they appear; `None` where the row goes on behind them.
+    /// Hands the tokens of a launch to the sink as they appear; `None` if the row goes on behind them.
     fn watch(
         &self,
         steps: usize,

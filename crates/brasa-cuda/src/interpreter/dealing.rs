@@ -89,7 +89,8 @@ impl Dealer {
         self.among(stack.count, first, self.multiprocessors)
     }
 
-    /// Where `members` multiprocessors begin: with the next, unless the first `spared` would be among them and need not be.
+    /// The first of `members` multiprocessors for the next tiles. It is the next one in turn, or `spared` if that keeps the first
+    /// `spared` multiprocessors free.
     fn beside(&self, members: u32, spared: u32) -> u32 {
         let fits = members + spared <= self.multiprocessors;
         let meets = spared > 0 && (self.next < spared || self.next + members > self.multiprocessors);

@@ -37,9 +37,9 @@ pub(super) struct Tiles {
     pub raise: f32,
 }
 
-/// Where the device has what a plan names.
+/// Addresses on the device of the weights, values and caches that a plan names.
 pub(super) trait Places {
-    /// The tiles of `rows`, in order of their rows; `None` where the device keeps them in another way.
+    /// The tiles of `rows`, in order of their rows; `None` if the device keeps them in another way.
     fn tiles(&self, rows: &Rows) -> Option<Vec<Tiles>>;
     /// A weight that is stored as dense f32: its address, its rows and their length; `None` for one that is not.
     fn floats(&self, weight: usize) -> Option<(u64, u32, u32)>;
@@ -51,7 +51,7 @@ pub(super) trait Places {
     fn logits(&self) -> u64;
 }
 
-/// The instructions of `plan` for a device of `multiprocessors`; `None` where a weight is kept in a way that the interpreter does
+/// The instructions of `plan` for a device of `multiprocessors`; `None` if a weight is kept in a way that the interpreter does
 /// not read.
 pub(super) fn encode(plan: &Plan, places: &dyn Places, multiprocessors: u32) -> Option<Vec<Instr>> {
     let mut encoder = Encoder {

@@ -57,7 +57,7 @@ const LAST_SEQUENCE: u32 = 0xf000_0000;
 #[derive(Debug)]
 pub(crate) struct Kernels {
     dense: Kernel,
-    /// Of programs with mixtures of experts.
+    /// The kernel for programs with mixtures of experts.
     mixed: Kernel,
 }
 
@@ -107,7 +107,7 @@ pub(crate) struct Interpreter {
     sequence: u32,
 }
 
-/// Where tagged values lie.
+/// Addresses of tagged values.
 #[derive(Debug)]
 struct Values {
     memory: DeviceMemory,
@@ -130,7 +130,7 @@ impl Values {
     }
 }
 
-/// Where the parts of a program are, for its encoding.
+/// Addresses of a program's parts, for its encoding.
 struct Resolved<'a> {
     weights: &'a CudaWeights,
     values: &'a Values,

@@ -1,4 +1,4 @@
-//! A decoder as the interpreter walks it: what each instruction does, and with which weights.
+//! The interpreter's plan of a decoder: the work of each instruction, and its weights.
 
 use brasa_graph::CacheSpec;
 
@@ -43,7 +43,7 @@ pub(super) enum Buffer {
 pub(super) enum PlannedOp {
     /// A row of a table, scaled.
     Embed { table: usize, scale: Option<f32> },
-    /// A linear layer with what is fused to it.
+    /// A linear layer, with the operations that are fused to it.
     Linear(PlannedLinear),
     /// Attention, from projections to the heads' outputs.
     Attention(PlannedAttention),

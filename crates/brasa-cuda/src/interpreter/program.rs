@@ -61,7 +61,7 @@ shared! {
         y: u64,
         /// The value to add.
         residual: u64,
-        /// Of a norm, f32; 0 for a norm without a weight.
+        /// Weight of the norm, f32; 0 for a norm without a weight.
         norm_weight: u64,
         /// f32; 0 for none.
         bias: u64,
@@ -75,9 +75,9 @@ shared! {
         x_back: u32,
         /// Factor of products: that of the weights over `raise`; of an embedding; of cosine and sine.
         scale: f32,
-        /// Of the norm.
+        /// `eps` of the norm.
         eps: f32,
-        /// Of logits or scores; 0 for none.
+        /// Soft-cap of logits or scores; 0 for none.
         softcap: f32,
         /// Multiplies scores.
         attention_scale: f32,
@@ -118,9 +118,9 @@ shared! {
     struct Row {
         /// Token to compute.
         token: u32,
-        /// Its index in the cache.
+        /// Index of the token in the cache.
         index: u32,
-        /// Its position.
+        /// Position of the token in its text.
         position: u32,
         /// First entry of the row's block tables.
         table: u32,

@@ -15,7 +15,7 @@ pub(crate) struct CopyOp {
     pub x: Slot,
     /// The axis, counted from the innermost, along which the box begins behind another value; none for all of `out`.
     pub behind: Option<(usize, Slot)>,
-    /// True where the box has the shape of `x`, false where it is all of `out`.
+    /// True if the box has the shape of `x`, false if it is all of `out`.
     pub is_part: bool,
     pub out: Slot,
 }

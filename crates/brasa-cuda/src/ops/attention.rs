@@ -39,7 +39,7 @@ pub(crate) struct CacheWriteOp {
     pub place: usize,
 }
 
-/// Where attention finds keys and values.
+/// The source of attention's keys and values.
 #[derive(Debug)]
 pub(crate) enum Source {
     /// Pages of a cache.
@@ -57,7 +57,7 @@ pub(crate) struct AttentionOp {
     pub kernels: Vec<Kernel>,
     /// For the step, where heads fit.
     pub tiles: Option<StepTiles>,
-    /// For the step, where there is one for such heads and sums need not be exact.
+    /// For the step, if there is one for such heads and sums need not be exact.
     pub on_tensor_cores: Option<AttentionRows>,
     /// For caches and memories whose heads are not too wide.
     pub pages: Option<Pages>,
@@ -89,7 +89,7 @@ pub(crate) fn step_tiles_bytes(width: usize, operands: usize, weights: usize) ->
     (width.is_multiple_of(4) && width <= WIDEST_TILED).then_some(floats as u32 * 4)
 }
 
-/// Tiles of the step's segments; `None` where an operand is not aligned for them.
+/// Tiles of the step's segments; `None` if an operand is not aligned for them.
 pub(super) fn step_tiles(run: &Run<'_>, params: &AttentionParams) -> Option<u32> {
     let AttentionParams { q, k, v, q_stride, k_stride, v_stride, .. } = *params;
     let aligned = [q.0, k.0, v.0].iter().all(|address| address.is_multiple_of(16))
@@ -155,7 +155,7 @@ fn flash_groups(width: usize) -> u32 {
 pub(crate) struct Pages {
     /// For pools of f32, f16, bf16 and q8.
     pub kernels: [Kernel; 4],
-    /// For pools of f16, where there is one for such heads and sums need not be exact.
+    /// For pools of f16, if there is one for such heads and sums need not be exact.
     pub parts: Option<Parts>,
     pub merge: Kernel,
     /// The buffer of the sums of pages or parts, and how many floats it holds.

@@ -21,7 +21,8 @@ fn gradient_groups(width: u32) -> u32 {
     if width <= 64 { 1 } else { 2 }
 }
 
-/// Of heads of `width`, with a soft-cap or without: the kernels of attention, of the gradient by queries and by keys; `None` for widths that have none.
+/// Names and shared memory of the kernels for heads of `width`: attention, its gradient by queries, its gradient by keys.
+/// `is_capped` chooses the kernels with a soft-cap. `None` for widths without such kernels.
 pub(crate) fn rows_kernels(width: usize, is_capped: bool) -> Option<[Named; 3]> {
     let tiles = shared_tiles(width);
     let keys = 2 * gradient_groups(width as u32) * GROUP_ROWS * width as u32 * 2;
@@ -105,7 +106,7 @@ fn takes(run: &Run<'_>, params: &AttentionParams) -> bool {
         && [q_stride, k_stride, v_stride].iter().all(|stride| stride.is_multiple_of(4))
 }
 
-/// Where everything of a launch is, and how operands are rounded.
+/// Parameters of a launch: the addresses of its operands, and how they are rounded.
 fn parameters(
     run: &Run<'_>,
     of: &AttentionParams,
@@ -220,7 +221,7 @@ impl AttentionGradientRows {
         Ok(true)
     }
 
-    /// Where the gradients of keys and of values by each query head are.
+    /// Addresses of the gradients of keys and of values, one for each query head.
     fn by_heads(&self, run: &Run<'_>, of: &AttentionParams) -> [u64; 2] {
         let [heads, kv_heads, width] = [of.heads, of.kv_heads, of.head_dim].map(|count| count as usize);
         let room = Room::new(run.step.sizes.rows, heads, kv_heads, width, true);

@@ -14,7 +14,7 @@ pub(crate) struct RouterTopKOp {
     pub kernel: Kernel,
     pub logits: Slot,
     pub k: usize,
-    /// True where shares are of the chosen experts alone.
+    /// True if shares are of the chosen experts alone.
     pub of_chosen: bool,
     pub experts: Slot,
     pub weights: Slot,
@@ -32,7 +32,7 @@ pub(crate) struct ExpertLinearOp {
     pub number: usize,
     /// Experts that there are.
     pub count: usize,
-    /// True where each chosen expert has a row of `x` of its own.
+    /// True if each chosen expert has a row of `x` of its own.
     pub own_rows: bool,
     pub out: Slot,
 }

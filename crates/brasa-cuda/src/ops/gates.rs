@@ -30,11 +30,11 @@ pub(crate) struct GatedGradientOp {
     pub up: Slot,
     pub d: Slot,
     pub to: GatedPlace,
-    /// True where the gradient of `gate` comes first.
+    /// True if the gradient of `gate` comes first.
     pub gate_first: bool,
 }
 
-/// Where results go.
+/// Destination of a gate's results.
 #[derive(Debug)]
 pub(crate) enum GatedPlace {
     Floats(Slot),

@@ -30,13 +30,13 @@ pub(crate) const LARGEST_ROWS: usize = 256;
 /// Rows of the smallest kernels, which do not take several blocks of rows. One of them has an addend.
 pub(crate) const SMALLEST_ROWS: u32 = 16;
 
-/// A kernel: what a block makes, and what it takes of a multiprocessor.
+/// A kernel: the size of a block's result, and its share of a multiprocessor.
 #[derive(Debug)]
 struct Variant {
     /// The end of its name.
     name: &'static str,
     rows: u32,
-    /// True where it has an addend.
+    /// True if it has an addend.
     adds: bool,
     /// Tiles of all blocks of a cluster.
     tiles: u32,
@@ -121,7 +121,7 @@ pub(crate) struct Rounding {
     /// `gemm_panels`.
     pub kernel: Kernel,
     pub panels: Panels,
-    /// Where products with the rows are gated and rounded in turn.
+    /// Gates that follow the product of these rows, if their results are rounded too.
     pub gates: Option<GatesBehind>,
     /// More of each row, which becomes the last piece of its panels.
     pub tail: Option<Slot>,
@@ -138,13 +138,13 @@ pub(crate) struct GatesBehind {
     pub bank: Option<([Ptr<f32>; 2], Slot)>,
 }
 
-/// What many rows need beside the kernels of each stretch.
+/// Buffers and kernels that products of many rows use, besides the kernels of each stretch.
 #[derive(Debug)]
 pub(crate) struct Gemm {
     pub panels: Panels,
-    /// The rounding of the operand; `None` where an operation in front has rounded it.
+    /// The rounding of the operand; `None` if an operation in front has rounded it.
     pub rounding: Option<Rounding>,
-    /// True where the operand may be in panels alone, so that a single row is multiplied as many are.
+    /// True if the operand may be in panels alone. A single row is then multiplied like many rows.
     pub of_panels: bool,
     /// `gemm_sums`.
     pub sums: Kernel,
@@ -170,7 +170,8 @@ pub(crate) enum Beside {
     Tail([usize; 2]),
     /// The low-rank product of a bank of adapters, which is added to the sums; of at most [`SMALLEST_ROWS`] rows.
     Addend(Addend),
-    /// That of more than [`MOST_ROWS_WITHOUT_TAIL`] rows: B, and the panels of ranks. The tail's factor is that of its own products.
+    /// The low-rank product of a bank of adapters, for more than [`MOST_ROWS_WITHOUT_TAIL`] rows: B, and the panels of ranks. The
+    /// tail's factor is `B`'s own.
     Ranks(Addend, GemmTail),
 }
 
@@ -179,11 +180,12 @@ pub(crate) enum Beside {
 pub(crate) enum Company {
     Alone,
     Tail,
-    /// So many blocks make its ranks while the product begins, each on a multiprocessor that then has room for one block less.
+    /// A low-rank product whose ranks this many blocks make while the main product begins. Each of them takes the place of one
+    /// block of the main product.
     Addend(u32),
 }
 
-/// Who adds the sums of parts of K.
+/// The launch that adds the sums of parts of K.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Sums<'a> {
     /// A launch of its own.
@@ -252,7 +254,7 @@ impl Ahead {
         self.rounding.launch(run, x, HeadNorm::params(self.norm.as_ref(), run), rows, x.width)
     }
 
-    /// Queues what adds sums of parts and rounds them.
+    /// Queues the launch that adds sums of parts and rounds the results.
     fn join(&self, run: &Run<'_>, sums: GemmSumParams) -> Result<(), DriverError> {
         let Panels { data, row_scale, subs } = self.rounding.panels;
         let params = GemmSumsPanelsParams {
@@ -270,10 +272,10 @@ impl Ahead {
 
 /// Most outputs of a row whose sums of parts are added, normed and rounded by one block.
 pub(crate) const WIDEST_JOINED: usize = 16 * 1024;
-/// Outputs of a thread that does so.
+/// Outputs of a thread of that launch.
 const JOINED_OUTPUTS: u32 = 16;
 
-/// True where one launch adds parts of that many rows, and rounds them.
+/// True if one launch adds parts of that many rows, and rounds them.
 pub(crate) fn joins(rows: u32, outputs: u32) -> bool {
     outputs <= JOINED_OUTPUTS * panel_threads(rows, outputs)
 }
@@ -294,7 +296,7 @@ impl Beside {
 }
 
 impl Gemm {
-    /// Queues the product with a stretch, and what stands beside it.
+    /// Queues the product with a stretch, and the low-rank product beside it.
     #[expect(clippy::too_many_arguments, reason = "the facts of one launch")]
     pub(crate) fn multiply(
         &self,
@@ -388,7 +390,7 @@ impl Variant {
         (multiprocessors * self.resident / self.cluster).max(1)
     }
 
-    /// The plan that cuts K into `splits` parts; `None` where they would be too short, or their sums too many.
+    /// The plan that cuts K into `splits` parts; `None` if they would be too short, or their sums too many.
     fn in_parts(&self, number: usize, product: Product, splits: u32) -> Option<Plan> {
         let Product { rows, tiles, subs, multiprocessors, company } = product;
         let sums = u64::from(rows) * u64::from(tiles * TILE_OUTPUTS) * u64::from(splits);

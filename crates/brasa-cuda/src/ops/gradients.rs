@@ -37,7 +37,7 @@ pub(crate) struct NormGradientOp {
     pub t: Slot,
     pub weight: Option<Slot>,
     pub residual: Option<Slot>,
-    /// Where the result goes too, as halves.
+    /// Second copy of the result as halves, if another operation reads it in panels.
     pub panels: Option<Panels>,
     pub out: Slot,
 }
@@ -60,7 +60,7 @@ pub(crate) struct ExpertGradientOp {
     pub kernel: Kernel,
     pub dy: Slot,
     pub experts: Slot,
-    /// True where each chosen expert has a row of `x` of its own.
+    /// True if each chosen expert has a row of `x` of its own.
     pub own_rows: bool,
     pub x: Slot,
     pub out: Slot,
@@ -82,7 +82,7 @@ pub(crate) struct StepAttention {
 pub(crate) struct AttentionTangentOp {
     pub kernel: Kernel,
     pub of: StepAttention,
-    /// Of queries, keys and values.
+    /// Tangents of queries, keys and values.
     pub tangents: [Slot; 3],
     pub out: Slot,
 }
@@ -94,13 +94,13 @@ pub(crate) struct AttentionGradientOp {
     pub kernels: [Kernel; 2],
     /// `attention_gradient_query_tiles`, `attention_gradient_key_tiles`, where heads fit.
     pub tiles: Option<[StepTiles; 2]>,
-    /// Where there are kernels for such heads and sums need not be exact.
+    /// The kernels for tensor cores, for head widths that have them, if sums need not be exact.
     pub on_tensor_cores: Option<AttentionGradientRows>,
     pub of: StepAttention,
     pub dy: Slot,
     /// The buffer of three numbers for each row and head.
     pub sums: usize,
-    /// Of queries, keys and values.
+    /// Gradients of queries, keys and values.
     pub out: [Slot; 3],
 }
 

@@ -30,7 +30,7 @@ pub(crate) struct HeadsOp {
     pub v: Slot,
     /// Norms of the heads of queries, keys and values.
     pub norms: [Option<HeadNorm>; 3],
-    /// Where the product in front may have left sums of parts of K in place of queries, keys and values.
+    /// Sums of parts of K that the preceding product may leave in place of queries, keys and values.
     pub parts: Option<PartsInFront>,
     /// The buffer of the rotations.
     pub table: usize,
@@ -58,7 +58,7 @@ pub(crate) struct LeftParts {
 #[derive(Debug)]
 pub(crate) struct PartsInFront {
     pub left: LeftParts,
-    /// Where queries, keys and values begin in a row.
+    /// First column of queries, of keys and of values in a row.
     pub starts: [usize; 3],
 }
 

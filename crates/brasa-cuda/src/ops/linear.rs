@@ -26,7 +26,7 @@ const WIDE_ROWS: usize = 8;
 pub(crate) struct LinearOp {
     /// Stretches of the weight in tiles.
     pub tiles: Vec<TilesLaunch>,
-    /// The kernels that multiply many rows on tensor cores; `None` where products are exact, or not all of the weight is in tiles.
+    /// The kernels that multiply many rows on tensor cores; `None` if products are exact, or not all of the weight is in tiles.
     pub gemm: Option<Gemm>,
     /// The low-rank product beside it.
     pub tail: Option<Tail>,
@@ -40,15 +40,15 @@ pub(crate) struct LinearOp {
     pub w: StoredWeight,
     /// The weight's number.
     pub number: usize,
-    /// The weight as a matrix of f32 that many rows are multiplied with, where it is one and sums need not be exact.
+    /// The weight as a matrix of f32 for products with many rows, if it is such a matrix and sums need not be exact.
     pub floats: Option<Floats>,
-    /// The operation behind the product; nothing where some rows are read as they are stored.
+    /// The operation behind the product; nothing if some rows are read as they are stored.
     pub behind: Behind,
-    /// True where the operation behind adds sums of parts of K: all of the weight is one stretch without paired halves.
+    /// True if the operation behind adds sums of parts of K: all of the weight is one stretch without paired halves.
     pub leaves_parts: bool,
     /// Rounding of the result for the product behind.
     pub ahead: Option<Ahead>,
-    /// Where gated products of several rows go, rounded for the product behind.
+    /// Panels for the gated products of several rows, which the next product reads rounded.
     pub gated_to: Option<Panels>,
     pub out: Slot,
 }
@@ -165,7 +165,7 @@ impl LinearOp {
         }
     }
 
-    /// Who adds the sums of parts of K.
+    /// The launch that adds the sums of parts of K, for `rows` rows.
     fn sums(&self, rows: u32) -> Sums<'_> {
         match &self.ahead {
             _ if self.leaves_parts && (self.bank.is_none() || rows <= MOST_ADDED_ROWS) => Sums::Left,
@@ -174,7 +174,7 @@ impl LinearOp {
         }
     }
 
-    /// True where the launch that added sums has rounded the result.
+    /// True if the launch that added sums has rounded the result.
     fn has_joined(&self, run: &Run<'_>, rows: u32) -> bool {
         let Sums::Joined(..) = self.sums(rows) else { return false };
         let parts = |launch: &TilesLaunch| {
@@ -203,7 +203,7 @@ impl LinearOp {
         }
     }
 
-    /// Where the products with a stretch go.
+    /// Addresses of the products with a stretch.
     fn outputs(&self, run: &Run<'_>, TilesLaunch { stretch, tiles, .. }: &TilesLaunch) -> Outputs {
         let out = run.tensor(&self.out);
         let Behind { bias, residual, gated_by } = &self.behind;

@@ -49,7 +49,7 @@ pub(crate) struct FewRows {
     pub b: Matrix,
     /// How B lies: one of `LOW_RANK_…`.
     pub form: u32,
-    /// Where B has what is not zero: runs of tiles, up to its last one.
+    /// Runs of tiles of B and their inputs that are not zero, up to the last such tile.
     pub spans: Vec<Span>,
     /// The buffers of the products with A of each part of K, and of the rows that use some of sixteen ranks.
     pub partial: usize,
@@ -127,7 +127,8 @@ impl Span {
         u64::from(tiles) * u64::from(self.end - self.first)
     }
 
-    /// Both runs of tiles as one, of which the first begins behind `before`; and the subs that are read in vain.
+    /// Joins two runs of tiles, the first of which begins behind `before`. Also returns the number of subs that the joined run
+    /// reads without need.
     fn join(self, next: Self, before: u32) -> (Self, u64) {
         let of_both = [self, next].into_iter().filter(|span| span.first < span.end);
         let (first, end) =

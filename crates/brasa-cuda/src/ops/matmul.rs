@@ -25,7 +25,7 @@ pub(crate) struct Matmul {
     pub kernels: [Kernel; 3],
     /// True for products on tensor cores.
     pub on_tensor_cores: bool,
-    /// `matmul_sums`, and the buffer of the sums of parts of K with its length in floats; `None` where sums are made in one piece.
+    /// `matmul_sums`, and the buffer of the sums of parts of K with its length in floats; `None` if sums are made in one piece.
     pub parts: Option<(Kernel, usize, usize)>,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct Floats {
     pub data: Ptr<f32>,
     /// Outputs and inputs.
     pub size: (u32, u32),
-    /// By what products are multiplied.
+    /// Factor of the products.
     pub factor: f32,
 }
 

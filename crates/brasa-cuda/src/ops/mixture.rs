@@ -40,7 +40,7 @@ pub(crate) struct MixtureOp {
     pub activation: Unary,
     pub residual: Option<Slot>,
     pub few: FewSlots,
-    /// `None` where there are no kernels for tensor cores.
+    /// `None` if there are no kernels for tensor cores.
     pub sorted: Option<Sorted>,
     pub out: Slot,
 }
@@ -92,7 +92,7 @@ pub(crate) struct Sorted {
 /// Kernels of a format.
 pub(crate) const SIZES: usize = 3;
 
-/// A kernel of sorted rows: what a block makes, and what it takes of a multiprocessor.
+/// A kernel for sorted rows: the size of a block's result, and its share of a multiprocessor.
 #[derive(Debug)]
 struct Variant {
     rows: u32,
@@ -204,7 +204,7 @@ impl Launch for MixtureOp {
 }
 
 impl MixtureOp {
-    /// True where rows are sorted by expert. A single row never is.
+    /// True if rows are sorted by expert. A single row never is.
     fn sorts(&self, run: &Run<'_>, rows: u32) -> bool {
         let all = [&self.gate, &self.up, &self.down].map(|weight| run.weights.elements(weight.number));
         let of_row = all.iter().sum::<u64>() / self.count as u64 * self.router.k as u64;

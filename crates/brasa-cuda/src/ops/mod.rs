@@ -1,4 +1,4 @@
-//! Operations of a compiled program: each knows its operands' places and launches its kernel.
+//! Operations of a compiled program. Each knows the places of its operands, and launches its kernel.
 
 mod arrange;
 mod attention;

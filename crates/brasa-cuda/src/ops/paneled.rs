@@ -1,4 +1,4 @@
-//! Values in panels: their rounding, and what low-rank products and gradients read of them.
+//! Values in panels: their rounding, and the low-rank products and gradients that read them.
 
 use crate::driver::{DriverError, Kernel};
 use crate::ops::gemm::{PANEL_ROWS, Panels, Rounding};
@@ -6,8 +6,9 @@ use crate::ops::{HeadNorm, Launch};
 use crate::params::{LOW_RANK_SHARED, LowRankParams, MatmulParams, MatmulTilesParams, Ptr};
 use crate::run::{Run, Slot, THREADS};
 
-/// What a low-rank product is multiplied by where it is the tail of its rows, beside their power of two: it fits up to 32,768 times the largest element of a
-/// row, which a product of so many inputs with elements up to 1 cannot pass, and has the eleven bits of a half down to 2^-14 of that element.
+/// Factor of a low-rank product that is the tail of its rows, beside their power of two. With this factor the tail may be up to
+/// 32,768 times the largest element of a row, which a product with elements up to 1 cannot exceed, and it keeps the eleven bits of
+/// a half down to 2^-14 of that element.
 pub(crate) const TAIL_DOWN: f32 = 1.0 / 16384.0;
 /// Columns of a thin matrix that a block multiplies; rows of a block's product, and columns of a block's gradient.
 const COLUMNS: u32 = 16;
@@ -37,7 +38,7 @@ pub(crate) struct ThinProductOp {
     pub kernels: [Kernel; 2],
     pub panels: Panels,
     pub x: Slot,
-    /// The number of the weight, a matrix of f32 of so many rows and columns.
+    /// Number of the weight, a matrix of f32 with this many rows and columns.
     pub number: usize,
     pub w: Ptr<f32>,
     pub size: (u32, u32),
@@ -56,11 +57,11 @@ pub(crate) struct ThinGradientOp {
     pub panels: Panels,
     pub x: Slot,
     pub thin: Slot,
-    /// True where the columns of `x` are the rows of the result.
+    /// True if the columns of `x` are the rows of the result.
     pub rows_of_x: bool,
     /// The buffer of sums of parts.
     pub partial: usize,
-    /// Most of them.
+    /// Most parts of a sum.
     pub parts: u32,
     pub out: Slot,
 }

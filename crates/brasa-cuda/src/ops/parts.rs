@@ -31,7 +31,7 @@ pub(super) struct RowsSeeing {
     pub positions: usize,
 }
 
-/// The kernel's name for `sharing` heads of `width` that share keys, and the shared memory that it needs; `None` where there is none.
+/// The kernel's name for `sharing` heads of `width` that share keys, and the shared memory that it needs; `None` if there is none.
 pub(crate) fn parts_kernel(width: usize, sharing: usize) -> Option<(String, u32)> {
     let has_kernel = WIDTHS.contains(&width) && sharing <= MOST_SHARING;
     let shared_bytes = WARPS * PLACES * step_positions(width) * width * 2;

@@ -1,4 +1,4 @@
-//! Low-rank products: as tails of the products beside them, and those in front of these.
+//! Low-rank products: as tails of other products, and on their own.
 
 use std::ops::Range;
 
@@ -44,7 +44,7 @@ pub(crate) struct Tail {
 pub(crate) struct TailTiles {
     /// `tail_tiles`.
     pub kernel: Kernel,
-    /// What the tail's inputs are multiplied by in the panels, beside the row's power of two.
+    /// Factor of the tail's inputs in the panels, beside the row's power of two.
     pub down: f32,
 }
 

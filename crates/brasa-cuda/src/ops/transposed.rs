@@ -28,13 +28,13 @@ pub(crate) struct LinearTransposedOp {
     pub out: Slot,
 }
 
-/// The other side of a weight.
+/// The transpose of a weight, as a factor of products.
 #[derive(Debug)]
 pub(crate) struct Transposed {
     /// `linear_transposed`, which decodes each weight for each row.
     pub kernel: Kernel,
     pub w: StoredWeight,
-    /// The weight as a matrix of f32, where it is one.
+    /// The weight as a matrix of f32, if it is such a matrix.
     pub floats: Option<Floats>,
     /// For several rows, where all of the weight is in tiles and sums need not be exact.
     pub many: Option<TransposedTiles>,
@@ -48,7 +48,7 @@ pub(crate) struct TransposedTiles {
     pub number: usize,
     /// The weight's stretches, and `transpose_<format>` for each.
     pub stretches: Vec<(Kernel, Stretch)>,
-    /// True where some inputs of the tiles have no weight.
+    /// True if some inputs of the tiles have no weight.
     pub has_gaps: bool,
     /// The tiles, but for their address and `factor`, which undoes `raise`.
     pub tiles: Tiles,
@@ -64,12 +64,12 @@ pub(crate) struct TransposedTiles {
     pub kernels: [Kernel; SIZES],
 }
 
-/// The other side of a low-rank weight, as the tail of tiles.
+/// The transpose of a low-rank weight, as the tail of tiles.
 #[derive(Debug)]
 pub(crate) struct TransposedTail {
     pub tiles: TailTiles,
     pub matrix: Ptr<f32>,
-    /// Its rows, which are columns of its other side.
+    /// Rows of the low-rank weight, which are columns of its transpose.
     pub columns: u32,
     /// The buffers of the tail's tiles and of their factors.
     pub buffers: [usize; 2],
@@ -122,7 +122,7 @@ impl TransposedTiles {
         Ok(order)
     }
 
-    /// True where the tiles are those of the step before, and the weight is what it was; notes that they are made now where they are kept.
+    /// True if the tiles are those of the step before, and the weight is what it was; notes that they are made now where they are kept.
     fn is_kept(&self, run: &Run<'_>) -> bool {
         if !run.kept.contains(&self.data) {
             return false;

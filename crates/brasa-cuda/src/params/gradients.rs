@@ -272,7 +272,7 @@ params! {
 }
 
 impl LearnedRows {
-    /// Its bytes, in words.
+    /// The structure as five words.
     pub(crate) fn words(&self) -> [u64; 5] {
         let &Self { values, gradients, first, count, columns, stride } = self;
         [values.0, gradients.0, first, count, u64::from(columns) | u64::from(stride) << 32]

@@ -19,7 +19,7 @@ params! {
     /// Low-rank products: ranks of rows, [parts][rows][ranks], of which each part is a sum of other inputs, times B, which has the form `form`. `users` has a bit
     /// for each row that uses some of sixteen ranks. Sums are multiplied by `scale`; within another product by what that one is scaled by, too. Of the two words
     /// `x_ready`, zero before and behind, the launch that makes ranks sets the first when the rows are there, so that a product can begin with them while it still
-    /// runs; null where a product begins behind it.
+    /// runs; null if a product begins behind it.
     struct Addend {
         ranks: Ptr<f32>,
         users: Ptr<u32>,
@@ -72,7 +72,7 @@ params! {
         inputs: u32,
         subs: u32,
     }
-    /// More inputs of a product, whose panels of 64 rows lie `subs` pieces apart; null where there are none. Of a matrix that is learned there are 64, whose weights are
+    /// More inputs of a product, whose panels of 64 rows lie `subs` pieces apart; null if there are none. Of a matrix that is learned there are 64, whose weights are
     /// halves in `tiles`, with the factor of each tile from the raise of the weight to its own. Otherwise they are ranks of a bank, whose B is that of the addend: its
     /// elements are multiplied by `raise` before they are rounded, and sums of the weight come to the scale of these by `factor` and the `ratios` of rows.
     struct GemmTail {
@@ -116,7 +116,7 @@ params! {
 }
 
 impl Addend {
-    /// Nothing to add.
+    /// No addend.
     pub(crate) const NONE: Self = Self {
         ranks: Ptr::NONE,
         users: Ptr::NONE,

@@ -77,7 +77,7 @@ impl Layout {
         })
     }
 
-    /// Its number in `layout.cuh`.
+    /// Number of the layout in `layout.cuh`.
     pub(crate) fn number(self) -> u32 {
         match self {
             Self::F16 => 0,

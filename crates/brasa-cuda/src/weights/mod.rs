@@ -114,7 +114,7 @@ impl Held {
 }
 
 impl CudaWeights {
-    /// True where products may be computed by the fast kernels.
+    /// True if products may be computed by the fast kernels.
     pub(crate) fn is_fast(&self) -> bool {
         self.set.precision == Precision::Fast && !self.set.gpu.deterministic
     }
@@ -230,7 +230,7 @@ impl WeightSet for CudaWeightSet {
     }
 }
 
-/// True where operand `place` of `op` is read as it is stored, being a weight.
+/// True if operand `place` of `op` is read as it is stored, being a weight.
 pub(crate) fn reads_stored(op: &Op, place: usize) -> bool {
     match op {
         Op::Embed(_)
@@ -275,7 +275,8 @@ pub(crate) fn bytes_of(graph: &Graph) -> u64 {
     graph.weights().iter().zip(uses(graph)).map(bytes).sum()
 }
 
-/// The weights of gated layers of a graph, and the low-rank matrices beside them: an upload pairs halves of the former and keeps norms of both.
+/// Weights of gated layers of a graph, and the low-rank matrices beside them. An upload pairs the halves of the weights, and keeps
+/// the norms of both.
 #[derive(Default)]
 struct Gates {
     /// Weights of which one half of the outputs is gated with the other.
@@ -332,7 +333,7 @@ impl Form {
         if matches!(format, StorageFormat::MlxAffine(_)) { Self::Mlx } else { Self::F32 }
     }
 
-    /// Its part of kernels' names: `q4_k` of `tiles_q4_k`.
+    /// Suffix of kernels' names for this form: `q4_k` in `tiles_q4_k`.
     pub(crate) fn kernel_suffix(self) -> &'static str {
         match self {
             Self::Tiles(Layout::F16) => "f16",

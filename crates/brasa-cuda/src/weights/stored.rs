@@ -58,7 +58,7 @@ pub(crate) struct Tiles {
     pub subs: usize,
     /// The weight's rows in the upper halves of paired tiles, as many as in the lower ones.
     pub upper: Option<Range<usize>>,
-    /// A bound of the magnitudes; 0 where the elements are f16.
+    /// A bound of the magnitudes; 0 if the elements are f16.
     pub largest: f32,
     /// The largest squared norm of a row, of paired tiles, of low-rank matrices beside them, and of experts.
     pub row_norm: Option<Arc<DeviceMemory>>,
@@ -77,7 +77,7 @@ struct Kind {
     format: StorageFormat,
     /// The format of MLX's scales and biases.
     scale_format: Option<StorageFormat>,
-    /// And the power of two of scales and offsets; `None` for rows that stay as they are stored.
+    /// The layout of the tiles, and the power of two of scales and offsets; `None` for rows that are stored as in the file.
     layout: Option<(Layout, i32)>,
 }
 
@@ -142,7 +142,7 @@ impl Stored {
         Ok(Self { weight: stored, forms, stretches, memory, changes: AtomicU64::new(0) })
     }
 
-    /// Where all rows lie as dense f32, one behind the other; `None` for rows that lie otherwise.
+    /// Address of the rows as dense f32, one behind the other; `None` for rows in another form.
     pub(crate) fn floats(&self) -> Option<u64> {
         match (&self.stretches[..], &self.forms[..]) {
             ([_], [Form::F32]) => Some(self.memory[0].address()),
@@ -193,8 +193,8 @@ impl Stored {
         Ok(Weight { parts: parts.into_iter().map(|(_, part)| part).collect(), ..weight.clone() })
     }
 
-    /// How often its elements have been written: what was made of them before is stale where the number is another. Read while they are held
-    /// [steady](super::CudaWeights::hold_steady).
+    /// Number of times that the weight's elements have been written. Data derived from the weight are stale if their number
+    /// differs. Read it while the weights are held [steady](super::CudaWeights::hold_steady).
     pub(crate) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Relaxed)
     }
@@ -219,7 +219,7 @@ impl Stored {
 }
 
 impl Tiles {
-    /// Where the largest squared norm of a row is, if it is kept.
+    /// Address of the largest squared norm of a row, if that norm is kept.
     pub(crate) fn row_norm(&self) -> Option<Ptr<f32>> {
         self.row_norm.as_ref().map(|norm| Ptr::new(norm.address()))
     }
@@ -255,7 +255,7 @@ impl Stretch {
         self.tiles.as_ref().map_or_else(|| Form::of_rows(self.format), |tiles| Form::Tiles(tiles.layout))
     }
 
-    /// True where the tiles' halves are those that are wanted.
+    /// True if the tiles' halves are those that are wanted.
     pub(crate) fn pairs(&self, halves: &Halves) -> bool {
         let upper = self.tiles.as_ref().and_then(|tiles| tiles.upper.as_ref());
         self.rows == halves.gate && upper == Some(&halves.up)
@@ -289,7 +289,7 @@ fn pieces(weight: &Weight, halves: Option<&Halves>) -> Vec<Piece> {
     pieces
 }
 
-/// True where the halves are all rows, of one kind, in whole halves of tiles.
+/// True if the halves are all rows, of one kind, in whole halves of tiles.
 fn can_pair(pieces: &[Piece], Halves { gate, up }: &Halves, rows: usize) -> bool {
     let adjacent = gate.end == up.start || up.end == gate.start;
     let one_kind = pieces.windows(2).all(|pair| pair[0].kind == pair[1].kind);

@@ -29,7 +29,7 @@ pub fn separate() -> Option<&'static CudaBackend> {
     open(&DEVICE, &CudaOptions { separate_launches: true, ..CudaOptions::default() })
 }
 
-/// A backend of its own on the device under test, so that nobody else's memory is counted.
+/// A backend of its own on the device under test, so that only its own memory is counted.
 pub fn another(options: &CudaOptions) -> Option<CudaBackend> {
     device()?;
     Some(backend(options).expect("a device that can be used again"))
@@ -61,7 +61,7 @@ pub fn try_backend(options: &CudaOptions) -> Option<Result<CudaBackend, DeviceEr
     Some(CudaBackend::new(&CudaOptions { driver, ..options.clone() }))
 }
 
-/// True where kernels run on the CPU, too slowly for large cases.
+/// True if kernels run on the CPU, too slowly for large cases.
 pub fn is_emulated(device: &CudaBackend) -> bool {
     device.device().name == "emulated GPU"
 }

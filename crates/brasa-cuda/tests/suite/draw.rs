@@ -188,7 +188,8 @@ fn tokens_are_those_of_the_host() {
     assert!(drawn > 100, "{drawn} drawn");
 }
 
-/// Where the target of top-p is the sum of the first few tokens, up to a rounding, the order of the sum decides whether one more is kept.
+/// If the target of top-p equals the sum of the first few tokens up to a rounding, the order of the sum decides whether one more
+/// token is kept.
 #[test]
 fn sums_beside_the_target_of_top_p_are_those_of_the_tree() {
     let Some(device) = device() else { return };

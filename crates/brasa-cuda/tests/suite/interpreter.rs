@@ -141,7 +141,7 @@ fn chain(
     (seen, finish)
 }
 
-/// The same by single steps.
+/// Draws a text by single steps, in place of a chain.
 fn single_steps(running: &mut Running, rules: &DrawRules, mut token: u32, count: usize) -> Vec<u32> {
     let mut drawn = Vec::new();
     while drawn.len() < count {

@@ -104,7 +104,7 @@ fn check(device: &brasa_cuda::CudaBackend, mixture: &Mixture, rows: &[usize], to
     }
 }
 
-/// True where the mixture is one operation.
+/// True if the mixture is one operation.
 fn is_one(device: &brasa_cuda::CudaBackend, mixture: &Mixture) -> bool {
     let graph = Arc::new(mixture.graph(29));
     let mut running = Running::new(device, &graph, Precision::Fast, KvType::F16);

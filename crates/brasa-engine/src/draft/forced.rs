@@ -1,12 +1,12 @@
-//! Drafts that a grammar forces: tokens behind the text besides which its mask allows no other.
+//! Drafts that a grammar forces: tokens where its mask allows a single one.
 
 use brasa_graph::sampling::TokenMask;
 
 use super::Draft;
 use super::trust::Class;
 
-/// Trust at the beginning. A parser knows forced text before it knows the mask, and may spell the text in other tokens than the
-/// mask allows.
+/// Initial trust in forced drafts. A parser knows forced text before it knows the mask, and may spell the text in other tokens than
+/// the mask allows.
 const TRUST: f32 = 0.95;
 
 /// The forced tokens behind one generation's text, and how often such tokens were drawn.

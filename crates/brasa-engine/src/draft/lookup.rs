@@ -1,4 +1,4 @@
-//! Drafts out of the text itself: what followed the text's end where the end occurred before.
+//! Drafts from the text itself: the tokens that followed earlier occurrences of its end.
 
 use super::index::SuffixIndex;
 use super::trust::Trust;

@@ -1,4 +1,4 @@
-//! Drafts: tokens that are guessed, computed together, and kept as far as they are drawn.
+//! Drafts: guessed tokens that are computed together, and kept as far as they are drawn.
 //!
 //! A row of a text costs a step little beside the weights that the step reads anyway. So a decoding request may have several rows: its
 //! last token, and drafts of the tokens behind it. Each row's token is drawn as in plain decoding: by its own logits, its own position's

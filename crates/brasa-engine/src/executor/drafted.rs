@@ -11,7 +11,7 @@ use super::{Executor, SequenceChain, SequenceRows, StepError, check};
 /// reason why there is none.
 pub type DraftSink<'a> = dyn FnMut(usize, bool, Result<Draw, SamplingError>) -> Flow + 'a;
 
-/// A mask of rows that are drawn at once: of each behind the drafts before it.
+/// A mask for rows that are drawn at once: each row's mask holds behind the drafts before it.
 struct DraftedMask<'a> {
     mask: Option<&'a mut dyn TokenMask>,
     drafts: &'a [u32],

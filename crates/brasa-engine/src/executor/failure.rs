@@ -1,4 +1,4 @@
-//! Steps that fail, and whose fault that is.
+//! Failed steps, and the parts at fault.
 
 use std::fmt;
 
@@ -7,15 +7,15 @@ use brasa_graph::device::DeviceError;
 use super::SequenceChain;
 use crate::EngineError;
 
-/// A step that failed. The sequences of its parts are as they were, except those that [`Executor::run_reading`](crate::Executor::run_reading)
-/// had already computed.
+/// A failed step. The sequences of its parts are unchanged, except those that
+/// [`Executor::run_reading`](crate::Executor::run_reading) had already computed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepError {
     /// The reason.
     pub error: EngineError,
     /// Numbers of the parts that have the error, or among which the culprit is.
     pub parts: Vec<usize>,
-    /// True if each of `parts` has the error. Otherwise the device did not say which part it could not compute.
+    /// True if each of `parts` is at fault. False if the device did not tell which part it could not compute.
     pub is_certain: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Where free pages come from: the pool grows within the budget, memory is fetched ahead, and kept texts give way.
+//! Sources of free pages: the pool grows within its budget, memory is fetched ahead, and kept texts give way.
 
 use brasa_graph::GroupId;
 use brasa_graph::device::DeviceError;

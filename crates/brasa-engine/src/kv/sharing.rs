@@ -1,4 +1,4 @@
-//! Texts that begin alike hold the same pages, until one of them writes.
+//! Sharing of pages among texts that begin alike, until one of them writes.
 
 use brasa_graph::GroupId;
 use brasa_graph::step::PAGE_POSITIONS;
@@ -59,8 +59,8 @@ impl KvStore {
         }
     }
 
-    /// Keeps the whole pages of `sequence` for later texts that begin alike, up to where it may be taken back; and the page
-    /// behind them too if the sequence `ends` there and is never written again.
+    /// Keeps the whole pages of `sequence` for later texts that begin alike, up to the length that it may be taken back to; and the
+    /// page behind them too if the sequence `ends` there and is never written again.
     pub(crate) fn keep(&mut self, sequence: &Sequence, ends: bool) {
         if sequence.private {
             return;
@@ -97,7 +97,7 @@ impl KvStore {
         Ok(())
     }
 
-    /// Another sequence with the same content; pages are shared until one of the two writes.
+    /// Makes a sequence with the same content. Pages are shared until one of the two sequences writes.
     pub(crate) fn fork(&mut self, sequence: &Sequence) -> Sequence {
         for (table, pages) in sequence.tables.iter().zip(&mut self.groups) {
             for &page in table.iter().flatten() {

@@ -18,7 +18,7 @@ pub(crate) struct Candidate {
     pub(crate) cached: usize,
     /// Tokens of its text that will be cached when active requests have computed their prompts.
     pub(crate) coming: usize,
-    /// Pages that it needs beside those that active requests hold, by cache group.
+    /// Pages that the candidate needs beside those that active requests hold, by cache group.
     pub(crate) need: Vec<usize>,
 }
 

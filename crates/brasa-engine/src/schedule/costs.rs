@@ -7,7 +7,7 @@ use std::time::Duration;
 /// times the usual leave room for what is not known beforehand: a longer context, a busy machine.
 const MOST_STRETCH: f64 = 3.0;
 
-/// Requests from which on that grows with their number, to twice as much. In a crowd every prompt waits for many others, few rows cost
+/// Number of requests from which on a step may stretch further, up to twice as far. In a crowd every prompt waits for many others, few rows cost
 /// more each than many do, and nearly every gap is one with prompt rows, so that none stands out.
 const CROWD: f64 = 8.0;
 
@@ -41,7 +41,7 @@ pub(crate) struct StepCosts {
 struct Bucket {
     rows: f64,
     seconds: f64,
-    /// Number of the last step that was seen in it.
+    /// Number of the bucket's last step.
     seen: u64,
 }
 
@@ -85,9 +85,9 @@ impl StepCosts {
         }
     }
 
-    /// Prompt rows, at most `most`, that a step may have beside those `decoding` of all `requests`, where gaps of `usual` seconds are usual:
-    /// as many as the others can bear, but at least a sixteenth of `most`, so that prompts come to an end. A quarter of `most` while too little is known, and a single one where
-    /// the time of decoding alone is to be seen again.
+    /// Prompt rows, at most `most`, for a step beside the rows of `decoding` requests out of `requests`, if gaps of `usual` seconds
+    /// are usual. As many as the others can bear, but at least a sixteenth of `most`, so that prompts come to an end. A quarter of
+    /// `most` while too little is known, and a single one if the time of decoding alone needs to be measured again.
     pub(crate) fn prompt_rows(&self, decoding: usize, requests: usize, usual: f64, most: usize) -> usize {
         if self.buckets.iter().flatten().count() < 2 || decoding == 0 {
             return (most / 4).max(1);
@@ -120,7 +120,7 @@ impl StepCosts {
         self.buckets.iter().any(Option::is_some)
     }
 
-    /// What is known, for several questions.
+    /// The times known so far, for several questions.
     pub(crate) fn times(&self) -> StepTimes {
         let mut curve: Vec<Bucket> = self.buckets.iter().flatten().copied().collect();
         let mut most = f64::INFINITY;
@@ -143,8 +143,8 @@ impl StepCosts {
     }
 }
 
-/// Times of steps by rising rows, at least two. They never fall: where few rows were seen to take longer than more, the machine was doing
-/// something else. A row costs a quarter of a step while too little is known.
+/// Times of steps by rising numbers of rows, at least two. They never fall: if few rows were seen to take longer than more, the
+/// machine was doing something else. A row costs a quarter of a step while too little is known.
 pub(crate) struct StepTimes(Vec<Bucket>);
 
 impl StepTimes {
@@ -177,7 +177,7 @@ fn place(rows: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// Nothing is known of gaps.
+    /// A gap that limits no step: no gaps are known.
     const ALWAYS: f64 = f64::INFINITY;
 
     fn costs(points: &[(usize, u64)]) -> StepCosts {

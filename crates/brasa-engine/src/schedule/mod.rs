@@ -96,7 +96,7 @@ pub(crate) enum Plan {
     Admit(usize),
     /// Run a step.
     Step(StepPlan),
-    /// There is nothing to run.
+    /// No request can run.
     Rest,
 }
 

@@ -1,4 +1,4 @@
-//! What gaps between tokens are usual lately.
+//! The usual gaps between tokens of late.
 
 use std::collections::VecDeque;
 use std::time::Duration;

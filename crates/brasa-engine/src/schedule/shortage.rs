@@ -1,6 +1,6 @@
-//! Who gives way when pages run out.
+//! Chooses which request gives way when pages run out.
 
-/// Whose pages are given back.
+/// The request or kept text that gives its pages back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GiveWay {
     /// The pages of the session that has been idle longest.
@@ -13,7 +13,7 @@ pub(crate) enum GiveWay {
     Fail,
 }
 
-/// Decides who gives way to the active request `short`, which lacks a page.
+/// Chooses the session or request that gives its pages to the active request `short`.
 ///
 /// `at_rest` says which requests that are not active hold pages, and `active` says it of the active ones. In both lists the
 /// last ones give way first.

@@ -207,7 +207,7 @@ impl World {
         self.active.sort_by_key(|text| text.standing.seniority());
     }
 
-    /// Nobody of one class who came earlier, and could go, is passed.
+    /// Checks that no request of the same class that came earlier, and could run, is passed over.
     fn check_order(&self, candidates: &[Candidate], place: usize) {
         let chosen = &candidates[place];
         let pages = |candidate: &Candidate| candidate.cached / PAGE_POSITIONS;
@@ -238,7 +238,7 @@ impl World {
         assert!(step.chain.limit == 1 || decoding == self.active.len(), "{step:?}");
     }
 
-    /// Takes the pages of a step. False if somebody had to give way.
+    /// Takes the pages of a step. Returns false if a request had to give way.
     fn prepare(&mut self, rows: &[usize]) -> bool {
         for place in (0..rows.len()).filter(|&place| rows[place] > 0) {
             let text = &self.active[place];

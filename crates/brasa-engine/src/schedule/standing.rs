@@ -1,4 +1,4 @@
-//! The order of requests: who goes first, and who gives way.
+//! The order of requests: which goes first, and which gives way.
 
 use std::cmp::Reverse;
 

@@ -1,4 +1,4 @@
-//! The changes to generations behind a step: they pause, end and fail, and give pages back.
+//! Changes to generations behind a step: pausing, ending, failing, and giving pages back.
 
 use super::Worker;
 use crate::executor::{StepError, StepOut};
@@ -43,8 +43,8 @@ impl Worker<'_> {
         self.short &= self.active.len() == before;
     }
 
-    /// Runs the parts of a step that failed, each alone: the active generations at these places, with so many rows each at most. Those
-    /// that fail alone end, and the others have gone on.
+    /// Runs the parts of a failed step one by one: the active generations at these places, with at most so many rows each. Parts
+    /// that fail alone end; the others go on.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Files of low-rank adapters: PEFT, MLX and GGUF, read into one form and written from it.
+//! Files of low-rank adapters: PEFT, MLX and GGUF, read into one form and written from that form.
 //!
 //! | | `A` | `B` | scale |
 //! |---|---|---|---|
@@ -45,7 +45,7 @@ pub enum AdapterForm {
     Gguf,
 }
 
-/// A low-rank adapter as one of its forms spells it.
+/// A low-rank adapter in the names and shapes of its file.
 ///
 /// ```no_run
 /// use brasa_formats::AdapterFile;
@@ -60,9 +60,9 @@ pub enum AdapterForm {
 pub struct AdapterFile {
     /// The form.
     pub form: AdapterForm,
-    /// The base's architecture, as GGUF names it; only GGUF says it.
+    /// The base model's architecture, as GGUF names it; `None` for other forms.
     pub architecture: Option<String>,
-    /// The base's name or path, if it is known. Nothing goes by it.
+    /// The base's name or path, if it is known. For information only.
     pub base: Option<String>,
     /// Layers of the base, if they are known. With them, a layer that is adapted everywhere is named once when the file is written.
     pub num_layers: Option<usize>,

@@ -120,7 +120,7 @@ impl Parts {
         self.0.keys().map(String::as_str)
     }
 
-    /// The pairs, checked. `scale` is asked for each layer and its rank.
+    /// The adapter's pairs, checked. `scale` returns the scale for a layer and its rank.
     pub fn pairs(
         self,
         path: &Path,

@@ -16,7 +16,7 @@ const PREFIX: &str = "base_model.model.";
 const MOST_PATTERNS: usize = 10_000;
 const LARGEST_PATTERN_BYTES: usize = 1 << 18;
 
-/// Keys that say nothing about what an adapter computes: bookkeeping, training, and what its tensors say themselves.
+/// Keys that do not change an adapter's computation: bookkeeping, training, and facts that its tensors tell themselves.
 const HARMLESS: &[&str] = &[
     "alpha_pattern",
     "auto_mapping",
@@ -134,7 +134,7 @@ struct Scales {
     alpha_patterns: Vec<(String, f64)>,
 }
 
-/// What patterns say of one layer.
+/// The settings of one layer by PEFT's patterns.
 #[derive(Clone, Copy, Default)]
 struct Own {
     rank: Option<f64>,
@@ -178,7 +178,7 @@ impl Scales {
         })
     }
 
-    /// What patterns say of each layer. The first pattern that matches counts.
+    /// The settings of each layer by PEFT's patterns. The first pattern that matches a layer counts.
     fn by_layer<'a>(&self, path: &Path, layers: &'a [String]) -> Result<BTreeMap<&'a str, Own>> {
         let mut all: BTreeMap<&str, Own> = BTreeMap::new();
         for (key, patterns) in

@@ -71,7 +71,7 @@ pub enum CodecError {
         /// The storage format.
         format: StorageFormat,
     },
-    /// A tensor whose payload does not fit its format: blocks for MLX, or three arrays for blocks.
+    /// A tensor whose payload does not fit its format: blocks for an MLX format, or three arrays for a block format.
     #[error("{name}: the payload is not stored as {format}")]
     Payload {
         /// The tensor.

@@ -58,7 +58,7 @@ pub struct RowMut<'a> {
     pub scale_format: StorageFormat,
 }
 
-/// Encodes one row as `mx.quantize` does, equal to it bit for bit.
+/// Encodes one row exactly as `mx.quantize` does, bit for bit.
 ///
 /// Per group the end of the range that lies farther from zero is kept exactly as the bias, and the scale is
 /// adjusted so that zero has a code of its own.

@@ -65,7 +65,7 @@ use encode::prepare;
 /// The result of coding.
 pub type Result<T> = std::result::Result<T, CodecError>;
 
-/// A stored block: its bytes as they lie in a file, viewable in place at any address.
+/// A stored block: the bytes of a file, viewable in place at any address.
 pub trait Block: Pod {
     /// The format that this block belongs to.
     const FORMAT: StorageFormat;

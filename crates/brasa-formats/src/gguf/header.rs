@@ -1,4 +1,4 @@
-//! Parsing of everything before the tensor data, with every count bounded before it is believed.
+//! Parsing of everything before the tensor data. Every count is bounded before it is used.
 //!
 //! Layout: magic, version, two counts, key-value pairs, tensor descriptions, padding, data. Everything before
 //! the data is packed without padding. Versions 2 and 3 are the same but for version 3's big-endian variant.

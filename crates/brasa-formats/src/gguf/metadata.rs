@@ -93,7 +93,7 @@ impl Metadata {
         self.entries.is_empty()
     }
 
-    /// Sets `key`: in its place if it exists, at the end if it does not.
+    /// Sets `key`: in place if it exists, else at the end.
     pub fn insert(&mut self, key: impl Into<String>, value: impl Into<Value>) {
         let (key, value) = (key.into(), value.into());
         if let Some(&at) = self.index.get(&key) {
@@ -116,7 +116,7 @@ impl Metadata {
         }
     }
 
-    /// Takes `key` out; the others keep their order.
+    /// Removes `key`; the other keys keep their order.
     pub fn remove(&mut self, key: &str) -> Option<Value> {
         let at = self.index.remove(key)?;
         for place in self.index.values_mut() {

@@ -30,7 +30,7 @@ pub(crate) struct PartName {
 }
 
 impl PartName {
-    /// Takes a file name apart; `None` if it is not named like a part.
+    /// Parses the name of a part; `None` for other names.
     pub fn parse(name: &str) -> Option<Self> {
         let rest = name.strip_suffix(".gguf")?;
         let (rest, count) = rest.rsplit_once("-of-")?;

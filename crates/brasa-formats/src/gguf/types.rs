@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-/// A tensor type as the public format defines it, whether Brasa reads it or not.
+/// A tensor type of the public format, whether Brasa reads it or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TensorType {
     /// The code in the file.

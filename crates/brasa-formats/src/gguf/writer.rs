@@ -90,7 +90,7 @@ impl Writer {
         Ok(writer)
     }
 
-    /// The tensor whose bytes come next; `None` when all are written.
+    /// The next tensor to write; `None` when all are written.
     pub fn next_tensor(&self) -> Option<&TensorPlan> {
         self.tensors.get(self.current)
     }
@@ -100,8 +100,7 @@ impl Writer {
         self.sizes.iter().sum()
     }
 
-    /// Appends bytes to the tensor that comes next; `name` is its name. A tensor may be written in any number of
-    /// pieces.
+    /// Appends bytes to the next tensor, which must be called `name`. A tensor may be written in any number of pieces.
     ///
     /// # Errors
     ///

@@ -112,7 +112,7 @@ impl Dtype {
         }
     }
 
-    /// The storage format of a plain float that Brasa reads; `None` for everything else.
+    /// The storage format of a plain float that Brasa reads; `None` for other types.
     pub const fn float_format(self) -> Option<StorageFormat> {
         match self {
             Self::F16 => Some(StorageFormat::F16),

@@ -61,7 +61,7 @@ pub(crate) fn float_tensors(path: &Path, bytes: &Bytes) -> Result<Vec<Tensor>> {
     raws.into_iter().map(tensor).collect()
 }
 
-/// A tensor whose elements are F32.
+/// A tensor of F32 elements.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FloatTensor {
     /// The name in the file.
@@ -72,7 +72,7 @@ pub struct FloatTensor {
     pub values: Vec<f32>,
 }
 
-/// All tensors of the safetensors file at `path`, whose content is `bytes`. F16 and BF16 become F32.
+/// Reads all tensors of the safetensors file at `path`, from its content `bytes`. F16 and BF16 become F32.
 ///
 /// # Errors
 ///

@@ -89,13 +89,13 @@ impl Writer {
         Ok(writer)
     }
 
-    /// The name of the tensor whose bytes come next; `None` when all are written.
+    /// Name of the next tensor to write; `None` when all are written.
     pub fn next_tensor(&self) -> Option<&str> {
         self.tensors.get(self.current).map(|(name, _)| name.as_str())
     }
 
-    /// Appends bytes, little-endian elements, to the tensor that comes next; `name` is its name. A tensor may be
-    /// written in any number of pieces.
+    /// Appends bytes, little-endian elements, to the next tensor, which must be called `name`. A tensor may be written in any
+    /// number of pieces.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Files of whisper.cpp, `ggml-*.bin`: read as the GGUF file that would hold the same model, and written from what it holds.
+//! Files of whisper.cpp, `ggml-*.bin`: read into the GGUF form of the same model, and written from that form.
 //!
 //! Layout, packed without padding: magic, eleven numbers, a filter bank, the vocabulary, and tensors up to the end of the file. A vocabulary
 //! holds the tokens of text alone; the special ones behind them go without saying.
@@ -220,9 +220,9 @@ struct Entry {
     /// Dimensions, fastest first.
     dims: Vec<u64>,
     type_code: u32,
-    /// Where the description begins.
+    /// Offset of the entry's description in bytes.
     start: usize,
-    /// Where the data begin.
+    /// Offset of the entry's data in bytes.
     data: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Writing files of whisper.cpp, from what the GGUF file of the same model would hold.
+//! Writing files of whisper.cpp, from the GGUF form of the same model.
 
 use std::io::Write;
 
@@ -35,8 +35,9 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Starts a file: writes everything before the tensors. `metadata` is that of a GGUF file of architecture `whisper`, `filters` the filter
-    /// bank `[mel bins, frequencies]`, `format` the storage format of all matrices, and `tensors` are all others than the filter bank.
+    /// Starts a file, and writes everything before the tensors. `metadata` is that of a GGUF file of architecture `whisper`,
+    /// `filters` the filter bank `[mel bins, frequencies]`, `format` the storage format of all matrices, and `tensors` are all
+    /// tensors but the filter bank.
     ///
     /// # Errors
     ///
@@ -114,7 +115,7 @@ impl Writer {
         self.tensors.iter().filter_map(TensorPlan::size_bytes).map(|size| size as u64).sum()
     }
 
-    /// Appends bytes to the tensor that comes next; `name` is its name. A tensor may be written in any number of pieces.
+    /// Appends bytes to the next tensor, which must be called `name`. A tensor may be written in any number of pieces.
     ///
     /// # Errors
     ///

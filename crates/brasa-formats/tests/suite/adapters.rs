@@ -26,7 +26,7 @@ fn gguf(data: &[u8]) -> Result<AdapterFile, FormatError> {
     AdapterFile::from_files(BTreeMap::from([("a.gguf".to_owned(), data.to_vec().into())]))
 }
 
-/// What came of it, after everything that was promised has been checked.
+/// Result of reading a file, after all promises about it have been checked.
 fn outcome(result: Result<AdapterFile, FormatError>) -> String {
     let adapter = match result {
         Ok(adapter) => adapter,

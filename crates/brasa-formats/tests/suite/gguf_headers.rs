@@ -4,9 +4,9 @@ use brasa_formats::{Bytes, Checkpoint, Inspection};
 
 /// The outcome of reading a file.
 enum Outcome {
-    /// It is read.
+    /// The file is read.
     Read,
-    /// It is refused with these words.
+    /// The file is refused with these words.
     Refused(&'static str),
 }
 use Outcome::{Read, Refused};

@@ -53,7 +53,8 @@ fn foreign_files() {
     insta::assert_snapshot!(refusals("foreign"));
 }
 
-/// An index may name another file than the one that has a tensor, or a tensor that no file has: nothing is missing as long as nobody needs it.
+/// An index may name the wrong file for a tensor, or a tensor that no file has: that is no error as long as the tensor is not
+/// needed.
 #[test]
 fn indexes_that_are_wrong_about_tensors() {
     let shard = |name: &str| {

@@ -44,7 +44,7 @@ fn a_file_that_shrinks_is_named() {
     assert!(!text.contains("panicked"), "{text}");
 }
 
-/// Of bytes that are written straight from a map, the system says "Bad address", and raises no signal.
+/// If bytes are written straight from a map, the system reports "Bad address" and raises no signal.
 #[test]
 fn a_file_that_shrinks_is_named_by_what_writes_its_bytes() {
     let scratch = Scratch::new("a_file_that_shrinks_is_named_by_what_writes_its_bytes");

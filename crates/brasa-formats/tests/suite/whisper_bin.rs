@@ -42,7 +42,7 @@ impl Bin {
         self
     }
 
-    /// Its bytes.
+    /// Bytes of the file.
     pub fn bytes(self) -> Vec<u8> {
         self.0
     }

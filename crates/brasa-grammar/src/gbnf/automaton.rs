@@ -96,7 +96,7 @@ impl Automaton {
         Some(own)
     }
 
-    /// The state behind a byte; `None` if the byte cannot come.
+    /// The state after a byte; `None` if the byte cannot come.
     pub fn next(&self, state: u16, byte: u8) -> Option<u16> {
         Some(self.next[usize::from(state)][usize::from(byte)]).filter(|&next| next != 0)
     }
@@ -106,7 +106,7 @@ impl Automaton {
         self.ends[usize::from(state)]
     }
 
-    /// Bytes with which the lexeme may go on; at the start, those that it begins with.
+    /// Bytes that may continue the lexeme; at the start, bytes that may begin it.
     pub fn onward(&self, state: u16) -> Bytes {
         let mut bytes = Bytes::default();
         (0..=u8::MAX).filter(|&byte| self.next(state, byte).is_some()).for_each(|byte| bytes.add(byte));

@@ -11,7 +11,7 @@ use super::automaton::{Automaton, Bytes, START};
 /// Pairs of states that all proofs of one grammar may look at.
 pub struct Budget(pub usize);
 
-/// True if a lexer may go wrong between `one`, which bytes of `follow` may follow, and `other`, or if that is too hard to tell.
+/// True if a lexer may confuse `one`, which bytes of `follow` may follow, with `other`. Also true if that is too hard to decide.
 pub fn conflict(one: &Automaton, follow: Bytes, other: &Automaton, budget: &mut Budget) -> bool {
     let mut seen = HashSet::from([(START, START)]);
     let mut open = vec![(START, START)];

@@ -199,7 +199,7 @@ impl Lexeme {
     }
 }
 
-/// What a part may begin with, and whether it may be empty.
+/// The bytes that a part may begin with, and whether it may be empty.
 type Begin = (Bytes, bool);
 
 /// Finds the bytes that may follow each lexeme.

@@ -97,7 +97,7 @@ fn write_node(node: &Node, rules: &[Option<Expression>], text: &mut String) -> O
     (text.len() <= LONGEST).then_some(is_nullable)
 }
 
-/// The sign for so many times, in regular expressions and in Lark.
+/// The repetition operator of regular expressions and of Lark, such as `{2,5}`.
 pub fn times(least: usize, most: Option<usize>) -> String {
     match (least, most) {
         (0, None) => "*".into(),

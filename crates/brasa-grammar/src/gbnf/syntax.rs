@@ -31,7 +31,7 @@ pub enum Node {
     Sequence(Vec<Node>),
     /// One of several parts.
     Choice(Vec<Node>),
-    /// A part so many times, at most as often as the second number says.
+    /// A part repeated: at least as often as the first number says, at most as often as the second.
     Repeat(Box<Node>, usize, Option<usize>),
 }
 

@@ -5,7 +5,7 @@
 
 use regex_syntax::hir::{Capture, Class, ClassUnicode, ClassUnicodeRange, Hir, HirKind, Repetition};
 
-/// The pattern with the same texts, but for those with U+0000, if the parser would read it wrongly. The dialect is JSON Schema's.
+/// A pattern with the same matches, except those that hold U+0000; `None` if the parser reads `pattern` rightly. The dialect is JSON Schema's.
 pub fn narrowed(pattern: &str) -> Option<String> {
     if !pattern.contains("[^")
         && !pattern.contains("&&")

@@ -1,4 +1,4 @@
-//! Listed lists and objects whose numbers the parser would round, spelled out so that each number is a schema of its own.
+//! Enumerated lists and objects with numbers that the parser would round, spelled out so that each number is a schema of its own.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! Numbers of properties, where the parser counts others.
+//! Limits on numbers of properties, for schemas whose properties the parser cannot count.
 //!
 //! The parser counts the members of an object. An object with one key twice has one property, so that a least number of properties is exact only
 //! for keys that come once: those of `properties`. A greatest number is met anyway.
@@ -50,8 +50,8 @@ pub fn is_exact(keywords: &Map<String, Value>) -> bool {
     missing(keywords) <= 1
 }
 
-/// The alternatives in which the properties of an object are as many as its schema says. `None` if the parser knows that by itself, or if there
-/// are too many.
+/// Alternatives in which an object has as many properties as its schema says. `None` if the parser can count them, or if there are
+/// too many.
 pub fn alternatives(keywords: &Map<String, Value>) -> Option<Vec<Value>> {
     let (names, least) = (optional(keywords), usize::try_from(missing(keywords)).ok()?);
     let most = match keywords.get("maxProperties") {

@@ -83,7 +83,7 @@ impl<'a> Proofs<'a> {
         Self { root, steps: 0 }
     }
 
-    /// True if it is proven that no value is right by all of `one` and by all of `other`.
+    /// True if it is proven that no value satisfies all of `one` and all of `other`.
     pub fn are_disjoint<'b>(&mut self, one: &[&'b Value], other: &[&'b Value]) -> bool
     where
         'a: 'b,

@@ -1,4 +1,4 @@
-//! Descriptions of numbers that take the places of others in the parser's form of a grammar.
+//! Descriptions of exact numbers, and the stand-ins for them in the parser's form of a grammar.
 
 use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
 use llguidance::derivre::RegexAst;
@@ -23,7 +23,7 @@ impl Exact {
         (self.lexemes.len() <= MOST_EXACT).then_some(self.lexemes.len() - 1)
     }
 
-    /// The parser's form of a grammar, with our descriptions of numbers in place of the numbers that stand for them.
+    /// The parser's form of a grammar, with the descriptions of numbers in place of their stand-ins.
     ///
     /// # Errors
     ///

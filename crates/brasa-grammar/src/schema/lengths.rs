@@ -5,16 +5,17 @@ use regex_syntax::hir::{Capture, Class, Hir, HirKind, Look};
 /// Lengths of the texts that match a pattern, in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lengths {
-    /// The shortest text has at least so many.
+    /// The shortest text has at least this length.
     pub least: usize,
-    /// The longest text has at most so many. `None` if there may be longer ones than any.
+    /// The longest text has at most this length. `None` if there is no longest text.
     pub most: Option<usize>,
-    /// Each beginning of a text has an end with at most so many.
+    /// Every beginning of a text can be completed with at most this many characters.
     pub rest: usize,
 }
 
 impl Lengths {
-    /// The lengths of the texts that have a match of `pattern`, JSON Schema's dialect as the parser reads it. `None` if they are not known.
+    /// The lengths of texts with a match of `pattern`, in JSON Schema's dialect as the parser reads it. `None` if they are not
+    /// known.
     pub fn of(pattern: &str) -> Option<Self> {
         let hir = regex_syntax::parse(&llguidance::regex_to_lark(pattern, "dw")).ok()?;
         Self::of_search(&hir)

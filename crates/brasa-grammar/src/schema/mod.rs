@@ -1,4 +1,4 @@
-//! JSON schemas: what of them is supported, found out before the parser sees them, so that errors name the place.
+//! JSON schemas: finds unsupported parts before the parser sees them, so that errors name the place.
 
 mod classes;
 mod constants;
@@ -65,8 +65,8 @@ const OTHER_FORMATS: [&str; 9] = [
     "regex",
     "color",
 ];
-/// Patterns that a format adds to a schema. URI templates (RFC 6570) are those in ASCII with plain names. The parser's times allow the second
-/// 60 in every minute, where only leap seconds have it (RFC 3339, section 5.7): here no time has it.
+/// Patterns that narrow formats of the parser. URI templates (RFC 6570) are limited to ASCII and plain names. Times have no second 60: the
+/// parser allows it in every minute, but only leap seconds have it (RFC 3339, section 5.7).
 const PATTERNS: [(&str, &str); 3] = [
     (
         "uri-template",
@@ -83,14 +83,14 @@ const LISTS: [&str; 4] = ["anyOf", "oneOf", "allOf", "prefixItems"];
 /// Keywords whose value is a map of schemas.
 const MAPS: [&str; 2] = ["properties", "patternProperties"];
 
-/// A schema all of which is supported, in the parser's terms.
+/// A fully supported schema, in the parser's terms.
 pub struct Checked {
     pub exact: Value,
     /// The schema without lengths of texts that matter only behind many characters.
     pub loose: Option<Loose>,
 }
 
-/// What is to be known about the schemas of one grammar beside their forms for the parser.
+/// Facts about the schemas of one grammar that the parser's form of them does not hold.
 #[derive(Clone, Default)]
 pub struct Notes {
     /// Numbers that the parser would round.
@@ -99,16 +99,16 @@ pub struct Notes {
     pub one_of: Option<String>,
 }
 
-/// What is done about keywords that are not supported.
+/// Treatment of keywords that are not supported.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Unsupported {
     /// The first one is an error.
     Refused,
-    /// They are ignored, and `oneOf` is read as `anyOf`.
+    /// Ignores such keywords, and reads `oneOf` as `anyOf`.
     Ignored,
 }
 
-/// The schema in the parser's terms, without keywords that say nothing. It is [`bounded`]. Adds to the notes of the whole grammar.
+/// The schema in the parser's terms, without keywords that have no effect, and [`bounded`]. Adds to the notes of the whole grammar.
 ///
 /// # Errors
 ///
@@ -254,10 +254,10 @@ pub fn bounded(schema: &Value) -> Result<(), GrammarError> {
     Ok(())
 }
 
-/// Where a schema stands.
+/// Position of a schema within other schemas.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Position {
-    /// Where it measures a value by itself.
+    /// The schema judges a value by itself.
     Value,
     /// Within a schema that measures the same value.
     Part,

@@ -11,7 +11,7 @@ const REMARKS: [&str; 6] = ["title", "description", "$comment", "default", "exam
 /// Alternatives that one schema may have.
 const MOST_ALTERNATIVES: usize = 32;
 
-/// Schemas of which a value matches at least one exactly if it does not match `schema`. `None` if they are not known.
+/// Schemas such that a value matches at least one of them exactly if it does not match `schema`. `None` if they are not known.
 pub fn negated(schema: &Value) -> Option<Vec<Value>> {
     let keywords = match schema {
         Value::Bool(true) => return Some(Vec::new()),

@@ -15,7 +15,7 @@ use crate::GrammarError;
 
 /// The keyword that marks a schema with exact numbers.
 pub const MARK: &str = "x-brasa-numbers";
-/// The keyword of an object that stands for a number with more digits than a number of [`Value`] keeps.
+/// Keyword of an object that replaces a number with more digits than [`Value`] keeps.
 pub const LITERAL: &str = "x-brasa-number";
 /// Keywords about numbers.
 const KEYWORDS: [&str; 5] = ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"];
@@ -30,7 +30,7 @@ const MOST_SCALE: u32 = 8;
 /// Integers from which on an `f64` leaves some out.
 const ROUNDED: u64 = 1 << 53;
 
-/// What a schema is replaced by.
+/// The replacement for a schema.
 pub struct Marked {
     /// Numbers that stand for the numbers of each choice.
     stands: Vec<usize>,
@@ -38,7 +38,7 @@ pub struct Marked {
     other_types: Vec<&'static str>,
 }
 
-/// What schemas say about one number together.
+/// The combined bounds that several schemas set for one number.
 #[derive(Clone, Default)]
 struct Said<'a> {
     is_never: bool,
@@ -52,7 +52,7 @@ struct Said<'a> {
 /// Schemas that hold together.
 type Together<'a> = Vec<&'a Map<String, Value>>;
 
-/// The text of a number in a schema: of a JSON number, or of an object that stands for one with more digits.
+/// Digits of a number in a schema: of a JSON number, or of an object that replaces a number with more digits.
 pub fn literal(value: &Value) -> Option<String> {
     match value {
         Value::Number(number) => Some(number.to_string().replace("e+", "e")),

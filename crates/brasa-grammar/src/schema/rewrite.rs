@@ -1,4 +1,4 @@
-//! Keywords that the parser does not know, said with keywords that it knows.
+//! Rewrites keywords that the parser does not know into keywords that it knows.
 //!
 //! A schema that is rewritten here allows the same values. What cannot be said otherwise stays as it is, and is refused by name later.
 

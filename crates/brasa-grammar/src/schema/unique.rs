@@ -10,7 +10,8 @@ const MOST_LISTS: usize = 330;
 const OTHERS: [&str; 9] =
     ["$ref", "allOf", "anyOf", "oneOf", "enum", "const", "prefixItems", "additionalItems", "contains"];
 
-/// The lists of a schema for arrays whose items are few known values, no two of them equal. `None` if there are too many, or if more is said.
+/// The lists of a schema for arrays whose items are few known values, no two of them equal. `None` if there are too many, or if the
+/// schema has further keywords.
 pub fn lists(keywords: &Map<String, Value>) -> Option<Vec<Value>> {
     if keywords.get("type")? != "array" || OTHERS.iter().any(|name| keywords.contains_key(*name)) {
         return None;

@@ -7,16 +7,16 @@ use crate::{Builder, Change, Graph, GraphError, Node, ValueId, rewrite};
 /// A graph with its derivative along one direction.
 #[derive(Clone, Debug)]
 pub struct Jvp {
-    /// Returns what the differentiated graph returns, and then those `tangents` that are not zero, in order.
+    /// The graph with the differentiated graph's outputs, followed by the `tangents` that are not zero, in order.
     pub graph: Graph,
-    /// Where the direction is brought: for each varying value, a weight or an input of its shape.
+    /// Value that brings the direction of each varying value: a weight or an input of the same shape.
     pub directions: Vec<ValueId>,
-    /// For each output of the differentiated graph, its derivative; `None` if nothing that varies reaches it.
+    /// Derivative of each output of the differentiated graph; `None` if it depends on no varying value.
     pub tangents: Vec<Option<ValueId>>,
 }
 
-/// The graph that also computes how its outputs change along a direction: `J·v`, where `v` holds a tangent of each value
-/// of `wrt`. A direction that is a weight holds zeros until others are written.
+/// The graph that also computes the change of its outputs along a direction: `J·v`, where `v` holds a tangent of each value of
+/// `wrt`. A direction that is a weight holds zeros until it is written.
 ///
 /// Values of `graph` keep their ids. [`Wrt::recomputed`] changes nothing here: tangents are computed beside their values.
 ///

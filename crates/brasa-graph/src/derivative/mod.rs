@@ -1,4 +1,4 @@
-//! Derivatives of graphs: [`jvp`] along a direction, [`vjp`] of what a graph returns.
+//! Derivatives of graphs: [`jvp`] along a direction, [`vjp`] by the cotangents of outputs.
 //!
 //! Each operation has its rules beside its reference. A rule builds operations, so a derivative is a graph like any other:
 //! it is printed, planned, compiled and interpreted like one.
@@ -53,7 +53,7 @@ use crate::{Builder, DType, Dim, Graph, GraphError, ValueId, ValueKind};
 
 use rules::stored;
 
-/// With respect to what a graph is differentiated, and how.
+/// The values to differentiate by, and how.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wrt {
     /// Values that vary: weights stored as floats, inputs of floats, results of operations. A disturbance of a result is
@@ -61,9 +61,8 @@ pub struct Wrt {
     pub values: Vec<ValueId>,
     /// Values through which no derivative passes: they count as constants.
     pub stopped: Vec<ValueId>,
-    /// Results that [`vjp`] computes again where the gradient needs them, so that they need not be kept: checkpointing (Chen
-    /// et al. 2016, arXiv:1604.06174). What is computed again has the same bits. Rows that a step may bring as embeddings are
-    /// kept.
+    /// Results that [`vjp`] computes again for the gradient, so that they need not be kept: checkpointing (Chen et al. 2016,
+    /// arXiv:1604.06174). Recomputed results have the same bits. Rows that a step may bring as embeddings are kept.
     pub recomputed: Vec<ValueId>,
 }
 
@@ -122,8 +121,8 @@ impl Wrt {
     }
 }
 
-/// The results of a part of a graph, from values `from` to values `to`: all that depend on one of `from` and that one of `to`
-/// depends on, without these themselves. [Recomputing](Wrt::recomputing) them keeps only `from` and `to` for the gradient.
+/// The results of a part of a graph, between the values `from` and `to`: all that depend on one of `from` and that one of `to`
+/// depends on, both exclusive. [Recomputing](Wrt::recomputing) them keeps only `from` and `to` for the gradient.
 ///
 /// # Panics
 ///

@@ -11,12 +11,12 @@ use crate::{Builder, Graph, GraphError, Node, Shape, ValueId, pass, rewrite};
 /// A graph with its gradients.
 #[derive(Clone, Debug)]
 pub struct Vjp {
-    /// Returns what the differentiated graph returns, and then those `gradients` that are not zero, in order.
+    /// The graph with the differentiated graph's outputs, followed by the `gradients` that are not zero, in order.
     pub graph: Graph,
-    /// For each output of the differentiated graph, where its cotangent is brought: a weight or an input of its shape.
-    /// `None` for integers, and for outputs that nothing that varies reaches.
+    /// Value that brings the cotangent of each output: a weight or an input of its shape. `None` for integers, and for outputs that
+    /// depend on no varying value.
     pub cotangents: Vec<Option<ValueId>>,
-    /// For each varying value, its gradient; `None` if no output depends on it.
+    /// Gradient of each varying value; `None` if no output depends on it.
     pub gradients: Vec<Option<ValueId>>,
 }
 

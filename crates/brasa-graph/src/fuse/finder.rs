@@ -8,9 +8,9 @@ use crate::{Graph, Node, NodeId, Op, ValueId, ValueKind};
 
 /// An occurrence of a pattern.
 pub(crate) struct Match {
-    /// Who plays which part.
+    /// The nodes of the pattern, by their parts in it.
     pub fusion: Fusion,
-    /// All nodes that belong to it, in any order, views in between included.
+    /// All nodes of the match, in any order, views in between included.
     pub nodes: Vec<NodeId>,
     /// Values that may be used outside.
     pub outputs: Vec<ValueId>,
@@ -19,7 +19,7 @@ pub(crate) struct Match {
 /// A norm within a fused operation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Norm {
-    /// Its weight; `None` for a norm without one.
+    /// Weight of the norm; `None` for a norm without one.
     pub w: Option<ValueId>,
     /// Added to the mean square.
     pub eps: f32,
@@ -70,7 +70,7 @@ impl<'a> Finder<'a> {
         &self.users[value.0 as usize]
     }
 
-    /// True where the graph returns the value.
+    /// True if the graph returns the value.
     pub(crate) fn is_output(&self, value: ValueId) -> bool {
         self.outputs[value.0 as usize]
     }
@@ -114,13 +114,13 @@ impl<'a> Finder<'a> {
         matches!(self.graph.value(value).kind, ValueKind::Weight(_))
     }
 
-    /// Both values have the same shape.
+    /// True if both values have the same shape.
     pub(crate) fn same_shape(&self, a: ValueId, b: ValueId) -> bool {
         self.graph.value(a).shape == self.graph.value(b).shape
     }
 
-    /// The linear layer, with its bias where one is added, whose outputs (or a range of them) `value` views.
-    /// Returns its operand and what it multiplies with; adds its nodes to `nodes`.
+    /// Finds the linear layer, with its bias if one is added, whose outputs (or a range of them) `value` views. Returns its operand
+    /// and its weight, and adds its nodes to `nodes`.
     pub(super) fn projection(
         &self,
         value: ValueId,

@@ -12,7 +12,7 @@ use crate::{NodeId, Op, ValueId};
 pub struct GateUpActivation {
     /// The layers' operand, `[R, K]`.
     pub x: ValueId,
-    /// The layer whose result the activation is applied to.
+    /// The layer whose result goes through the activation.
     pub gate: Projection,
     /// The layer whose result multiplies the activated one.
     pub up: Projection,

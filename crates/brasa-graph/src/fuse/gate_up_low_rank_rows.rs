@@ -1,4 +1,4 @@
-//! The gated half of a feed-forward layer with a low-rank product beside it, of which every row uses some ranks.
+//! The gated half of a feed-forward layer, with a low-rank product of a bank beside it.
 
 use super::{Finder, Fusion, LinearLowRankRows, Match};
 use crate::op::{Binary, Unary};

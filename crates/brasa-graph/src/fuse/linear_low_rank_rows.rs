@@ -1,4 +1,4 @@
-//! A linear layer with a low-rank product beside it, of which every row uses some ranks.
+//! A linear layer with a low-rank product of a bank beside it. Every row uses some of the bank's ranks.
 
 use super::{Finder, Fusion, LinearResidual, LowRankRows, Match, Projection};
 use crate::{NodeId, ValueId};

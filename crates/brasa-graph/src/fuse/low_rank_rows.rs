@@ -1,10 +1,11 @@
-//! A low-rank product of which every row uses some ranks, added to another value.
+//! A low-rank product of a bank, added to another value. Every row uses some ranks.
 
 use super::{Finder, Match};
 use crate::op::{Binary, Linear, Where};
 use crate::{NodeId, Op, ValueId};
 
-/// `n = x·Aᵀ → n · s → where(s, ·, s) → ·Bᵀ → + residual`: `y = residual + (s ∘ x·Aᵀ)·Bᵀ`, whose ranks with `s = 0` count for nothing.
+/// `y = residual + (s ∘ x·Aᵀ)·Bᵀ`, from the nodes `n = x·Aᵀ → n · s → where(s, ·, s) → ·Bᵀ → + residual`. Ranks with `s = 0` add
+/// nothing.
 ///
 /// A device skips those ranks of a row: the adapters of a bank that its text does not have.
 #[derive(Clone, Debug, PartialEq)]

@@ -32,7 +32,7 @@ use crate::NodeId;
 
 macro_rules! patterns {
     ($($name:ident = $label:literal),* $(,)?) => {
-        /// The name of a fused operation: what a device declares that it runs.
+        /// Names of fused operations. A device lists the ones that it runs.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[allow(missing_docs)]
         pub enum Pattern { $($name),* }
@@ -46,7 +46,7 @@ macro_rules! patterns {
             /// All patterns, in an order in which all of them find something to do.
             pub const ALL: &[Self] = &[$(Self::$name),*];
 
-            /// Its name in printed schedules.
+            /// Name of the pattern in printed schedules.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$name => $label),* }
             }

@@ -28,7 +28,7 @@ pub struct QkNormRopeCacheWrite {
     pub positions: ValueId,
     /// The rotation's frequencies.
     pub frequencies: ValueId,
-    /// Where keys and values go.
+    /// Cache that keys and values are written to.
     pub cache: CacheId,
     /// Rotated queries, `[R, H, E]`.
     pub y: ValueId,

@@ -16,7 +16,7 @@ use crate::{CacheId, CacheSpec, DType, MemoryId, Node, Value, ValueId};
 /// Shapes: `k`, `v` `[R, G, E]` → nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheWrite {
-    /// Where to.
+    /// Cache to write to.
     pub cache: CacheId,
 }
 
@@ -84,7 +84,7 @@ impl Operation for CacheWrite {
 /// Shapes: `k`, `v` `[R, G, E]` → nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryWrite {
-    /// Where to.
+    /// Memory to write to.
     pub memory: MemoryId,
 }
 
@@ -122,12 +122,12 @@ impl Operation for MemoryWrite {
     }
 }
 
-/// Where keys and values come from.
+/// Source of attention's keys and values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KvSource {
     /// A cache: all indices of the row's sequence up to its own.
     Cache(CacheId),
-    /// A memory: all rows that the segment says it has, seen alike by every row.
+    /// A memory: every row sees all rows that the segment declares.
     Memory(MemoryId),
     /// The step itself: rows of the same segment. Differentiable.
     Step(Mask),
@@ -140,7 +140,7 @@ pub enum Mask {
     Causal,
     /// All.
     Bidirectional,
-    /// All, and the farther away a row is, the lower its score: ALiBi in its symmetric form.
+    /// Every row sees all rows, and distant rows score lower: ALiBi in its symmetric form.
     ///
     /// Behind the soft-cap, [`alibi_slope`] of the head times `|j − i|` is subtracted from the score of row *j* for row *i*.
     /// Press et al. 2022, arXiv:2108.12409; Günther et al. 2023, arXiv:2310.19923.
@@ -182,7 +182,7 @@ pub fn alibi_slope(heads: usize, head: usize) -> f32 {
 /// Vaswani et al. 2017, arXiv:1706.03762; Ainslie et al. 2023, arXiv:2305.13245.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Attention {
-    /// Where keys and values come from.
+    /// Source of keys and values.
     pub source: KvSource,
     /// Multiplies the scores.
     pub scale: f32,

@@ -103,7 +103,7 @@ impl Operation for AttentionTangent {
         Ok(vec![Array::of(q.shape.clone(), ty)])
     }
 
-    /// That of what is linear in tangents.
+    /// The tangent of this operation's part that is linear in tangents.
     fn jvp(&self, g: &mut Rules, at: &Node, tangents: &[Option<ValueId>]) -> Terms {
         let (of_values, of_tangents) = tangents.split_at(3);
         if of_values.iter().any(Option::is_some) {

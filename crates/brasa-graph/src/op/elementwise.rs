@@ -294,7 +294,7 @@ pub(super) fn softcap<T: Number>(x: T, cap: f32) -> T {
     cap * (x / cap).tanh()
 }
 
-/// True where `small`, aligned at the innermost axis, repeats to `large`.
+/// True if `small`, aligned at the innermost axis, repeats to `large`.
 pub(super) fn broadcasts(small: &Shape, large: &Shape) -> bool {
     small.rank() <= large.rank()
         && small.0.iter().rev().zip(large.0.iter().rev()).all(|(&s, &l)| s == l || s == Dim::from(1))

@@ -5,7 +5,8 @@ use crate::derivative::{Rules, Terms};
 use crate::reference::{Array, Env, Number, sums};
 use crate::{CacheSpec, DType, Node, Shape, Value, ValueId};
 
-/// The other side of [`ExpertLinear`], on the same stored weight: `x[r,j,k] = Σ_n y[r,j,n] · w[experts[r,j],n,k]`.
+/// Multiplies rows by the transposes of their experts' matrices in the weight of an [`ExpertLinear`]: `x[r,j,k] = Σ_n y[r,j,n] ·
+/// w[experts[r,j],n,k]`.
 ///
 /// Shapes: `y` `[R, k, N]`, `experts` `[R, k]` u32, `w` a weight `[X, N, K]` in any storage → `[R, k, K]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

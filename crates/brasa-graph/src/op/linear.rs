@@ -52,7 +52,7 @@ impl Operation for Linear {
     }
 }
 
-/// The other side of a linear layer, on the same stored weight: `x[r,k] = Σ_n y[r,n] · w[n,k]`.
+/// Multiplies rows by the transpose of a linear layer's stored weight: `x[r,k] = Σ_n y[r,n] · w[n,k]`.
 ///
 /// Shapes: `y` `[R, N]`, `w` a weight `[N, K]` in any storage → `[R, K]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,9 +164,9 @@ pub(super) fn rows_times(g: &mut Rules, y: ValueId, w: ValueId) -> Rule {
 /// Shapes: `a` `[M, K]` (or `[K, M]` transposed), `b` `[K, N]` (or `[N, K]` transposed) → `[M, N]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Matmul {
-    /// True where `a` is stored `[K, M]`.
+    /// True if `a` is stored `[K, M]`.
     pub transpose_a: bool,
-    /// True where `b` is stored `[N, K]`.
+    /// True if `b` is stored `[N, K]`.
     pub transpose_b: bool,
 }
 

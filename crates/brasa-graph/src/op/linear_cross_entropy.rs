@@ -11,7 +11,7 @@ use crate::derivative::{Rule, Rules, Terms};
 use crate::reference::{Array, Env, Number, sums};
 use crate::{CacheSpec, DType, Node, Value, ValueId};
 
-/// A language model's head and its loss in one: [`Linear`], a soft-cap where there is one, [`CrossEntropy`].
+/// A language model's head and its loss in one: [`Linear`], a soft-cap if there is one, [`CrossEntropy`].
 ///
 /// `y[r] = logsumexp(z[r]) − z[r, targets[r]]`, `z[r,v] = cap(Σ_k x[r,k] · w[v,k])`.
 ///
@@ -44,9 +44,9 @@ pub struct LinearCrossEntropyGradient {
 /// Whether a language model's head varies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Head {
-    /// It is a constant.
+    /// The head's weight is a constant.
     Frozen,
-    /// It has a gradient.
+    /// The head's weight has a gradient.
     Varying,
 }
 
@@ -92,7 +92,7 @@ impl Operation for LinearCrossEntropy {
         Ok(vec![Array::of(targets.shape.clone(), losses.collect::<Result<_, String>>()?)])
     }
 
-    /// That of the separate operations, whose logits are whole.
+    /// The tangent of the equivalent separate operations, which compute all logits.
     fn jvp(&self, g: &mut Rules, at: &Node, tangents: &[Option<ValueId>]) -> Terms {
         let &[x, w, targets] = &at.inputs[..] else { unreachable!("inferred") };
         let (scores, logits) = self.logits(g, x, w)?;
@@ -115,7 +115,7 @@ impl Operation for LinearCrossEntropy {
     }
 }
 
-/// What the gradient is made of, as separate operations, whose logits are whole.
+/// The values of the gradient as separate operations, which compute all logits.
 struct Parts {
     softcap: Option<Unary>,
     /// Products before the soft-cap, `[R, V]`.
@@ -222,7 +222,7 @@ impl Operation for LinearCrossEntropyGradient {
         })
     }
 
-    /// That of the separate operations, whose logits are whole.
+    /// The tangent of the equivalent separate operations, which compute all logits.
     fn jvp(&self, g: &mut Rules, at: &Node, tangents: &[Option<ValueId>]) -> Terms {
         let &[x, w, _, _] = &at.inputs[..] else { unreachable!("inferred") };
         let &[tx, tw, _, td] = tangents else { unreachable!("inferred") };
@@ -250,7 +250,7 @@ impl Operation for LinearCrossEntropyGradient {
         Ok(changes)
     }
 
-    /// That of the separate operations, whose logits are whole.
+    /// The cotangents of the equivalent separate operations, which compute all logits.
     fn vjp(&self, g: &mut Rules, at: &Node, cotangents: &[Option<ValueId>], wanted: &[bool]) -> Terms {
         let &[x, w, _, _] = &at.inputs[..] else { unreachable!("inferred") };
         let (of_x, of_w) = (cotangents[0], cotangents.get(1).copied().flatten());

@@ -55,10 +55,10 @@ pub type Type = (DType, Shape);
 
 /// Properties that every operation declares.
 pub(crate) trait Operation {
-    /// Its name in printed graphs.
+    /// Name of the operation in printed graphs.
     fn name(&self) -> &'static str;
 
-    /// Its parameters in printed graphs: `eps=1e-5`.
+    /// Parameters of the operation in printed graphs: `eps=1e-5`.
     fn attributes(&self) -> String {
         String::new()
     }
@@ -66,7 +66,8 @@ pub(crate) trait Operation {
     /// The types of its results, or what is wrong with its operands.
     fn infer(&self, operands: &[&Value], caches: &[CacheSpec]) -> Result<Vec<Type>, String>;
 
-    /// Its results, plainly; or what is wrong with the operands' values (a number outside its table).
+    /// Computes the results in the plainest way. Fails if operands hold values that are not allowed, such as a number outside its
+    /// table.
     fn reference<T: Number>(&self, operands: &[&Array<T>], env: &mut Env<T>) -> Result<Vec<Array<T>>, String>
     where
         Self: Sized;
@@ -114,7 +115,7 @@ macro_rules! operations {
                 match self { $(Self::$variant(op) => op),* }
             }
 
-            /// Its results, plainly.
+            /// Computes the results in the plainest way.
             ///
             /// # Errors
             ///
@@ -139,12 +140,12 @@ operations! {
 }
 
 impl Op {
-    /// Its name in printed graphs.
+    /// Name of the operation in printed graphs.
     pub fn name(&self) -> &'static str {
         self.operation().name()
     }
 
-    /// Its parameters in printed graphs: `eps=1e-5`.
+    /// Parameters of the operation in printed graphs: `eps=1e-5`.
     pub fn attributes(&self) -> String {
         self.operation().attributes()
     }
@@ -184,7 +185,7 @@ impl Op {
         self.operation().part()
     }
 
-    /// True where the result shares the operand's memory.
+    /// True if the result shares the operand's memory.
     pub fn is_view(&self) -> bool {
         matches!(self, Self::Slice(_) | Self::Reshape(_))
     }

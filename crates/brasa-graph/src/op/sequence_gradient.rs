@@ -5,7 +5,7 @@ use crate::derivative::{Rules, Terms};
 use crate::reference::{Array, Env, Number};
 use crate::{CacheSpec, DType, Dim, Node, Shape, Symbol, Value, ValueId};
 
-/// Adds up what [`Unfold`] has laid side by side: its transpose.
+/// Sums the overlapping rows that [`Unfold`] makes: its transpose.
 ///
 /// `x[t, c] = Σ y[s, c·taps + i]` over all `s`, `i` with `stride·s + i − padding = t`.
 ///

@@ -61,7 +61,7 @@ impl Unary {
 }
 
 impl Unary {
-    /// Builds `f''(x) · u`, of operations that have derivatives themselves; `None` where the slope is constant, but for jumps.
+    /// Builds `f''(x) · u`, of operations that have derivatives themselves; `None` if the slope is constant, but for jumps.
     pub(super) fn bend(self, g: &mut Rules, x: ValueId, u: ValueId) -> Rule<Option<ValueId>> {
         let through = |g: &mut Rules, function: Self| g.apply(UnaryGradient { function }, &[x, u]);
         Ok(Some(match self {

@@ -290,7 +290,7 @@ pub(super) fn repeat<T: Number>(x: &Array<T>, shape: &[usize]) -> Array<T> {
     x.gathered(shape.to_vec(), |i| source(i, shape, &steps))
 }
 
-/// Where element `i` of `shape` comes from when each axis advances by its step.
+/// Index in the source of element `i` of `shape`, if each axis advances by its step.
 fn source(mut i: usize, shape: &[usize], steps: &[usize]) -> usize {
     let mut at = 0;
     for (&len, step) in shape.iter().zip(steps).rev() {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::op::{Attention, KvSource, Mask};
 use crate::{CacheId, Change, Graph, GraphError, Op, ValueId, rewrite};
 
-/// The graph whose attention reads keys and values from the rows of the step instead of from caches: the form that can be
+/// Makes a graph whose attention reads keys and values from the rows of the step instead of from caches. This form can be
 /// differentiated.
 ///
 /// A segment is a whole text: its rows see each other, causally, and nothing of earlier steps. So a step packs any number of

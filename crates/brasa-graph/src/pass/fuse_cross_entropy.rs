@@ -4,9 +4,8 @@ use crate::fuse::Finder;
 use crate::op::{LinearCrossEntropy, Unary};
 use crate::{Change, Graph, Op, ValueId, pass, rewrite};
 
-/// The graph whose losses come straight from the hidden states, where logits are of no other use: each cross-entropy of a
-/// linear layer, soft-capped or not, becomes a [`LinearCrossEntropy`], and logits of all rows exist neither for the loss nor
-/// for its gradient.
+/// Replaces each cross-entropy of a linear layer, soft-capped or not, by a [`LinearCrossEntropy`], if its logits have no other use.
+/// Neither the loss nor its gradient then needs the logits of all rows.
 ///
 /// Values that stay keep their ids.
 ///

@@ -50,11 +50,11 @@ pub struct LowRank {
     pub b: Weight,
     /// Factor of the product; usually `α / r`.
     pub scale: f32,
-    /// Factors of the adapted rows' sums, f32 `[rows]`; `None` for 1. With them, no other adapter may change these rows.
+    /// Factors of the adapted rows' sums, f32 `[rows]`; `None` for 1. If there are any, no other adapter may change these rows.
     pub gain: Option<Weight>,
 }
 
-/// The graph with `adapters` beside its linear layers. Adapters of the same rows add up.
+/// Adds `adapters` beside the linear layers of a graph. Adapters of the same rows add up.
 ///
 /// An adapter of all rows shares its bytes. Where a weight has several adapters, or one for some of its rows, a `B` of all
 /// its rows and all their ranks is made: in F16 or BF16 if every `B` is stored so, otherwise in F32.
@@ -68,7 +68,7 @@ pub fn add_low_rank(graph: &Graph, adapters: &[LowRank]) -> Result<Graph, GraphE
     add(graph, &all, None)
 }
 
-/// The graph with a bank of adapters beside its linear layers: each element of `bank` is one adapter.
+/// Adds a bank of adapters beside the linear layers of a graph: each element of `bank` is one adapter.
 ///
 /// The new graph declares one input more than `graph`, `adapter_scales`, f32 `[Rows, adapters]`: every row brings a factor of
 /// each adapter's own scale, 0 for an adapter that does not touch the row. A row of zeros computes what `graph` computes.
@@ -351,7 +351,7 @@ struct Stack {
     gain_value: Option<ValueId>,
     /// The adapter of each row of `a`, and its factor.
     ranks: Vec<(usize, f32)>,
-    /// Both weights, and the scales where they differ, once a layer has asked for them.
+    /// The two low-rank weights, and the scales if they differ, once a layer has asked for them.
     values: Option<(ValueId, ValueId, Option<ValueId>)>,
 }
 
@@ -472,8 +472,8 @@ fn gains(name: &str, weight: &Weight, adapters: &[&LowRank]) -> Result<Option<We
     Ok((!with_gain.is_empty()).then(whole))
 }
 
-/// True for a weight of one part that is stored as floats. A bank makes the others such, so that a row's bits do not depend on whether its
-/// adapter is the only one.
+/// True for a weight of one part that is stored as floats. A bank converts other weights to that form, so that a row's bits do not
+/// depend on whether its adapter is the only one.
 fn is_one_of_floats(weight: &Weight) -> bool {
     use StorageFormat::{BF16, F16, F32};
     matches!(&weight.parts[..], [one] if matches!(one.format(), F32 | F16 | BF16))
@@ -488,7 +488,7 @@ fn zero_rows(rows: usize, row_len: usize) -> WeightPart {
     WeightPart::whole(Tensor::of_floats("zeros", vec![rows, row_len], &vec![0.0; rows * row_len]))
 }
 
-/// The format of floats that all matrices of adapters have; `None` where they have another, or several.
+/// The format of floats that all matrices of adapters have; `None` if they have another, or several.
 fn floats_of(adapters: &[&LowRank], matrix: impl Fn(&LowRank) -> &Weight) -> Option<StorageFormat> {
     use StorageFormat::{BF16, F16, F32};
     let mut formats = adapters.iter().flat_map(|of| &matrix(of).parts).map(WeightPart::format);

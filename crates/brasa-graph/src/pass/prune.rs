@@ -1,4 +1,4 @@
-//! Drops what nothing needs.
+//! Removes nodes without effect.
 
 use crate::op::Access;
 use crate::{Change, Graph, rewrite};

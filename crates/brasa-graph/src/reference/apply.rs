@@ -4,8 +4,8 @@ use crate::{CacheId, Op, Sizes};
 
 use super::{Array, Env, Kv, Number, SegmentRows};
 
-/// The results of `op` on `operands`, which must be such as its shape inference accepts: the plainest oracle for a
-/// kernel. `segments` are those of the step that the rows belong to.
+/// Computes `op` on `operands` in the plainest way, as the oracle of kernels. Operands must have shapes that `op` accepts.
+/// `segments` are the step's segments of the rows.
 ///
 /// # Errors
 ///

@@ -139,7 +139,7 @@ impl<T: Number> Array<T> {
         }
     }
 
-    /// The elements as floats, whatever they are.
+    /// Converts the elements to floats.
     pub fn to_floats(&self) -> Vec<T> {
         match &self.data {
             Data::Floats(data) => data.clone(),
@@ -181,7 +181,7 @@ impl<T> Data<T> {
         }
     }
 
-    /// True where there are none.
+    /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -121,7 +121,7 @@ impl Program for ReferenceProgram {
         self.limits
     }
 
-    /// None: every value is an array of its own.
+    /// Zero: every value is an array of its own.
     fn arena_bytes(&self) -> u64 {
         0
     }

@@ -17,7 +17,7 @@ use crate::DType;
 pub struct Dual {
     /// The value.
     pub value: f64,
-    /// Its derivative.
+    /// Derivative of the number.
     pub tangent: f64,
 }
 

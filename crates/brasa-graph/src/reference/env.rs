@@ -13,7 +13,7 @@ pub struct SegmentRows {
     pub rows: Range<usize>,
     /// Cache index of the first row.
     pub first_index: usize,
-    /// Which rows follow which, where they do not simply follow each other.
+    /// Draft tree of the rows, if they do not follow each other in a line.
     pub tree: Option<Arc<DraftTree>>,
     /// Rows of its memories.
     pub memory_rows: usize,

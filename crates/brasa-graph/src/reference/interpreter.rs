@@ -39,8 +39,8 @@ pub fn evaluate(
     Ok(graph.outputs().iter().map(|&id| run.array(id).clone()).collect())
 }
 
-/// Runs `step` through `graph` in numbers of type `T` and returns all of its outputs: the derivatives of a graph come from
-/// [`Dual`](super::Dual) numbers.
+/// Runs `step` through `graph` in numbers of type `T`, and returns all outputs. With [`Dual`](super::Dual) numbers the outputs
+/// include derivatives.
 ///
 /// `weights` are those of the graph, in order, as [`decode_weight`] yields them. `inputs` stand for inputs of the step that
 /// bring `f32`. The step is taken to be a valid one; its segments are whole texts, which begin at index 0 and need no

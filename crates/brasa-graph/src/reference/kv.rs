@@ -155,7 +155,7 @@ pub(crate) struct PagedKv<'a> {
 }
 
 impl PagedKv<'_> {
-    /// Where one position of a cache lies: group, page, and the head block of its first head's keys.
+    /// Place of one position of a cache: group, page, and the head block of its first head's keys.
     fn locate(&self, cache: CacheId, segment: usize, index: usize) -> (usize, usize, usize) {
         let (group, place) = self.places[cache.0 as usize];
         let group = group.0 as usize;

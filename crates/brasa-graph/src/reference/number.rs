@@ -8,7 +8,7 @@ use half::{bf16, f16};
 use super::erf::erf;
 use crate::DType;
 
-/// A real number, as far as operations need one: `f32` as devices compute, `f64` for exact comparisons, and
+/// A real number with the operations of the interpreter: `f32` as devices compute, `f64` for exact comparisons, and
 /// [`Dual`](super::Dual) for derivatives.
 pub trait Number:
     Copy

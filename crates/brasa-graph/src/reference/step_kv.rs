@@ -20,7 +20,7 @@ struct Position<T> {
 }
 
 impl<T> StepKv<T> {
-    /// Nothing yet, of the caches of `graph`.
+    /// Empty keys and values for the caches of `graph`.
     pub(super) fn new(graph: &Graph) -> Self {
         Self { specs: graph.caches.clone(), positions: HashMap::new() }
     }

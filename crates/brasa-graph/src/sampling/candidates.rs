@@ -1,4 +1,4 @@
-//! The likeliest tokens in order, sorted only as far as somebody asks.
+//! The most probable tokens in order, sorted only as far as needed.
 
 use super::exp::Shares;
 use super::largest::{BLOCK, first_of_largest, maxima};
@@ -187,7 +187,7 @@ impl Candidates {
         }
     }
 
-    /// Where the next level ends: below the last one, and where `count` tokens are, if blocks tell.
+    /// The lower end of the next level: below the last level, and low enough for `count` tokens if the blocks' maxima tell how low that is.
     fn next_from(&mut self, count: usize) -> f32 {
         self.selected.clone_from(&self.maxima);
         let nth = (count <= self.selected.len())

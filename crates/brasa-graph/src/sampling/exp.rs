@@ -1,4 +1,4 @@
-//! The exponential of sampling, and what each token adds to a sum.
+//! The exponential function of sampling, and each token's share of a sum.
 
 /// `exp(x)` for `x ≤ 0` in f32, to about one unit in the last place; 0 below −87 and for NaN.
 ///

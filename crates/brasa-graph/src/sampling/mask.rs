@@ -1,8 +1,8 @@
-//! The hook by which a grammar says which tokens may come next.
+//! The interface of a grammar to draws: the mask of tokens that may come next.
 
 use super::SamplingError;
 
-/// The tokens that may follow a text, asked anew before every draw.
+/// The tokens that may follow a text, requested before every draw.
 ///
 /// A mask belongs to one sequence. It is told of every token that is drawn, so between two calls of
 /// [`fill`](Self::fill) it may compute ahead on a thread of its own.
@@ -21,8 +21,8 @@ pub trait TokenMask: Send {
     /// says so when it is filled next.
     fn accept(&mut self, id: u32);
 
-    /// Appends the tokens that follow the accepted text because no others may come, as far as they are known without waiting.
-    /// They are guesses: nothing but the time of a text depends on them.
+    /// Appends forced tokens: those that follow the accepted text because no others may come, as far as known without waiting. They
+    /// are guesses, which affect the time of a text and nothing else.
     fn forced(&mut self, tokens: &mut Vec<u32>) {
         let _ = tokens;
     }

@@ -7,7 +7,7 @@ pub struct SamplingParams {
     pub temperature: f32,
     /// Keeps this many; 0 keeps all.
     pub top_k: usize,
-    /// Keeps the fewest tokens whose probabilities reach this, at least one; 0 takes the likeliest, 1 keeps all.
+    /// Keeps the fewest tokens whose probabilities reach this, at least one. 0 keeps the most probable token, 1 keeps all.
     pub top_p: f32,
     /// Keeps tokens at least this many times as likely as the likeliest; 0 keeps all.
     pub min_p: f32,
@@ -96,14 +96,14 @@ pub enum Stage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum SamplingOrder {
-    /// Temperature, top-p, top-k, min-p: filters see what is drawn from.
+    /// Temperature, top-p, top-k, min-p. Filters see the distribution after the temperature.
     #[default]
     TemperatureFirst,
-    /// Top-k, top-p of what is left, min-p, temperature: llama.cpp's chain.
+    /// llama.cpp's order: top-k, then top-p of the kept tokens, min-p, temperature.
     LlamaCpp,
     /// Top-p, min-p, top-k, temperature: MLX-LM's.
     Mlx,
-    /// Temperature, top-k, min-p, top-p; top-p counts in probabilities of the whole vocabulary, not of what top-k left.
+    /// Temperature, top-k, min-p, top-p. Top-p counts probabilities of the whole vocabulary, not of the tokens that top-k kept.
     Akunu,
 }
 
@@ -111,7 +111,7 @@ impl SamplingOrder {
     /// All presets.
     pub const ALL: [Self; 4] = [Self::TemperatureFirst, Self::LlamaCpp, Self::Mlx, Self::Akunu];
 
-    /// Its stages, in order.
+    /// Stages of the order, first to last.
     pub const fn stages(self) -> [Stage; 4] {
         use Stage::{MinP, Temperature, TopK, TopP};
         match self {
@@ -122,7 +122,7 @@ impl SamplingOrder {
         }
     }
 
-    /// True where top-p counts in probabilities of the whole vocabulary even after another filter.
+    /// True if top-p counts in probabilities of the whole vocabulary even after another filter.
     pub(super) const fn top_p_of_whole(self) -> bool {
         matches!(self, Self::Akunu)
     }
@@ -137,9 +137,9 @@ pub enum SamplingError {
     Parameter {
         /// The parameter.
         name: &'static str,
-        /// Its value.
+        /// Value of the parameter.
         value: f32,
-        /// Its range, and how to switch it off.
+        /// Range of the parameter, and how to switch it off.
         expected: &'static str,
     },
     /// A token id that the vocabulary does not have.
@@ -163,9 +163,9 @@ pub enum SamplingError {
         not_finite: usize,
     },
     /// The mask of a grammar could not be computed.
-    #[error("the grammar allows no way on: {reason}")]
+    #[error("the grammar allows no next token: {reason}")]
     Mask {
-        /// What went wrong.
+        /// Reason why the mask is wrong.
         reason: String,
     },
 }
@@ -176,7 +176,7 @@ impl SamplingParams {
         self.logprobs.is_some() || self.entropy
     }
 
-    /// True if the likeliest token is taken, whatever the other filters are.
+    /// True if the most probable token is always taken, whatever the filters are.
     pub fn is_greedy(&self) -> bool {
         self.temperature == 0.0 || self.top_p == 0.0
     }

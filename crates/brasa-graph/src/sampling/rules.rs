@@ -47,8 +47,8 @@ impl DrawRules {
         self.ends_from
     }
 
-    /// True if the token at `position` and every later one is the one with the largest logit, whatever was drawn before; a mask may
-    /// still forbid it.
+    /// True if the token at `position` and every later one is the token with the largest logit, whatever was drawn before. A mask
+    /// may still forbid that token.
     pub fn takes_largest(&self, position: u32) -> bool {
         self.params.is_greedy() && !self.params.reports_logits() && !self.changes_logits(position)
     }

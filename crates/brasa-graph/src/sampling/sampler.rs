@@ -6,8 +6,8 @@ use super::largest::largest;
 use super::philox::{gumbel_bound, gumbel_of, words};
 use super::{Distribution, DrawRules, Logprobs, SamplingError, SamplingParams, Stage, TokenMask, gumbel};
 
-/// The memory that drawing a token needs. A token depends on its rules and its row alone, never on earlier draws, so one
-/// sampler serves any number of sequences.
+/// Memory for drawing tokens. A draw depends on its rules and its row, never on earlier draws, so one sampler serves any number of
+/// sequences.
 ///
 /// After the first draw, only lists of log-probabilities allocate.
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ pub struct Sampler {
     words: Vec<u32>,
 }
 
-/// The row of logits that a token is drawn from, and what the draw depends on besides its rules.
+/// The logits of a draw, and its inputs besides the rules.
 #[derive(Clone, Copy, Debug)]
 pub struct Row<'a> {
     /// The model's logits, `[vocab_size]`.
@@ -44,13 +44,14 @@ impl<'a> Row<'a> {
 /// A drawn token.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Draw {
-    /// Its id.
+    /// Id of the token.
     pub token: u32,
-    /// Its log-probability, where asked for.
+    /// Log-probability of the token, if asked for.
     pub logprob: Option<f32>,
-    /// The likeliest tokens and their log-probabilities, falling; as many as asked for, fewer where fewer survive.
+    /// The most probable tokens and their log-probabilities, in falling order: as many as requested, fewer if fewer survive the
+    /// filters.
     pub top: Vec<(u32, f32)>,
-    /// Entropy in nats of softmax of the logits as the model gave them, where asked for.
+    /// Entropy in nats of softmax of the model's logits, if requested.
     pub entropy: Option<f32>,
 }
 

@@ -129,7 +129,7 @@ impl FewValues {
     }
 }
 
-/// Where the tree has token `id`: a block is folded from its highest bit down, and blocks are folded from the lowest up.
+/// Place of token `id` in the tree. A block is folded from its highest bit down; blocks are folded from the lowest up.
 fn place(id: u32) -> u32 {
     id.reverse_bits().swap_bytes()
 }

@@ -54,7 +54,7 @@ struct Ask<'a> {
 }
 
 impl Ask<'_> {
-    /// As many tokens for every row, without stop ids and masks.
+    /// Asks for the same number of tokens from every row, without stop ids and masks.
     fn tokens(limit: usize) -> Self {
         let rules = (0..PROMPTS.len() as u64).map(rules).collect();
         Self { rules, limits: vec![limit; PROMPTS.len()], stops: vec![Vec::new(); PROMPTS.len()], mask: None }

@@ -28,7 +28,7 @@ pub struct Comparison {
     pub relative_l2: f64,
     /// The element that is furthest off, or the first that is not a number.
     pub worst: usize,
-    /// Its value.
+    /// Value that was found.
     pub found: f32,
     /// The expected value.
     pub expected: f32,
@@ -63,7 +63,7 @@ pub fn compare(found: &[f32], expected: &[f32]) -> Comparison {
 }
 
 impl Comparison {
-    /// True where the result is as near as `tolerance` asks, and every number that should be one is one.
+    /// True if the result is as near as `tolerance` asks, and every number that should be one is one.
     pub fn within(&self, tolerance: Tolerance) -> bool {
         let worst = (f64::from(self.found) - f64::from(self.expected)).abs();
         let same = self.found.to_bits() == self.expected.to_bits();

@@ -12,7 +12,7 @@ use crate::{Graph, GroupId};
 
 use super::{Decoder, Random, Running, Tolerance, assert_same_bits, compare, tokens};
 
-/// The pages of a text by cache group and entry of its block table; `None` where the text has no page.
+/// The pages of a text by cache group and entry of its block table; `None` if the text has no page.
 type Pages = Vec<Vec<Option<Vec<u8>>>>;
 
 /// Checks the pages of a device in every element type: copies, bytes in the canonical layout, counters, refusals, and texts

@@ -145,7 +145,7 @@ fn low_rank_rows(b: &mut CaseBuilder, x: ValueId, residual: ValueId) -> ValueId 
     if flip(b) { b.graph.add(residual, y) } else { b.graph.add(y, residual) }
 }
 
-/// Both products are added to each other, or to a residual.
+/// Two low-rank products that are added to each other, or to a residual.
 fn linear_low_rank_rows(b: &mut CaseBuilder) -> ValueId {
     if flip(b) {
         let outputs = 1 + b.random.below(100);

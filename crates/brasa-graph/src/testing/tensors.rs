@@ -49,7 +49,7 @@ pub fn formats() -> Vec<StorageFormat> {
     StorageFormat::GGUF.into_iter().chain(mlx).collect()
 }
 
-/// Where a block keeps its halves.
+/// Byte offsets of the 16-bit floats in a block.
 fn halves(format: StorageFormat) -> &'static [usize] {
     use StorageFormat as F;
     match format {

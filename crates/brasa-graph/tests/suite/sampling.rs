@@ -39,7 +39,7 @@ fn softmax(z: &[f64], temperature: f64) -> Vec<f64> {
     exps.iter().map(|e| e / sum).collect()
 }
 
-/// The surviving ids, likeliest first; `None` where a filter's decision hangs on rounding.
+/// The surviving ids, likeliest first; `None` if a filter's decision hangs on rounding.
 fn survivors(params: &SamplingParams, z: &[f64]) -> Option<Vec<usize>> {
     let mut ids: Vec<usize> = (0..z.len()).filter(|&id| z[id] > f64::NEG_INFINITY).collect();
     ids.sort_by(|&a, &b| z[b].total_cmp(&z[a]).then(a.cmp(&b)));
@@ -79,7 +79,7 @@ fn survivors(params: &SamplingParams, z: &[f64]) -> Option<Vec<usize>> {
     Some(ids)
 }
 
-/// The token that the definition draws; `None` where it hangs on rounding.
+/// The token that the definition draws; `None` if it hangs on rounding.
 fn brute_force(params: &SamplingParams, row: &Row) -> Option<(u32, Vec<usize>)> {
     let z = adjusted(params, row);
     let ids = if params.temperature == 0.0 {

@@ -1,4 +1,4 @@
-//! Language models that were turned into encoders: their rows all see each other.
+//! Language models that were turned into encoders: each row sees all rows.
 
 use std::sync::Arc;
 
@@ -12,10 +12,11 @@ use crate::source::Source;
 use crate::weights::Weights;
 use crate::{LoadOptions, ModelInfo, ModelSpec, Result, family, unused_tensors, vocabulary};
 
-/// Classes whose checkpoints are encoders if `use_bidirectional_attention` is true. Others that say so are refused as language models.
+/// Classes with checkpoints that are encoders if `use_bidirectional_attention` is true. Other classes with this setting are refused
+/// as language models.
 const CLASSES: [&str; 1] = ["Gemma3TextModel"];
 
-/// True for a language model whose configuration says that its rows all see each other.
+/// True for a language model that is configured as an encoder: each row sees all rows.
 pub(crate) fn is_bidirectional(source: &Source) -> bool {
     let says = source.values.get("use_bidirectional_attention").and_then(serde_json::Value::as_bool);
     let class = source.class().is_none_or(|class| CLASSES.contains(&class));

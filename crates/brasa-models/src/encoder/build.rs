@@ -19,9 +19,9 @@ pub(super) const TOKEN_TYPES: &str = "token_types";
 /// An encoder's graph, and its values that programs return.
 pub(super) struct Built {
     pub graph: Graph,
-    /// Hidden states of the rows that asked, `[O, D]`.
+    /// Hidden states of the rows with outputs, `[O, D]`.
     pub hidden: ValueId,
-    /// The head's logits for the rows that asked, `[O, L]`.
+    /// The head's logits for the rows with outputs, `[O, L]`.
     pub logits: Option<ValueId>,
 }
 
@@ -83,7 +83,7 @@ struct Block<'a, 'w> {
 }
 
 impl Block<'_, '_> {
-    /// One layer with its norms behind the sums; `only` are the rows that are computed behind its attention, if not all.
+    /// One layer with its norms behind the sums. `only` names the rows to compute behind attention, if not all.
     fn post_norm_layer(
         &mut self,
         h_rd: ValueId,

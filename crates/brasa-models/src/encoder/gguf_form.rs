@@ -47,11 +47,11 @@ pub enum EncoderPlace {
         /// The rows that are kept.
         rows: Range<usize>,
     },
-    /// The tensor is left out: nothing that embeds or judges reads it.
+    /// The tensor is left out: embedding and judging do not need it.
     Foreign,
 }
 
-/// Brings the configuration of a Hugging Face checkpoint, and what sentence-transformers says beside it, into GGUF's terms.
+/// Converts the configuration of a Hugging Face checkpoint, and the settings of sentence-transformers beside it, to GGUF's keys.
 ///
 /// # Errors
 ///
@@ -99,7 +99,7 @@ impl EncoderGgufForm {
         Some(EncoderPlace::Tensor { name, rows: first..rows })
     }
 
-    /// Checks that `written`, a GGUF file in this form, computes what the checkpoint computes.
+    /// Checks that `written`, a GGUF file in this form, gives the same results as the checkpoint.
     ///
     /// # Errors
     ///

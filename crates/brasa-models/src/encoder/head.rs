@@ -1,4 +1,4 @@
-//! A head that reads the mean of a text's hidden states, and so stands behind the graph.
+//! A head that reads the mean of a text's hidden states. It is computed outside the graph.
 
 use super::spec::{EncoderSpec, HeadForm, HeadPooling};
 use crate::sentence::{DenseActivation, DenseLayer};

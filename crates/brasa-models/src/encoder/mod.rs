@@ -1,4 +1,4 @@
-//! Text encoders: BERT and its descendants, whose rows all see each other.
+//! Text encoders: BERT and its descendants, in which each row sees all rows.
 //!
 //! An encoder's graph has no caches. A text is one segment of a step, from its first token to its last, and what comes out
 //! is the hidden states of the rows that ask, or the logits of a head that judges texts.
@@ -33,13 +33,13 @@ use crate::{LoadOptions, ModelInfo, ModelSpec, Result, unused_tensors, vocabular
 use family::Family;
 use names::EncoderNames;
 
-/// What a text encoder is made of.
+/// The architecture of a text encoder.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum EncoderForm {
     /// BERT or one of its descendants.
     Encoder(Box<EncoderSpec>),
-    /// A language model whose rows all see each other.
+    /// A language model in which each row sees all rows.
     Bidirectional(Box<ModelSpec>),
 }
 
@@ -51,7 +51,7 @@ pub struct EncoderModel {
     graph: Arc<Graph>,
     hidden: ValueId,
     logits: Option<ValueId>,
-    /// The head that judges texts by the mean of their hidden states, if it is of that kind. It is computed behind the graph.
+    /// The head that judges texts by the mean of their hidden states, if the checkpoint has one. It is computed outside the graph.
     pub head: Option<MeanHead>,
     /// Facts for people.
     pub info: ModelInfo,
@@ -110,8 +110,8 @@ impl EncoderModel {
         }
     }
 
-    /// The graph with all results and all weights, of which [`hidden_graph`](Self::hidden_graph) and
-    /// [`logits_graph`](Self::logits_graph) compute one each.
+    /// The graph with all results and all weights. [`hidden_graph`](Self::hidden_graph) and [`logits_graph`](Self::logits_graph)
+    /// compute one result each.
     pub fn graph(&self) -> &Arc<Graph> {
         &self.graph
     }
@@ -127,8 +127,8 @@ impl EncoderModel {
         Some(prune(&Graph::clone(&self.graph).returning(&[self.logits?])))
     }
 
-    /// The name of the graphs' own input that tells the parts of a text apart: a number below
-    /// [`token_types`](Self::token_types) for each row. Graphs of encoders without token types have no such input.
+    /// Name of the graphs' token-type input, which marks the parts of a text: a number below [`token_types`](Self::token_types) for
+    /// each row. Graphs of encoders without token types have no such input.
     pub const TOKEN_TYPES: &str = build::TOKEN_TYPES;
 }
 

@@ -208,7 +208,7 @@ impl EncoderNames {
         Self { container: source.container, style, prefix }
     }
 
-    /// True if the tensors of `source` are spelled so.
+    /// True if the tensors of `source` are spelled in this style.
     pub fn spell(&self, source: &Source) -> bool {
         first(source, &self.layer(0, "attn_output.weight")).is_some()
     }

@@ -3,7 +3,7 @@
 use crate::rope::RopeSpec;
 use crate::spec::Activation;
 
-/// A text encoder: a transformer whose rows all see each other. Everything that its graph needs besides the weights.
+/// A text encoder: a transformer in which each row sees all rows. Holds all settings that its graph needs besides the weights.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EncoderSpec {
     /// The family that read the configuration, e.g. `bert`.
@@ -18,7 +18,7 @@ pub struct EncoderSpec {
     pub norm_eps: f32,
     /// Rows of the table that tells the parts of a text apart; 0 for none.
     pub token_types: usize,
-    /// Learned position embeddings; `None` for encoders whose attention tells positions apart.
+    /// Learned position embeddings; `None` for encoders whose attention encodes positions.
     pub positions: Option<LearnedPositions>,
     /// The places of the layer norms.
     pub norms: EncoderNorms,
@@ -41,13 +41,13 @@ pub struct LearnedPositions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EncoderNorms {
-    /// Behind attention and behind the feed-forward network, on the sums with the residual stream.
+    /// Norms behind attention and behind the feed-forward network, each on the sum with the residual stream.
     Post,
-    /// As [`Post`](Self::Post), and a second time behind attention: what came out is added to the residual stream again, and normed
-    /// again.
+    /// Norms as [`Post`](Self::Post), and a second one behind attention: its normed output is added to the residual stream again,
+    /// and normed again.
     PostTwice,
-    /// In front of attention and of the feed-forward network, and behind the last layer. The first layer's attention reads
-    /// the normed embeddings as they are.
+    /// Norms in front of attention and of the feed-forward network, and behind the last layer. The first layer's attention reads
+    /// the normed embeddings directly.
     Pre,
 }
 
@@ -64,7 +64,7 @@ pub struct EncoderLayerSpec {
     pub alibi: bool,
     /// True if queries and keys pass a layer norm over all heads together.
     pub qk_norm: bool,
-    /// Rows see those that are less than so many positions away; `None` for all.
+    /// Each row sees the rows less than this many positions away; `None` for all.
     pub window: Option<usize>,
     /// The feed-forward network.
     pub ffn: EncoderFfn,
@@ -99,7 +99,7 @@ pub struct ClassifierSpec {
     pub labels: usize,
     /// The states that the head reads.
     pub pooling: HeadPooling,
-    /// What lies between the states and the labels.
+    /// The layers between the states and the labels.
     pub form: HeadForm,
 }
 

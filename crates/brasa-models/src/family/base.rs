@@ -24,7 +24,7 @@ pub(super) struct Defaults {
     pub activation: Activation,
     pub head_dim: Option<usize>,
     pub num_heads: Option<usize>,
-    /// Key heads of a `config.json` that is silent about them; as many as query heads if this is `None`.
+    /// Key heads if a `config.json` does not tell them; `None` for as many as query heads.
     pub num_kv_heads: Option<usize>,
     /// Context length before LongRoPE or YaRN stretched it.
     pub original_context: Option<usize>,

@@ -1,4 +1,4 @@
-//! Gemma 1 (Gemma Team 2024, arXiv:2403.08295), and what all Gemmas share.
+//! Gemma 1 (Gemma Team 2024, arXiv:2403.08295), and the parts that all Gemmas share.
 
 use super::base::{Defaults, decoder};
 use crate::Result;

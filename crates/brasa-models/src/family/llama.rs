@@ -1,5 +1,5 @@
-//! Llama 1, 2, 3, 3.1 and 3.2 (Touvron et al. 2023, arXiv:2302.13971, arXiv:2307.09288; Llama Team 2024,
-//! arXiv:2407.21783), and what GGUF calls `llama`.
+//! Llama 1, 2, 3, 3.1 and 3.2 (Touvron et al. 2023, arXiv:2302.13971, arXiv:2307.09288; Llama Team 2024, arXiv:2407.21783), and
+//! GGUF's architecture `llama`.
 
 use brasa_graph::op::RopeLayout;
 

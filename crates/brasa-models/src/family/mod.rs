@@ -1,4 +1,5 @@
-//! Families: each turns configuration into a [`ModelSpec`], and says only how it differs. [`write`] turns it into GGUF's.
+//! Families of models. Each function turns a configuration into a [`ModelSpec`], and states only the family's differences.
+//! [`write`] turns the configuration into GGUF's keys.
 
 mod base;
 mod gemma;

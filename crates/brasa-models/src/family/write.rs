@@ -1,5 +1,5 @@
-//! A checkpoint's configuration in GGUF's terms: the keys and tables that llama.cpp's converter writes, and more if
-//! GGUF readers would otherwise take something else for granted.
+//! A checkpoint's configuration as GGUF keys: those that llama.cpp's converter writes, and more if GGUF readers would assume
+//! something else otherwise.
 
 use brasa_formats::gguf;
 use brasa_graph::op::{Gating, RopeLayout};
@@ -52,7 +52,7 @@ struct Writer<'a> {
     form: &'a mut GgufForm,
 }
 
-/// The RoPE of layers that see everything, and of those with a window if the family tells them apart.
+/// RoPE settings of full layers, and of layers with a window if the family distinguishes them.
 struct Ropes {
     full: RopeSpec,
     sliding: Option<RopeSpec>,
@@ -170,7 +170,7 @@ impl Writer<'_> {
         self.form.notes.push(note.into());
     }
 
-    /// Says what the gate passes through if the architecture takes something else for granted.
+    /// Writes the gate's activation if the architecture's readers assume another one.
     fn activation(&mut self, spec: &ModelSpec) {
         let usual =
             if self.form.architecture.starts_with("gemma") { Activation::GeluTanh } else { Activation::Silu };
@@ -276,7 +276,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Both sets of factors: which one a reader takes depends on the context that it is asked for.
+    /// Writes both sets of LongRoPE factors. The context that a reader is loaded for decides which set it takes.
     fn longrope(&mut self) -> Result<()> {
         if self.form.architecture != "phi3" {
             return Err(no_form("rope_type", "longrope has no GGUF form in this architecture"));

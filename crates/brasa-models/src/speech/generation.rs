@@ -1,4 +1,4 @@
-//! What a checkpoint of a Whisper says about transcribing, beside its weights.
+//! Settings for transcribing that a Whisper checkpoint holds beside its weights.
 
 use brasa_formats::{Checkpoint, gguf};
 use serde_json::{Map, Value};
@@ -15,7 +15,7 @@ const HEADS: [&str; 2] = ["alignment_heads", "decoder.alignment_heads"];
 const SUPPRESSED: [&str; 2] = ["suppress_tokens", "suppress_tokens"];
 const NEVER_FIRST: [&str; 2] = ["begin_suppress_tokens", "begin_suppress_tokens"];
 
-/// What a checkpoint says about transcribing: `generation_config.json` of a folder, or keys of a GGUF file that was made of it.
+/// Settings for transcribing that a Whisper checkpoint holds: `generation_config.json` of a folder, or keys of a GGUF file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpeechGeneration {
     /// Layer and head of each head by which words are timed, in order; `None` if the checkpoint names none.
@@ -27,7 +27,7 @@ pub struct SpeechGeneration {
 }
 
 impl SpeechGeneration {
-    /// Reads what `checkpoint`, of which `source` and `spec` have been read, says.
+    /// Reads the settings of `checkpoint`, from which `source` and `spec` were read before.
     ///
     /// # Errors
     ///

@@ -78,7 +78,7 @@ impl SpeechGgufForm {
         self.spec.vocab_size
     }
 
-    /// Checks that `written`, a GGUF file in this form, computes what the checkpoint computes.
+    /// Checks that `written`, a GGUF file in this form, gives the same results as the checkpoint.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Whisper as MLX's examples write it: other keys, other names, convolutions with their inputs last, no table of positions.
+//! Whisper in the form of MLX's examples: other keys, other names, convolutions with their inputs last, no table of positions.
 
 use std::collections::BTreeMap;
 

@@ -27,7 +27,7 @@ use crate::metadata::Metadata;
 use crate::source::Source;
 use crate::{LoadOptions, MOST_WARNINGS, ModelError, ModelInfo, Result, supported_encoders, vocabulary};
 
-/// The kind of model that a checkpoint holds, which decides what can be asked of it.
+/// The kind of model that a checkpoint holds, which decides what it can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ModelKind {

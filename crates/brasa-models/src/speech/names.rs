@@ -1,4 +1,4 @@
-//! Tensor names of Whisper. Inside this crate a tensor goes by the name that OpenAI's own checkpoints give it.
+//! Tensor names of Whisper. Inside this crate a tensor has the name of OpenAI's own checkpoints.
 
 /// `model_type` in `config.json`, and `general.architecture` in GGUF.
 pub(crate) const ARCHITECTURES: &[&str] = &["whisper"];

@@ -9,7 +9,7 @@ use crate::metadata::{Metadata, limits};
 use crate::spec::Activation;
 use crate::{ModelError, Result};
 
-/// A Whisper. Everything that its graphs need besides the weights.
+/// A Whisper model: all settings that its graphs need besides the weights.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SpeechSpec {
     /// Rows of the embedding table.

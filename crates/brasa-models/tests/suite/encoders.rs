@@ -167,7 +167,7 @@ fn an_encoder_of_mlx() {
     assert!(comparison.within(REFERENCE), "{comparison}");
 }
 
-/// What llama.cpp reads and Brasa does not is refused by its name.
+/// Encoders that llama.cpp reads and Brasa does not are refused by name.
 #[test]
 fn other_encoders_in_gguf_are_refused_by_name() {
     let model = |architecture: &str| {
@@ -244,7 +244,7 @@ fn nomic_bert_is_read_in_the_spelling_of_gpt_2() {
     assert_eq!(published("nomic-bert", config).form, own.form);
 }
 
-/// What would be computed otherwise is refused by name.
+/// Settings that would change the computation are refused by name.
 #[test]
 fn settings_that_change_the_result_are_refused() {
     let refusal = |name: &str, changes: &[(&str, serde_json::Value)]| {

@@ -111,7 +111,7 @@ fn spec(config: &Value) -> SpeechSpec {
     spec
 }
 
-/// What the configurations of published models have in common.
+/// Configuration keys that published models have in common.
 fn published(changes: &Value) -> Value {
     let mut config = json!({
         "activation_dropout": 0.0, "activation_function": "gelu", "apply_spec_augment": false,

@@ -85,7 +85,7 @@ pub(crate) async fn load(State(app): State<App>, mut fields: Fields) -> Result<R
     .await
 }
 
-/// Unloads an adapter by its name; requests that have it keep it to their end.
+/// Unloads an adapter by its name. Running requests keep it to their end.
 pub(crate) async fn unload(State(app): State<App>, mut fields: Fields) -> Result<Response> {
     check_right(&app)?;
     check_allowed(&app)?;

@@ -74,12 +74,12 @@ pub(crate) struct Job<'a> {
 }
 
 impl<'a> Job<'a> {
-    /// One answer, without probabilities, of whose tokens the usual are shown.
+    /// Answers with one choice, without probabilities, showing the usual tokens.
     pub fn of_one(app: &'a App, loaded: &'a Arc<LoadedText>, record: &'a Record) -> Self {
         Self { app, loaded, record, choices: 1, logprobs: false, shown: Shown::default() }
     }
 
-    /// Starts the answers to a conversation; also says how many tokens it has.
+    /// Starts the answers to a conversation, and returns the number of its tokens.
     ///
     /// # Errors
     ///
@@ -179,7 +179,7 @@ pub(crate) fn read_stream(fields: &mut Fields) -> Result<Option<bool>> {
     Ok(streams.then_some(usage))
 }
 
-/// What all parts of an answer have in common.
+/// The fields that all parts of a chat answer share.
 struct Head {
     id: String,
     created: u64,

@@ -126,8 +126,8 @@ pub(crate) async fn complete(
     }
 }
 
-/// The tokens of prompts with their probabilities, each read as a generation's would be: in a slot, with the request's adapters, until its
-/// deadline, and no longer than somebody waits for it.
+/// Scores the tokens of prompts. Each prompt runs like a generation: in a slot, with the request's adapters, until its deadline,
+/// and only while the client waits.
 async fn score(
     app: &App,
     loaded: &Arc<LoadedText>,
@@ -235,7 +235,8 @@ struct Cut {
 }
 
 impl Cut {
-    /// Reads both fields; `None` if prompts stay whole. -1 stands for what fits into the context with a token behind it.
+    /// Reads `truncate_prompt_tokens` and `truncation_side`; `None` if prompts stay whole. -1 stands for as many tokens as fit into
+    /// the context with a token behind them.
     fn read(fields: &mut Fields, model: &Model) -> Result<Option<Self>> {
         let is_left = match fields.optional::<String>("truncation_side")?.as_deref() {
             None | Some("left") => true,
@@ -269,11 +270,11 @@ impl Cut {
 /// The part of a prompt in its answer.
 #[derive(Clone, Copy)]
 enum Echo {
-    /// None.
+    /// No echo of the prompt.
     No,
-    /// Its text.
+    /// The text of the prompt.
     Text,
-    /// Its text, and the probabilities of its tokens with so many alternatives each.
+    /// The text of the prompt, and the probabilities of its tokens with this many alternatives each.
     Scored(usize),
 }
 
@@ -311,7 +312,7 @@ impl Text {
     }
 }
 
-/// What all parts of an answer have in common.
+/// The fields that all parts of a completion share.
 struct Head {
     id: String,
     created: u64,

@@ -8,7 +8,7 @@ use crate::fields::Fields;
 /// Members of a document and of a search result that are read, or say nothing to a model.
 const KNOWN: &[&str] = &["type", "source", "title", "context", "citations", "content"];
 
-/// The text of a block of the type `document` or `search_result`: its title, its context or source, and what it says.
+/// The text of a block of the type `document` or `search_result`: its title, its context or source, and its content.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! `/v1/embeddings`: vectors that stand for texts. `/embedding` is llama.cpp's form of it.
+//! `/v1/embeddings`: embeddings of texts. `/embedding` is llama.cpp's form.
 
 use axum::Extension;
 use axum::extract::State;

@@ -279,7 +279,7 @@ fn choice_of(choice: &Value) -> Result<ToolChoice> {
     }
 }
 
-/// What all parts of an answer have in common.
+/// The fields that all parts of a message share.
 struct Head {
     id: String,
     model: String,

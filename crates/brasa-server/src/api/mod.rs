@@ -24,7 +24,7 @@ use crate::error::{ApiError, Result};
 use crate::fields::Fields;
 use crate::state::App;
 
-/// Counts the fields of a request that nobody has read and nobody knows, logs each name once, and forgets what they hold.
+/// Counts the unknown fields of a request, logs each name once, and drops their values.
 ///
 /// # Errors
 ///

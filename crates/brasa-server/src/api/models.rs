@@ -106,7 +106,7 @@ pub(crate) async fn unload(State(app): State<App>, mut fields: Fields) -> Result
     Ok(reply::ok(&json!({"success": true, "id": entry.source.id, "object": "model", "status": "unloaded"})))
 }
 
-/// A model, and behind it the model with each of its adapters alone, whose name follows the model's and a colon.
+/// Lists a model, then the model with each of its adapters, as `model:adapter`.
 fn with_adapters(form: Value, entry: &Entry) -> Vec<Value> {
     let mut forms = vec![form];
     if let Some(Loaded::Text(text)) = entry.loaded() {

@@ -147,7 +147,7 @@ impl Wishes {
     }
 }
 
-/// What all parts of an answer have in common.
+/// The fields that all parts of an answer share.
 struct Head {
     loaded: Arc<LoadedText>,
     settings: Value,
@@ -261,7 +261,7 @@ impl Head {
         }
     }
 
-    /// What has been added to a text since its last part.
+    /// The next part of a stream: the text that was added since the last one.
     fn part(&self, index: usize, text: &mut Text) -> Value {
         let (content, ids) = (std::mem::take(&mut text.content), std::mem::take(&mut text.ids));
         let mut part = json!({"index": index, "content": content, "tokens": ids, "stop": false});

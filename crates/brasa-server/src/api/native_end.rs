@@ -12,7 +12,7 @@ pub(super) struct EarlyEnd {
     indent: usize,
     /// Time for the text behind its first token, once it has more than one line.
     most_time: Option<Duration>,
-    /// Blanks of the line so far; `None` behind its first other character, and in the first line.
+    /// Number of blanks that begin the present line so far; `None` behind its first other character, and in the first line.
     blanks: Option<usize>,
     has_lines: bool,
 }

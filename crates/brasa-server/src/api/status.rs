@@ -1,4 +1,4 @@
-//! `/health`, `/props`, `/slots`, `/metrics` and what else tells of the server itself.
+//! Status routes: `/health`, `/props`, `/slots`, `/metrics` and others about the server itself.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -22,7 +22,7 @@ use crate::state::App;
 /// Bytes or tokens of a long text.
 const LONG: usize = 64 << 10;
 
-/// What a request has tokens made of.
+/// Input of a request about tokens.
 enum Source {
     Text(String, AddSpecial, ParseSpecial),
     Chat(Box<Conversation>),
@@ -58,7 +58,11 @@ pub(crate) async fn tokenize(State(app): State<App>, mut fields: Fields) -> Resu
         let ids = match (source, &loaded) {
             (Source::Text(text, add, parse), _) => tokenizer.encode(&text, add, parse)?,
             (Source::Chat(conversation), Loaded::Text(text)) => conversation.encode(&text.model)?,
-            (Source::Chat(_), _) => return Err(ApiError::invalid("the model has no conversations")),
+            (Source::Chat(_), _) => {
+                return Err(ApiError::invalid(
+                    "this kind of model has no chat template: send `prompt` in place of `messages`",
+                ));
+            }
         };
         // Values of so many tokens would take a hundred times as much as their text.
         let mut answer = String::from("{\"tokens\":[");
@@ -87,7 +91,7 @@ pub(crate) async fn tokenize(State(app): State<App>, mut fields: Fields) -> Resu
     Ok(reply::with_type(StatusCode::OK, "application/json", answer.await?))
 }
 
-/// What clients of vLLM ask about the tokenizer of a model: the one that `model` names, or the default.
+/// Answers vLLM's request about a model's tokenizer. `model` names the model; without it the default model is meant.
 pub(crate) async fn info(
     State(app): State<App>,
     Query(query): Query<HashMap<String, String>>,
@@ -129,7 +133,7 @@ pub(crate) async fn apply_template(State(app): State<App>, mut fields: Fields) -
     Ok(reply::ok(&json!({"prompt": prompt})))
 }
 
-/// Refuses a template of the request's own. Fields that shape an answer mean nothing where none is made.
+/// Refuses a template of the request's own. Fields that shape an answer mean nothing if none is made.
 fn refuse_template(fields: &mut Fields) -> Result<()> {
     for name in ["chat_template", "generation_prompt"] {
         fields.refuse(name, "conversations are written by the model's own template")?;

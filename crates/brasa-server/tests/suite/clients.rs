@@ -1,4 +1,4 @@
-//! What clients of every kind expect of a server: whole responses, Anthropic's lists and errors, and the paths of other servers.
+//! Clients of every kind: whole responses, Anthropic's lists and errors, and the paths of other servers.
 
 use serde_json::{Value, json};
 

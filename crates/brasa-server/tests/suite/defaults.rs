@@ -1,4 +1,4 @@
-//! What an operator chooses: defaults of requests, names, a prefix of paths, further addresses.
+//! Settings of an operator: defaults of requests, names, a prefix of paths, further addresses.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -16,7 +16,7 @@ use brasa_server::ServerOptions;
 
 use super::client::options;
 
-/// What happens to the next step.
+/// Fault of the next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The step fails, and later ones succeed.

@@ -1,4 +1,4 @@
-//! The doors in front of all handlers: names of the server, bodies that nobody reads, and the log.
+//! The doors in front of all handlers: names of the server, unread bodies, and the log.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

@@ -109,7 +109,7 @@ fn whole_numbers_may_be_written_as_floats() {
 /// A path, and its body with a call that has these arguments.
 type Form<'a> = (&'a str, &'a dyn Fn(&Value) -> Value);
 
-/// Nobody can correct a call in the past: a conversation goes on whatever its arguments are.
+/// A call in the past cannot be corrected: a conversation goes on whatever its arguments are.
 #[test]
 fn histories_with_arguments_that_are_no_object_go_on_in_every_form() {
     let server = Running::start(options());

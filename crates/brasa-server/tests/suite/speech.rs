@@ -380,7 +380,7 @@ fn hostile_forms_and_sounds() {
     assert_eq!(form(&[]).send(TRANSCRIBE).json(200)["text"], LION, "the server goes on");
 }
 
-/// Two sounds at a time, a queue behind them, and whoever goes away makes room.
+/// Two sounds run at a time, others queue, and a client that goes away makes room.
 #[test]
 fn clients_queue_and_go_away() {
     let mut both = with_speech(options());

@@ -1,4 +1,4 @@
-//! What the server tells of itself.
+//! Status routes of the server.
 
 use std::time::Duration;
 

@@ -10,7 +10,7 @@ fn with(body: &Value, more: &Value) -> Value {
     body
 }
 
-/// Of several stop texts the one that is complete first is named, in every form.
+/// If several stop texts occur, the one that is complete first is named, in every form.
 #[test]
 fn the_stop_that_is_complete_first_is_named() {
     let body = json!({"prompt": "An ember is", "n_predict": 40, "temperature": 0});

@@ -22,7 +22,7 @@ use pages::Pages;
 /// Most texts of a step.
 const MOST_TEXTS: usize = 64;
 
-/// The graphs of a model of speech, and what the procedure has to know of them.
+/// The graphs of a speech model, and the facts about them that the procedure needs.
 #[derive(Clone, Debug)]
 pub struct SpeechGraphs {
     /// Mel frames to memories.

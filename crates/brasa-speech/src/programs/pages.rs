@@ -22,7 +22,7 @@ impl Pages {
         Self { group, holders: Vec::new(), free: Vec::new() }
     }
 
-    /// A page of its own for somebody. The pool grows if none is free.
+    /// Takes a page for one text. The pool grows if none is free.
     pub fn take(&mut self, pool: &mut dyn KvPool) -> Result<PageId> {
         if self.free.is_empty() {
             let known = self.holders.len();
@@ -49,7 +49,7 @@ impl Pages {
         }
     }
 
-    /// True if somebody else holds the page too.
+    /// True if another text holds the page too.
     pub fn is_shared(&self, page: PageId) -> bool {
         self.holders[page.index()] > 1
     }
@@ -59,7 +59,7 @@ impl Pages {
         self.group
     }
 
-    /// Pages that somebody holds.
+    /// Number of pages in use.
     pub fn held(&self) -> usize {
         self.holders.len() - self.free.len()
     }

@@ -9,8 +9,8 @@ const SENTENCE_ENDS: &str = ".。!！?？";
 /// The longest that a word counts as usual, in seconds.
 const LONGEST_USUAL_S: f64 = 0.7;
 
-/// Gives segments of one window the words of their texts. `offset_s` is the start of the window, `spoken_until_s` the end of
-/// the last segment before it; returns the end of the last segment. `eot`: all tokens below are text.
+/// Adds words with times to the segments of one window. `offset_s` is the start of the window, `spoken_until_s` the end of the last
+/// segment before it; returns the end of the last segment. `eot`: all tokens below are text.
 pub fn time_segments(
     segments: &mut [Segment],
     mut words: Vec<TimedWord>,

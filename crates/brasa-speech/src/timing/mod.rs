@@ -27,7 +27,7 @@ use brasa_graph::step::Outs;
 pub struct TimedWord {
     /// The word; empty if it was merged into a neighbour.
     pub word: String,
-    /// Its tokens.
+    /// Tokens of the word.
     pub tokens: Vec<u32>,
     /// Seconds from the start of the window.
     pub start_s: f64,

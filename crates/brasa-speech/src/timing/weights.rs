@@ -5,8 +5,8 @@ use crate::recogniser::CrossScores;
 /// Columns of the median filter.
 const MEDIAN_WIDTH: usize = 7;
 
-/// One matrix `[tokens, columns]` of what the heads say about the first `columns` positions of a window: softmax, standardised over
-/// the tokens, smoothed over time, averaged over the heads.
+/// Alignment matrix `[tokens, columns]` of the heads' scores over the first `columns` positions of a window: softmax, standardised
+/// over the tokens, smoothed over time, averaged over the heads.
 pub fn alignment_matrix(scores: &CrossScores, columns: usize) -> Vec<f32> {
     let (heads, tokens) = (scores.heads, scores.tokens);
     let positions = scores.values.len().checked_div(heads * tokens).unwrap_or(0);

@@ -86,7 +86,7 @@ impl Beam {
         Ok((self.finished.len() >= self.enough || self.hypotheses.is_empty(), drawn))
     }
 
-    /// Makes the kept candidates the texts that go on: the first that follows a text takes it over, others copy it.
+    /// Makes the kept candidates the running texts: the first successor of a text takes its pages, others copy them.
     fn follow(
         &mut self,
         kept: &[Candidate],

@@ -54,7 +54,7 @@ impl Draws {
         Ok((ended, longest.unwrap_or(0)))
     }
 
-    /// All texts, of which some may not have ended.
+    /// All texts; some may not have ended.
     pub fn finish(self, base: Option<TextId>, recogniser: &mut dyn Recogniser) -> Vec<Drawn> {
         let finish = |hypothesis: Hypothesis| {
             end_own(hypothesis.text, base, recogniser);

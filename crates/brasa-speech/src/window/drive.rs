@@ -8,7 +8,7 @@ use super::WindowTask;
 use crate::recogniser::{Recogniser, Rows};
 use crate::{Result, SpeechError};
 
-/// Runs tasks to their ends, their rows together in steps. `going` is asked before each step.
+/// Runs tasks to their ends, their rows together in steps. `going` is called before each step, and false cancels.
 ///
 /// # Errors
 ///

@@ -23,7 +23,7 @@ use crate::{Result, Timestamps, TranscribeOptions};
 use beam::Beam;
 use draw::Draws;
 
-/// What all windows of a transcription have in common.
+/// The model, options and tokens that all windows of a transcription share.
 #[derive(Debug)]
 pub struct Procedure {
     /// How to transcribe.
@@ -66,7 +66,7 @@ enum Search {
 /// A text that a search has not given up.
 #[derive(Clone, Debug)]
 pub(crate) struct Hypothesis {
-    /// What was drawn behind the prompt.
+    /// The tokens that were drawn behind the prompt.
     pub drawn: Drawn,
     /// The text on the device; `None` once it has ended.
     pub text: Option<TextId>,
@@ -84,7 +84,7 @@ pub(crate) struct Drawn {
 }
 
 impl Drawn {
-    /// Appends a token whose log-probability is `logprob`; the end only counts.
+    /// Appends a token with its `logprob`; the end token only adds its log-probability.
     pub fn push(&mut self, token: u32, logprob: f32, end: u32) {
         self.sum_logprob += logprob;
         if token != end {
@@ -95,8 +95,8 @@ impl Drawn {
 }
 
 impl WindowTask {
-    /// A task over an encoded window. `previous`: tokens of the text before it. `start`: the start of the transcript, language and
-    /// task. `noise` tells the draws of one window from those of others.
+    /// Makes a task for an encoded window. `previous`: tokens of the text before it. `start`: the start of the transcript, language
+    /// and task. `noise` distinguishes the draws of different windows.
     pub fn new(
         procedure: Arc<Procedure>,
         window: WindowId,
@@ -180,7 +180,7 @@ impl WindowTask {
         Ok(rows)
     }
 
-    /// Takes the logits of the rows that [`wants`](Self::wants) asked for, in order.
+    /// Takes the logits of the rows that [`wants`](Self::wants) named, in order.
     ///
     /// # Errors
     ///
@@ -276,7 +276,7 @@ impl WindowTask {
         self.base.as_ref().map(|(text, _)| *text)
     }
 
-    /// Gives back everything on the device; the task is over.
+    /// Releases all memory on the device and ends the task.
     pub fn abandon(&mut self, recogniser: &mut dyn Recogniser) {
         match self.search.take() {
             Some(Search::Draws(draws)) => _ = draws.finish(self.base_text(), recogniser),
@@ -289,17 +289,17 @@ impl WindowTask {
     }
 }
 
-/// What a search needs to go on.
+/// The state that a search needs for its next step.
 pub(crate) struct Context<'a> {
     pub procedure: &'a Procedure,
     /// The prompt on the device.
     pub base: TextId,
-    /// What the window's text is held to.
+    /// Grammar that the window's text must follow.
     pub grammar: Option<&'a mut TextMask>,
 }
 
 impl Context<'_> {
-    /// Forbids what a grammar does not allow behind `drawn`.
+    /// Forbids the tokens that a grammar does not allow behind `drawn`.
     pub fn hold_to_grammar(&mut self, logits: &mut [f32], drawn: &[u32]) -> Result<()> {
         self.grammar.as_mut().map_or(Ok(()), |grammar| grammar.apply(logits, drawn))
     }

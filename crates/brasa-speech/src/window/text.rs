@@ -16,7 +16,7 @@ pub struct WindowText {
     pub text: String,
     /// Mean log-probability of the tokens, the end included.
     pub avg_logprob: f64,
-    /// Probability that nobody speaks.
+    /// Probability that the window holds no speech.
     pub no_speech_prob: f64,
     /// The temperature at which it was found.
     pub temperature: f32,

@@ -10,7 +10,7 @@ use serde_json::Value;
 /// Width of the logits.
 pub const VOCAB: usize = 51_865;
 
-/// What openai-whisper's functions returned.
+/// Results of openai-whisper's functions.
 pub static GOLDEN: LazyLock<Value> = LazyLock::new(|| {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/speech.json");
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()

@@ -10,7 +10,7 @@ fn key(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/keys").join(name)
 }
 
-/// What is said of a certificate and a key that do not serve.
+/// The error for a certificate and a key that do not serve.
 fn refusal(certificate: &Path, key: &Path) -> String {
     server(certificate, key).expect_err("they serve").to_string()
 }

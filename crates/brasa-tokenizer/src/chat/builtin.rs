@@ -17,7 +17,7 @@ pub enum BuiltinTemplate {
 }
 
 impl BuiltinTemplate {
-    /// The form whose control tokens exist: Llama 3's, then ChatML's, then Gemma's.
+    /// Chooses the template whose control tokens exist: Llama 3's, then ChatML's, then Gemma's.
     pub fn choose(has_token: impl Fn(&str) -> bool) -> Option<Self> {
         [Self::Llama3, Self::ChatMl, Self::Gemma]
             .into_iter()

@@ -20,7 +20,7 @@ pub(super) struct Marked {
 }
 
 impl Tokenizer {
-    /// The checkpoint's chat template; if it has none, the built-in form whose control tokens it has.
+    /// The checkpoint's chat template; without one, the built-in template whose control tokens the vocabulary has.
     ///
     /// [`ChatTemplate::guess`] tells that the form was guessed.
     ///

@@ -1,10 +1,10 @@
-//! The tag `generation`, which marks what the model wrote: what to train on.
+//! The tag `generation`, which marks the model's own text in a template: the part to train on.
 
-/// The filter that puts marks around what the model wrote.
+/// The filter that puts marks around the model's own text.
 pub const MARKS: &str = "written_by_the_model";
-/// The mark before what the model wrote, a private-use character.
+/// The mark before the model's own text, a private-use character.
 pub const START: char = '\u{F0A2E}';
-/// The mark behind what the model wrote, a private-use character.
+/// The mark behind the model's own text, a private-use character.
 pub const END: char = '\u{F0A2F}';
 
 /// Replaces the tag by one that opens a scope and does nothing.

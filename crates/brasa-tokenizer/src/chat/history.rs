@@ -1,4 +1,4 @@
-//! Messages as clients send them become messages as a template reads them.
+//! Conversion of messages from the clients' form to the template's form.
 //!
 //! Clients follow OpenAI: arguments of calls are JSON text, content may come in parts, `developer` is a role. Templates differ: most
 //! want arguments as objects, some as text; some know neither roles nor calls nor tools. What a template wants is found by rendering a
@@ -15,7 +15,7 @@ use super::reader::Arguments;
 use super::template::{ChatOptions, ChatTemplate};
 use crate::{Result, TokenizerError};
 
-/// Words in the source of a template that show what it knows.
+/// Words in the source of a template that reveal its features.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Words {
     /// The template shows tools.
@@ -295,8 +295,8 @@ fn introduce(tools: &[Value], messages: &mut Vec<Message>) {
     }
 }
 
-/// Gives the text of system messages, from the message number `first` on, to the user: to the user's message before it, else to the
-/// one behind it, else in a message of its own. The beginning of a conversation that grows stays as it was.
+/// Moves the text of system messages, from message `first` on, to the user: to the user's message before it, else to the one behind
+/// it, else into a new one. The beginning of a growing conversation never changes.
 fn without_system(messages: Vec<Message>, first: usize) -> Vec<Message> {
     let mut waiting = String::new();
     let mut kept: Vec<Message> = Vec::with_capacity(messages.len());

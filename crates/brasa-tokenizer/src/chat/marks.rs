@@ -1,4 +1,4 @@
-//! Which characters of a rendered conversation come from its messages, tools and documents.
+//! Marks for characters of a rendered conversation that come from its messages, tools and documents.
 //!
 //! A message may hold the text of a control token, and in the rendered text that must stay text, whatever the template did with the
 //! message: cut it, split it at that very token, turn it round. So a character of data with which a control token can begin or end
@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 use super::generation::{END, START};
 use super::message::{Content, Message};
 
-/// A set of characters, most of them ASCII, that is asked about each character of a conversation.
+/// A set of characters, most of them ASCII, for fast tests of each character of a conversation.
 #[derive(Clone, Debug, Default)]
 pub struct Edges {
     ascii: u128,
@@ -53,7 +53,7 @@ pub struct Marks {
 }
 
 impl Marks {
-    /// Marks for characters of data. `taken` are the private-use characters of the data, none of which is a mark.
+    /// Marks for characters of data. `taken` are the private-use characters in the data, which are never used as marks.
     ///
     /// `None` if the data leaves too few private-use characters.
     pub fn new(characters: &Edges, taken: &BTreeSet<char>) -> Option<Self> {
@@ -76,7 +76,7 @@ impl Marks {
         !self.is_empty() && text.bytes().any(|byte| byte >= 0xF3)
     }
 
-    /// The character that a mark stands for; any other character is its own.
+    /// The character that a mark stands for; a character that is no mark is returned unchanged.
     pub fn plain_char(&self, char: char) -> char {
         if char < '\u{F0000}' {
             return char;
@@ -118,7 +118,7 @@ impl Marks {
     }
 }
 
-/// Where a text stands in a conversation.
+/// Position of a text in a conversation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// A role, or the name of a member: templates look for these.

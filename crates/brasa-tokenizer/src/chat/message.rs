@@ -14,8 +14,8 @@ pub struct Message {
     /// The reasoning that an assistant wrote before its answer. Templates see it as `thinking` too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reasoning_content: Option<String>,
-    /// Calls that an assistant asks for: `{"type": "function", "function": {"name": …, "arguments": {…}}}`. Arguments may be an
-    /// object or its JSON text.
+    /// The assistant's calls: `{"type": "function", "function": {"name": …, "arguments": {…}}}`. Arguments may be an object or its
+    /// JSON text.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<Value>,
     /// The id of the call that a `tool` message answers.
@@ -24,7 +24,7 @@ pub struct Message {
     /// The name of the speaker, or of the tool that answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Anything else that a template may ask for.
+    /// All other fields, for templates that read them.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
@@ -38,7 +38,7 @@ pub enum Content {
     Text(String),
     /// Parts such as `{"type": "text", "text": …}`.
     Parts(Vec<Value>),
-    /// The message says nothing, as beside tool calls. Templates do not see the field.
+    /// No content, as beside tool calls. Templates do not see the field.
     #[default]
     Missing,
 }

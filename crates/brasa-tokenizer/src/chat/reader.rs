@@ -13,7 +13,7 @@ use crate::{Result, TokenizerError};
 const THOUGHTS: [&str; 3] = ["reasoning_content", "reasoning", "thinking"];
 
 impl Message {
-    /// Reads a message. `place` names it in errors, such as `messages[1]`.
+    /// Reads a message. Errors name it by `place`, such as `messages[1]`.
     ///
     /// # Errors
     ///
@@ -58,7 +58,7 @@ impl Message {
         Ok(Self { role, content, reasoning_content, tool_calls, tool_call_id, name, other: fields })
     }
 
-    /// Reads a list of messages. `place` names it in errors, such as `messages`.
+    /// Reads a list of messages. Errors name it by `place`, such as `messages`.
     ///
     /// # Errors
     ///
@@ -73,7 +73,7 @@ impl Message {
         }
     }
 
-    /// The numbers of the calls whose arguments are neither an object nor the JSON text of one.
+    /// Places of the calls with arguments that are neither an object nor the JSON text of one.
     pub fn calls_without_object(&self) -> impl Iterator<Item = usize> {
         let calls = self.tool_calls.iter().enumerate();
         calls.filter_map(|(at, call)| {
@@ -89,7 +89,7 @@ impl<'de> Deserialize<'de> for Message {
 }
 
 impl Content {
-    /// Reads a content: a text, or parts with texts. Parts of thoughts may stand among them. `place` names it in errors.
+    /// Reads a content: a text, or parts with texts, among which parts of thoughts may stand. Errors name it by `place`.
     ///
     /// # Errors
     ///
@@ -204,9 +204,9 @@ fn read_call(call: Value, place: &str) -> Result<Value> {
 /// Arguments of an earlier call.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Arguments {
-    /// A JSON object, whose large whole numbers are [exact](super::exact).
+    /// A JSON object. Its large whole numbers are [exact](super::exact).
     Object(Map<String, Value>),
-    /// The text of anything else, such as an object that was cut off.
+    /// Any other text, such as an object that was cut off.
     Other(String),
 }
 

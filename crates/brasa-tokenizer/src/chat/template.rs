@@ -30,7 +30,7 @@ pub struct ChatTemplate {
     marked: Option<(String, OnceLock<Sandbox>)>,
 }
 
-/// What a template wants, as far as it was asked.
+/// Features of a template, as far as they were looked for.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     call_form: OnceLock<CallForm>,

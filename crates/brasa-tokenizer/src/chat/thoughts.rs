@@ -1,4 +1,4 @@
-//! Thoughts: the part of an answer in which a model reasons, and the marks that tell it from the answer proper.
+//! Thoughts: the part of an answer in which a model reasons, and the marks around it.
 
 use crate::Tokenizer;
 
@@ -47,7 +47,7 @@ const fn pair(tokens: &'static [&'static str; 2]) -> ThoughtMarks {
 }
 
 impl ThoughtMarks {
-    /// The marks of a model: those in the source of its chat template, else those in its vocabulary; `None` if there are none.
+    /// The marks of a model: those in its chat template's source, else those in its vocabulary; `None` if there are none.
     pub fn of(template: Option<&str>, tokenizer: &Tokenizer) -> Option<&'static Self> {
         let written = |marks: &&Self| {
             template.is_some_and(|source| source.contains(marks.start) || source.contains(marks.end))
@@ -56,7 +56,7 @@ impl ThoughtMarks {
         MARKS.iter().find(written).or_else(|| MARKS.iter().find(has_all))
     }
 
-    /// Ids of the marks' tokens. Some are control tokens, which a text shows only if it is asked to
+    /// Ids of the marks' tokens. Some are control tokens, which a text leaves out unless requested
     /// ([`DecodeStream::showing`](crate::DecodeStream::showing)).
     pub fn token_ids(&self, tokenizer: &Tokenizer) -> Vec<u32> {
         self.tokens.iter().filter_map(|token| tokenizer.token_to_id(token)).collect()
@@ -104,15 +104,15 @@ pub struct Thoughts {
 /// The place in an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// Nothing but space came yet.
+    /// Only white space has come so far.
     Start,
     Thoughts,
     Answer,
 }
 
 impl Thoughts {
-    /// A splitter for the answer to `prompt`, of which only the end counts: templates may open the thoughts themselves. Without
-    /// marks everything is the answer proper.
+    /// A splitter for the answer to `prompt`. Only the end of the prompt counts: templates may open the thoughts themselves.
+    /// Without marks the whole answer is content.
     pub fn new(marks: Option<&'static ThoughtMarks>, prompt: &str) -> Self {
         let is_open = marks.is_some_and(|marks| prompt.trim_end().ends_with(marks.start));
         let place = match marks {
@@ -133,7 +133,7 @@ impl Thoughts {
         parts
     }
 
-    /// The rest, when no more fragments come.
+    /// Ends the text and returns the remaining part, if any.
     pub fn finish(&mut self) -> Option<AnswerPart> {
         self.text(self.held.len())
     }

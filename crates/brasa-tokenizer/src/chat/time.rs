@@ -57,7 +57,7 @@ impl CivilTime {
         before + day + i64::from(leap && month > 2)
     }
 
-    /// Python's `strftime` in the C locale; directives that it does not have are kept as they are.
+    /// Formats the time like Python's `strftime` in the C locale. Unknown directives are kept as they are.
     pub fn format(self, pattern: &str) -> String {
         let (year, month, day) = self.date();
         let (hour, minute, second) =

@@ -1,4 +1,4 @@
-//! Conversations to ids, with the turns that the model wrote: what training learns from.
+//! Conversations to ids, with the ranges of the model's own turns, for training.
 //!
 //! A template with tags `{% generation %}` tells which text is the model's. Of any other, the text before a turn is found by
 //! rendering the messages before it with the turn opened, and the text up to its end by rendering the messages up to it.
@@ -29,7 +29,7 @@ pub enum TrainedTurns {
 pub struct EncodedTurns {
     /// All ids, as [`Tokenizer::encode_chat`] makes them.
     pub ids: Vec<u32>,
-    /// The ids of each wanted turn, in order: what the model wrote, up to the token that ends the turn.
+    /// Ranges of ids of each wanted turn, in order: the model's own text, up to the token that ends the turn.
     pub turns: Vec<Range<usize>>,
 }
 
@@ -37,8 +37,8 @@ const APART: &str = "train on each turn by itself, as the last one of its conver
                      `{% generation %}` around what the model writes";
 
 impl Tokenizer {
-    /// The ids of a conversation, and which of them the assistant wrote. No turn is opened at the end, whatever `options` say.
-    /// The texts of control tokens inside messages are text.
+    /// The ids of a conversation, and the ranges that the assistant wrote. No turn is opened at the end, whatever `options` say.
+    /// Control tokens inside messages are text.
     ///
     /// A conversation without an assistant's turn has no turns.
     ///
@@ -88,7 +88,7 @@ impl Tokenizer {
     }
 }
 
-/// A text without its marks, and the spans that they marked. Spans with nothing but another mark between them are one.
+/// Removes the marks of a text; returns the marked spans. Spans with only another mark between them are joined.
 fn taken_apart(marked: &str) -> (String, Vec<Range<usize>>) {
     let (mut text, mut spans) = (String::with_capacity(marked.len()), Vec::<Range<usize>>::new());
     let mut start = None;

@@ -13,7 +13,7 @@ fn folder() -> PathBuf {
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/chat"), PathBuf::from)
 }
 
-/// What transformers makes of conversations with published templates.
+/// Texts that transformers makes of conversations with published templates.
 struct Golden {
     conversations: BTreeMap<String, Vec<Message>>,
     golden: Value,

@@ -25,7 +25,7 @@ fn tokenizer(control: &[String]) -> Tokenizer {
     Tokenizer::from_json(&HfFiles { tokenizer: &file.to_string(), ..HfFiles::default() }).expect("tokenizer")
 }
 
-/// What looks like a control token in a template's source: `<…>`, `[…]` or `<｜…｜>` without spaces.
+/// Texts in a template's source that look like a control token: `<…>`, `[…]` or `<｜…｜>` without spaces.
 fn tokens_in(source: &str) -> Vec<String> {
     let mut found = Vec::new();
     for (at, open) in source.char_indices().filter(|(_, char)| matches!(char, '<' | '[')) {
@@ -140,7 +140,7 @@ fn published_templates_see_messages_as_they_are_and_obey_no_token_in_them() {
     assert!(combinations > 200 && rendered > 400, "{combinations} {rendered}");
 }
 
-/// What templates do with a text `c`; `T` is a control token.
+/// Expressions that templates apply to a text `c`; `T` is a control token.
 const OPERATIONS: [&str; 46] = [
     "c",
     "c ~ c",

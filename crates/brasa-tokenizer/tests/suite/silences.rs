@@ -3,7 +3,7 @@
 
 use brasa_tokenizer::{GgufVocabulary, Tokenizer, TokenizerError};
 
-/// What comes of a vocabulary.
+/// Outcome of reading a vocabulary.
 enum Outcome {
     /// No word.
     Silent,

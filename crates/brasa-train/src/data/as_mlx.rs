@@ -28,11 +28,11 @@ pub struct MlxBatches {
 /// The use of batches of MLX-LM's trainer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MlxPurpose {
-    /// They are learned.
+    /// Examples to learn.
     Train,
-    /// They are evaluated while training, at most so many.
+    /// Examples to evaluate during training, at most this many.
     Valid(Option<usize>),
-    /// They are evaluated at the end, at most so many.
+    /// Examples to evaluate at the end, at most this many.
     Test(Option<usize>),
 }
 

@@ -29,16 +29,16 @@ pub struct Batches {
     place: Place,
     /// The documents of each step of the epoch.
     steps: Vec<Vec<u32>>,
-    /// Of each document, its learned tokens' cross-entropy without the adapter, once it was asked for.
+    /// Cross-entropy of each document's learned tokens without the adapter, once it was asked for.
     baselines: OnceLock<Arc<[f64]>>,
 }
 
 /// Which documents are in a step, and which step is next.
 #[derive(Clone, Debug)]
 enum Order {
-    /// As many documents as fit into a step.
+    /// Packs as many documents into a step as fit.
     Packed {
-        /// So many documents that follow each other are always in one step.
+        /// Number of consecutive documents that always share a step.
         together: usize,
         max_rows: usize,
         max_documents: usize,
@@ -60,8 +60,8 @@ impl Batches {
         Self::of(documents.into(), Order::Packed { together: 1, max_rows, max_documents, seed })
     }
 
-    /// Steps of pairs of documents, a chosen one and the rejected one behind it, of at most `max_rows` rows and `max_documents` documents. A pair is
-    /// never divided.
+    /// Steps of pairs of documents, each a chosen one followed by its rejected one, of at most `max_rows` rows and `max_documents`
+    /// documents. A pair is never divided.
     pub fn of_pairs(
         documents: impl Into<Arc<[Document]>>,
         max_rows: usize,
@@ -152,7 +152,7 @@ impl Batches {
         }
     }
 
-    /// Where the next step stands.
+    /// Position of the next step.
     pub fn place(&self) -> Place {
         self.place
     }
@@ -208,9 +208,9 @@ impl Batches {
         documents.iter().map(|&document| self.rows[document as usize]).sum()
     }
 
-    /// The step of documents: a segment each, whose output rows are those before learned tokens. Each brings the learned tokens,
-    /// and their weights times the `factor` of the document, whose place among `documents` it is given. Documents without a learned token have
-    /// no segment.
+    /// Makes the step of documents: a segment each, whose output rows are those before learned tokens. Each segment brings its
+    /// learned tokens, and their weights times `factor`, which receives the document's place among `documents`. Documents without a
+    /// learned token have no segment.
     pub fn step(&self, documents: &[u32], factor: impl Fn(usize) -> f64) -> Step {
         let segment = |(number, &document): (usize, &u32)| {
             let (document, rows) = (&self.documents[document as usize], self.rows[document as usize]);

@@ -1,4 +1,4 @@
-//! Token ids of examples, kept in files so that the next run need not make them again.
+//! A cache of token ids of examples in files, for later runs.
 //!
 //! A file is named after the SHA-256 of all that its token ids follow from: the examples, the tokenizer, the chat template and the options. It holds eight bytes that
 //! name the format, the length of a JSON header (u64), the header, token ids (u32), learned spans (two u32 and an f32 each), and the SHA-256 of all of that. Numbers are
@@ -53,7 +53,7 @@ impl TokenCache {
         Ok(Self { folder, tokenizer: tokenizer.into() })
     }
 
-    /// Reads a file of examples as [`Dataset::read`] does, or takes over the token ids that an earlier call made of the same; true if it did.
+    /// Reads a file of examples as [`Dataset::read`] does, or takes the cached token ids of an earlier call; true if cached.
     ///
     /// # Errors
     ///

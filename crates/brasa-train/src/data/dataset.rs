@@ -20,7 +20,7 @@ pub struct Dataset {
     pub documents: Vec<Document>,
     /// For each document, the number of fields of its row.
     pub fields: Vec<usize>,
-    /// Numbers of what was read, cut and left out.
+    /// Counts of documents read, cut and left out.
     pub report: Report,
 }
 
@@ -29,15 +29,15 @@ pub struct Dataset {
 pub struct Files {
     /// Examples to learn from.
     pub train: PathBuf,
-    /// Examples that tell how training goes, if there are any.
+    /// Examples for evaluations during training, if there are any.
     pub valid: Option<PathBuf>,
-    /// Examples that tell how it went, if there are any.
+    /// Examples for the evaluation at the end, if there are any.
     pub test: Option<PathBuf>,
 }
 
 impl Files {
-    /// The files `train.jsonl`, `valid.jsonl` and `test.jsonl` of a folder, or these names with `.csv`; a path to a file is the first of
-    /// these.
+    /// Finds `train.jsonl`, `valid.jsonl` and `test.jsonl` in a folder, or these names with `.csv`. A path to a file is used as the
+    /// first of them.
     ///
     /// # Errors
     ///
@@ -90,7 +90,7 @@ impl Dataset {
         Self::read_from(open()?, &name, examples, options)
     }
 
-    /// Reads a file that errors call `name`, which says its form. Rows are checked one after the other.
+    /// Reads a file of examples. `name` appears in errors, and its ending tells the form. Rows are checked one after the other.
     ///
     /// # Errors
     ///

@@ -72,7 +72,7 @@ impl Document {
         self.spans.last().map_or(0, |span| span.tokens.end as usize - 1)
     }
 
-    /// The document with token 0 behind it, which is learned too: MLX-LM pads with it, and its mask lets the first one through.
+    /// The document followed by a learned token 0: MLX-LM pads with that token, and its mask lets the first one through.
     pub(crate) fn with_padding_token(&self) -> Self {
         let end = self.tokens.len() as u32;
         let mut spans = self.spans.to_vec();

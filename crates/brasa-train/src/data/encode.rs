@@ -74,7 +74,7 @@ pub enum Turns {
     /// A conversation is one document.
     #[default]
     Together,
-    /// Each of the assistant's turns is the last one of a document of its own, as the model sees it when it answers. For templates
+    /// Each of the assistant's turns ends a document of its own, as the model sees the conversation when it answers. For templates
     /// that show earlier turns in another way.
     Apart,
 }
@@ -82,19 +82,19 @@ pub enum Turns {
 /// Whether a document that is longer than a step is refused, cut or left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Long {
-    /// It is an error.
+    /// Such an example is an error.
     #[default]
     Refuse,
-    /// Its end is cut off.
+    /// The example's end is cut off.
     Cut,
-    /// It is left out.
+    /// The example is left out.
     Skip,
 }
 
 /// Whether a token of padding is learned, as trainers with padded batches may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Padding {
-    /// There is none.
+    /// No padding.
     #[default]
     None,
     /// The first token of padding, token 0, is learned, as MLX-LM's trainer learns it.

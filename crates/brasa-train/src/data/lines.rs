@@ -7,7 +7,7 @@ use super::row::Fault;
 /// Longest line.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// Calls `each` with every line that is not blank, without spaces around it, and its number, from 1. Stops at the first fault.
+/// Calls `each` with every line that is not blank, trimmed, and its number, from 1. Stops at the first error.
 pub fn each_line(
     reader: impl BufRead,
     mut each: impl FnMut(usize, &str) -> Result<(), Fault>,

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::row::Fault;
 
-/// Gives a row `messages` in place of `instruction`, `input` and `output`, or of `conversations`. Other rows stay as they are.
+/// Converts a row with `instruction`, `input` and `output`, or with `conversations`, to `messages`. Other rows stay as they are.
 ///
 /// An empty `input` is none; one that is not empty stands a line below the instruction.
 pub fn translate(row: &mut Map<String, Value>) -> Result<(), Fault> {

@@ -15,11 +15,11 @@ pub struct Report {
     pub tokens: u64,
     /// Tokens that are learned.
     pub learned: u64,
-    /// Lengths of all documents before anything was cut.
+    /// Lengths of all documents before cutting.
     pub lengths: Lengths,
-    /// Documents whose end was cut off, and the tokens that this cost.
+    /// Documents whose end was cut off, and the tokens that were lost.
     pub cut: Counted,
-    /// Documents that were left out because nothing learned was left or because they were too long, and their tokens.
+    /// Documents that were left out because they were too long or had no learned tokens left, and their tokens.
     pub skipped: Counted,
 }
 

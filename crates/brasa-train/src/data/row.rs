@@ -10,7 +10,7 @@ use super::other_forms;
 pub enum Row {
     /// A conversation and the tools that it may call.
     Chat { messages: Vec<Message>, tools: Option<Vec<Value>> },
-    /// A prompt and what is to follow it.
+    /// A prompt and its completion.
     Completion { prompt: String, completion: String },
     /// A text.
     Text(String),

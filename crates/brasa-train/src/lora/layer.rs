@@ -7,13 +7,13 @@ use brasa_graph::WeightId;
 /// A linear layer of a model: all rows of a weight, or those of one projection of a stacked one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layer {
-    /// Its name, e.g. `layers.3.attn_q`.
+    /// Name of the layer, e.g. `layers.3.attn_q`.
     pub name: String,
-    /// Its names in other spellings, e.g. `model.layers.3.self_attn.q_proj`.
+    /// Other spellings of the name, e.g. `model.layers.3.self_attn.q_proj`.
     pub aliases: Vec<String>,
-    /// The weight of the graph that holds it.
+    /// The graph's weight that holds the layer.
     pub weight: WeightId,
-    /// Its rows of that weight; of each expert's matrix in a stack of experts.
+    /// Rows of the layer in the stacked weight; for a stack of experts, rows in each expert's matrix.
     pub rows: Range<usize>,
     /// Elements of a row.
     pub inputs: usize,
@@ -22,7 +22,7 @@ pub struct Layer {
 }
 
 impl Layer {
-    /// Its name, then its aliases.
+    /// The layer's name, then its aliases.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         std::iter::once(&self.name).chain(&self.aliases).map(String::as_str)
     }

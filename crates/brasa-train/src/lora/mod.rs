@@ -43,18 +43,18 @@ pub struct LoraOptions {
     pub own: Vec<Own>,
     /// The element type in which products read `A` and `B`.
     pub dtype: AdapterDtype,
-    /// Decides what `A` begins as.
+    /// Seed of the initial values of `A`.
     pub seed: u64,
 }
 
-/// Rank and α of the layers that a pattern names, where they are not those of all.
+/// Rank and α of the layers that a pattern names, if they differ from the others'.
 #[derive(Clone, Debug)]
 pub struct Own {
     /// The layers.
     pub pattern: Pattern,
-    /// Their rank.
+    /// Rank of the layers that the pattern names.
     pub rank: Option<usize>,
-    /// Their α.
+    /// α of the layers that the pattern names.
     pub alpha: Option<f32>,
 }
 
@@ -104,9 +104,9 @@ pub struct Pair {
     pub rank: usize,
     /// Factor of the product.
     pub scale: f32,
-    /// The learned values, `[rank, inputs]`; of each expert one behind the other.
+    /// The learned values of `A`, `[rank, inputs]`; for experts, one matrix behind the other.
     pub a: Vec<f32>,
-    /// The learned values, `[rows, rank]`, rows in the order of the graph's weight; of each expert one behind the other.
+    /// The learned values of `B`, `[rows, rank]`, with rows in the order of the graph's weight; for experts, one matrix behind the other.
     pub b: Vec<f32>,
     /// `[rows]`: the lengths of the rows, if they are learned (DoRA).
     pub magnitudes: Option<Vec<f32>>,
@@ -119,8 +119,8 @@ impl Pair {
 }
 
 impl Lora {
-    /// An adapter that changes nothing yet: `B` is zero, `A` uniform within `±1/√inputs`, as PEFT has it (Kaiming's rule with
-    /// a = √5; He et al. 2015, arXiv:1502.01852).
+    /// Makes an adapter that changes nothing yet: `B` is zero, `A` uniform within `±1/√inputs`, like PEFT's (Kaiming's rule with a
+    /// = √5; He et al. 2015, arXiv:1502.01852).
     ///
     /// # Errors
     ///
@@ -169,8 +169,8 @@ impl Lora {
         Ok(Self { pairs, dtype: options.dtype })
     }
 
-    /// The adapter with magnitudes that are learned too (DoRA). They begin as the norms of the rows of `W + scale·B·A`, `W` of
-    /// `model` and `A` and `B` as products read them, so that the model stays what it was with the adapter.
+    /// Adds learned magnitudes to the adapter (DoRA). They begin as the norms of the rows of `W + scale·B·A`, with `W` of `model`,
+    /// and `A` and `B` as products read them, so that the adapted model does not change.
     ///
     /// # Errors
     ///

@@ -70,8 +70,8 @@ impl Places {
         self.stacks.iter().any(|stack| Arc::ptr_eq(&stack.a, weight))
     }
 
-    /// The block of each array of the pairs, in their order; the gradient of the first weight is output 1. `None` if pairs have magnitudes, which depend
-    /// on more than their own gradient, or if the weights hold rounded values.
+    /// The block of each array of the pairs, in order; the gradient of the first weight is output 1. `None` if pairs have
+    /// magnitudes, which depend on more than their own gradient, or if the weights hold rounded values.
     pub fn blocks(&self, lora: &Lora) -> Option<Vec<LearnedBlock>> {
         if lora.dtype != AdapterDtype::F32 {
             return None;

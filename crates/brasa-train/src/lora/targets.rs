@@ -5,7 +5,7 @@ use regex::Regex;
 use super::Layer;
 use crate::{Result, TrainError};
 
-/// Layers that are adapted: those that one of the patterns names, in one of the last blocks.
+/// The layers to adapt: those that a pattern names, in the last blocks.
 #[derive(Clone, Debug)]
 pub struct Targets {
     /// Patterns; none for every layer within a block but experts.
@@ -17,7 +17,7 @@ pub struct Targets {
 /// Names of layers.
 #[derive(Clone, Debug)]
 pub enum Pattern {
-    /// A name, or its end behind a dot: `q_proj`, `attn_q`, `layers.3.attn_q`.
+    /// A layer's name, or the end of its name behind a dot: `q_proj`, `attn_q`, `layers.3.attn_q`.
     Name(String),
     /// An expression that matches some part of a name.
     Regex(Regex),
@@ -35,10 +35,10 @@ pub(crate) struct Named<'a> {
     pub kind: Kind,
 }
 
-/// What something is to the patterns `all` and `experts`.
+/// Class of a layer for the patterns `all` and `experts`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A linear layer, of which there is one.
+    /// A single linear layer.
     Linear,
     /// A stack of experts.
     Experts,

@@ -7,7 +7,8 @@ use std::sync::LazyLock;
 
 /// Numbers that share a magnitude. The paper has 2048; bitsandbytes, by its authors, has 256 since.
 pub const BLOCK: usize = 256;
-/// Shorter arrays keep moments in f32, as bitsandbytes has it: they are norms and biases, which cost little.
+/// Elements from which on an array's moments are in eight bits, as in bitsandbytes. Shorter arrays are norms and biases, which cost
+/// little.
 pub const SHORTEST: usize = 4096;
 
 /// Powers of ten of a code.
@@ -34,7 +35,7 @@ pub struct Codes {
 }
 
 impl Codes {
-    /// So many zeros.
+    /// Codes of `count` zeros.
     pub fn zeros(count: usize, is_signed: bool) -> Self {
         let zero = nearest(map(is_signed), starts_of(is_signed), 0.0);
         Self { codes: vec![zero; count], magnitudes: vec![0.0; count.div_ceil(BLOCK)], is_signed }

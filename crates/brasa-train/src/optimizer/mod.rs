@@ -18,10 +18,10 @@ pub use muon::{Muon, MuonKind};
 pub use rates::{MlxCourse, MlxSchedule, Rates};
 pub use schedule::{Schedule, Shape};
 
-/// A rule and its settings. Defaults are those of torch, except where said.
+/// A rule and its settings. Defaults are torch's, unless stated.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rule {
-    /// Adam whose weight decay is apart from the gradient (Loshchilov & Hutter 2017, arXiv:1711.05101).
+    /// Adam with weight decay apart from the gradient (Loshchilov & Hutter 2017, arXiv:1711.05101).
     AdamW(Adam),
     /// AdamW whose moments have eight bits a number (Dettmers et al. 2022, arXiv:2110.02861); those of short arrays are f32.
     AdamW8(Adam),
@@ -29,9 +29,9 @@ pub enum Rule {
     Adam(Adam),
     /// Stochastic gradient descent, with momentum (Sutskever et al. 2013) if there is any.
     Sgd(Sgd),
-    /// Momentum whose matrices are made orthogonal (Jordan et al. 2024).
+    /// Momentum with orthogonalised matrices (Jordan et al. 2024).
     Muon(Muon),
-    /// Mean squares of a matrix from those of its rows and columns (Shazeer & Stern 2018).
+    /// Adafactor: mean squares of a matrix from those of its rows and columns (Shazeer & Stern 2018).
     Adafactor(Adafactor),
 }
 
@@ -46,7 +46,7 @@ pub enum Form {
     Table(usize, usize),
     /// A stack of matrices: their number, the rows of each, and the elements of a row.
     Stack(usize, usize, usize),
-    /// Any other array and its length: magnitudes, norms, biases.
+    /// Any other array, with its length: magnitudes, norms, biases.
     Other(usize),
 }
 
@@ -67,7 +67,7 @@ impl Form {
         matches!(self, Self::Matrix(..) | Self::LowRank(..))
     }
 
-    /// Its matrices: how many, their rows and the elements of a row; `None` for an array without rows.
+    /// Number of matrices, rows of a matrix, and elements of a row; `None` for an array without rows.
     pub(crate) fn matrices(self) -> Option<[usize; 3]> {
         match self {
             Self::Matrix(rows, columns) | Self::LowRank(rows, columns) | Self::Table(rows, columns) => {
@@ -94,10 +94,10 @@ pub struct Adam {
     pub beta2: f64,
     /// Added to the root of the mean square.
     pub eps: f64,
-    /// Share of the values, times the learning rate, by which they shrink. Torch's AdamW has 0.01, here it is 0: the values of an
-    /// adapter are differences already.
+    /// Share by which the values shrink, times the learning rate. Torch's AdamW has 0.01, here it is 0: the values of an adapter
+    /// are differences already.
     pub weight_decay: f64,
-    /// Means count more in the first updates, since they begin at 0. MLX's Adam leaves that out unless it is asked for.
+    /// True if means count more in the first updates, since they begin at 0. MLX's Adam leaves that out by default.
     pub bias_correction: bool,
 }
 
@@ -119,7 +119,7 @@ pub struct Sgd {
 }
 
 impl Rule {
-    /// Its name, as it is chosen by.
+    /// Name that selects the rule.
     pub fn name(&self) -> &'static str {
         match self {
             Self::AdamW(_) => "adamw",
@@ -154,7 +154,7 @@ impl Rule {
     }
 }
 
-/// A rule with what it remembers.
+/// A rule with its state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Optimizer {
     rule: Rule,
@@ -167,7 +167,7 @@ pub struct Optimizer {
 }
 
 impl Optimizer {
-    /// Remembers nothing yet. Each array of values has a form, or is one of so many numbers that is no matrix.
+    /// Makes an optimizer without state. Each array of values has a form: matrices, or a plain number of elements.
     pub fn new(rule: Rule, forms: impl IntoIterator<Item = impl Into<Form>>) -> Self {
         let forms: Vec<Form> = forms.into_iter().map(Into::into).collect();
         let states = forms.iter().map(|&form| rule.moments(form)).collect();
@@ -189,7 +189,7 @@ impl Optimizer {
         &self.states
     }
 
-    /// Goes on from a state: `updates` so far and what was remembered.
+    /// Restores a state: the number of `updates` so far, and the moments.
     ///
     /// # Panics
     ///

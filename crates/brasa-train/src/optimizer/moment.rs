@@ -12,12 +12,12 @@ pub enum Moment {
 }
 
 impl Moment {
-    /// So many zeros in f32.
+    /// Makes `count` zeros in f32.
     pub fn zeros(count: usize) -> Self {
         Self::Floats(vec![0.0; count])
     }
 
-    /// Bytes that it takes.
+    /// Bytes of the moment.
     pub fn size_bytes(&self) -> u64 {
         match self {
             Self::Floats(values) => 4 * values.len() as u64,
@@ -25,7 +25,7 @@ impl Moment {
         }
     }
 
-    /// Its length, and whether it is in eight bits.
+    /// Number of elements, and whether they are stored in eight bits.
     pub(super) fn kind(&self) -> (usize, bool) {
         match self {
             Self::Floats(values) => (values.len(), false),

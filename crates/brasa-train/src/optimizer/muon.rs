@@ -1,4 +1,4 @@
-//! Muon: momentum whose matrices are made orthogonal (Jordan et al. 2024, kellerjordan.github.io/posts/muon).
+//! Muon: momentum with orthogonalised matrices (Jordan et al. 2024, kellerjordan.github.io/posts/muon).
 
 use super::Form;
 
@@ -16,7 +16,7 @@ pub struct Muon {
     pub nesterov: bool,
     /// Share of the values by which they shrink: times the learning rate, or added to the gradient.
     pub weight_decay: f64,
-    /// Whose Muon it is.
+    /// Variant of Muon.
     pub kind: MuonKind,
 }
 
@@ -26,8 +26,8 @@ pub enum MuonKind {
     /// Weight decay is apart from the gradient, as in `torch.optim.Muon`. Arrays that are no matrices are changed by AdamW at the same rate and weight decay.
     #[default]
     Torch,
-    /// Weight decay is added to the gradient, and arrays that are no matrices are changed by the momentum itself, as in `mlx.optimizers.Muon`. The
-    /// matrices of an adapter count as their transposes, which is how MLX-LM stores them.
+    /// Adds weight decay to the gradient, and changes arrays that are no matrices by the momentum itself, as `mlx.optimizers.Muon`
+    /// does. Adapter matrices count as their transposes, as MLX-LM stores them.
     Mlx,
 }
 

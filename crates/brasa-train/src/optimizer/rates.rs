@@ -19,7 +19,7 @@ pub enum Rates {
 pub struct MlxSchedule {
     /// The course behind the warm-up.
     pub course: MlxCourse,
-    /// Updates of the warm-up; 0 for none. It takes one update more, whose rate is the highest already.
+    /// Updates of the warm-up; 0 for none. One further update then has the highest rate.
     pub warm_up: u64,
     /// The rate that the warm-up begins with.
     pub warm_up_from: f64,
@@ -28,7 +28,7 @@ pub struct MlxSchedule {
 /// Courses of `mlx.optimizers`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MlxCourse {
-    /// Half a cosine from one rate to another in so many updates.
+    /// Half a cosine from one rate to another, over this many updates.
     Cosine {
         /// The first rate.
         from: f64,
@@ -37,7 +37,7 @@ pub enum MlxCourse {
         /// The last rate.
         to: f64,
     },
-    /// A line from one rate to another in so many updates.
+    /// A line from one rate to another, over this many updates.
     Linear {
         /// The first rate.
         from: f64,
@@ -46,7 +46,7 @@ pub enum MlxCourse {
         /// Updates.
         updates: u64,
     },
-    /// A rate that is multiplied by a factor once in so many updates.
+    /// A rate that is multiplied by a factor once in this many updates.
     Decay {
         /// The first rate.
         from: f64,

@@ -1,14 +1,14 @@
 //! The learning rate of each update.
 
-/// How the learning rate goes on behind the warm-up.
+/// Course of the learning rate behind the warm-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Shape {
-    /// It stays.
+    /// The rate stays the same.
     #[default]
     Constant,
-    /// It falls in a line.
+    /// The rate falls linearly.
     Linear,
-    /// It falls as half a cosine (Loshchilov & Hutter 2016, arXiv:1608.03983).
+    /// The rate falls along half a cosine (Loshchilov & Hutter 2016, arXiv:1608.03983).
     Cosine,
 }
 

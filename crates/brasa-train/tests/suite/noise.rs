@@ -77,7 +77,7 @@ fn a_seed_repeats_its_noise_and_another_has_another() {
     assert!((little.0 - none.0).abs() < 1e-5 * none.0 && distance(&little.1, &none.1) < 1e-3);
 }
 
-/// What is computed again has the same bits, noise and magnitudes included, and takes less memory.
+/// Recomputed results have the same bits, noise and magnitudes included, and take less memory.
 #[test]
 fn recomputed_activations_change_no_bit_and_save_memory() {
     for name in ["qwen3", "gemma2"] {

@@ -105,7 +105,7 @@ fn preferences_of_qwen3_equal_those_of_trl() {
     check(&cpu(), "qwen3", 50);
 }
 
-/// What documents are worth without the adapter is computed once and does not depend on the adapter.
+/// The losses of documents without the adapter are computed once and do not depend on the adapter.
 #[test]
 fn the_base_is_asked_once_and_is_the_model_without_the_adapter() {
     let batches = Batches::of_pairs(pairs("qwen3"), 200, 8, Some(7));

@@ -6,14 +6,14 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("backend {backend} is not available: {reason}")]
 pub struct Unavailable {
-    /// Its name.
+    /// Name of the backend.
     pub backend: String,
     /// Why not.
     pub reason: String,
 }
 
 impl Unavailable {
-    /// That `backend` cannot run here, for a `reason`.
+    /// The error that `backend` cannot run here, for a `reason`.
     pub fn new(backend: impl Into<String>, reason: impl Into<String>) -> Self {
         Self { backend: backend.into(), reason: reason.into() }
     }
@@ -40,11 +40,11 @@ pub enum BackendError {
     /// The backend cannot honour an option, or has no such operation.
     #[error("{backend} does not support {what}\nhint: {hint}")]
     Unsupported {
-        /// Its name.
+        /// Name of the backend.
         backend: &'static str,
         /// The option and its value, or the operation.
         what: String,
-        /// What to do instead.
+        /// Remedy for the caller.
         hint: &'static str,
     },
     /// The backend runs one text at a time, and one still runs.
@@ -52,23 +52,23 @@ pub enum BackendError {
         "{backend} generates one text at a time, and one still runs\nhint: read its stream to the end, or drop it"
     )]
     Busy {
-        /// Its name.
+        /// Name of the backend.
         backend: &'static str,
     },
-    /// The backend's process reported an error; it goes on with the next request.
+    /// The backend's process reported an error; it can take the next request.
     #[error("{backend}: {message}")]
     Failed {
-        /// Its name.
+        /// Name of the backend.
         backend: &'static str,
         /// The message of the process.
         message: String,
     },
-    /// The backend's process ended by itself. The model is lost.
+    /// The backend's process ended by itself, and the model with it.
     #[error("{backend}: the process ended ({status}){}", quoted(stderr))]
     Died {
-        /// Its name.
+        /// Name of the backend.
         backend: &'static str,
-        /// Its exit status, or the signal that ended it.
+        /// Exit status of the process, or the signal that ended it.
         status: String,
         /// The end of what it wrote to its standard error.
         stderr: String,
@@ -76,7 +76,7 @@ pub enum BackendError {
     /// The backend's process did not answer in time and was killed. The model is lost.
     #[error("{backend}: no reply to `{command}` within {limit:?}; the process was killed{}", quoted(stderr))]
     TimedOut {
-        /// Its name.
+        /// Name of the backend.
         backend: &'static str,
         /// The command that it did not answer.
         command: &'static str,
@@ -88,9 +88,9 @@ pub enum BackendError {
     /// The backend's process wrote something that is no reply and was killed. The model is lost.
     #[error("{backend}: the process wrote {what}, and was killed")]
     Protocol {
-        /// Its name.
+        /// Name of the backend.
         backend: &'static str,
-        /// What it wrote.
+        /// Line that the process wrote.
         what: String,
     },
 }

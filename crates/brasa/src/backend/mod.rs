@@ -16,12 +16,12 @@ use native::Native;
 
 use crate::{Error, LoadOptions, TextModel};
 
-/// Loads models and runs them, in one way among others.
+/// One way to load and run models.
 pub trait Backend: Send + Sync {
     /// The name by which it is chosen, e.g. `cpu`.
     fn name(&self) -> &str;
 
-    /// What it would run on, for people; or why it cannot run here.
+    /// Describes the device that the backend would use, or says why the backend cannot run here.
     ///
     /// # Errors
     ///
@@ -62,8 +62,8 @@ impl Backends {
         Self(Vec::new())
     }
 
-    /// The backends that Brasa knows, best first: `cuda`, `metal`, `cpu`, `mlx_lm`. Those that this build or this version lacks are
-    /// listed too, and say so.
+    /// The backends of Brasa, best first: `cuda`, `metal`, `cpu`, `mlx_lm`. Those that this build or this version lacks are listed
+    /// as unavailable.
     ///
     /// Nothing is started: a backend looks at the machine when it is asked whether it is available.
     pub fn built_in() -> Self {
@@ -83,7 +83,7 @@ impl Backends {
         backends
     }
 
-    /// Adds a backend, as the last choice; one that has the name of another takes its place.
+    /// Adds a backend as the last choice, or replaces the one with the same name.
     pub fn register(&mut self, backend: impl Backend + 'static) {
         let backend: Box<dyn Backend> = Box::new(backend);
         match self.0.iter_mut().find(|known| known.name() == backend.name()) {
@@ -109,7 +109,7 @@ impl Backends {
         })
     }
 
-    /// The first backend that is available. Those behind it are not asked.
+    /// The first available backend. Later ones are not checked.
     ///
     /// # Errors
     ///

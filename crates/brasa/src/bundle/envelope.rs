@@ -20,12 +20,12 @@ const MOST_CHARACTERS: usize = 200;
 /// Characters of a stranger's file that a message repeats.
 const SHOWN_CHARACTERS: usize = 60;
 
-/// What an envelope says.
+/// Contents of an envelope.
 pub(super) struct Envelope {
     pub(super) entries: Vec<Entry>,
 }
 
-/// What an envelope says of one session.
+/// Entry of an envelope for one session.
 pub(super) struct Entry {
     pub(super) name: String,
     /// The name of its file, in the envelope's folder.

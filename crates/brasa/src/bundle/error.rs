@@ -33,7 +33,7 @@ pub enum BundleError {
     /// The envelope makes no sense.
     #[error("the bundle's envelope is malformed: {reason}")]
     Malformed {
-        /// What is wrong.
+        /// Description of the mistake.
         reason: String,
     },
     /// The sessions ran on another model, or one that was loaded otherwise.
@@ -62,7 +62,7 @@ pub enum BundleError {
     Contradicts {
         /// Which file.
         file: String,
-        /// What differs.
+        /// The field that differs.
         what: &'static str,
     },
     /// A session of another model among those to save.

@@ -57,7 +57,7 @@ pub struct StateBundle {
 /// A bundle that has been written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SavedBundle {
-    /// Tokens whose keys and values are in its files.
+    /// Number of tokens whose keys and values the files hold.
     pub tokens: usize,
     /// Bytes of all its files.
     pub bytes: u64,
@@ -74,7 +74,7 @@ impl StateBundle {
         self.sessions.entry(name.to_owned()).or_insert_with(|| self.model.session())
     }
 
-    /// Saves all sessions: an envelope at `path`, and a file beside it for each session.
+    /// Saves all sessions: an envelope at `path`, and a file for each session beside it.
     ///
     /// The bundle that was there is replaced at once or stays as it is, even if the process is killed.
     ///
@@ -140,8 +140,8 @@ impl StateBundle {
         Ok(SavedBundle { tokens, bytes })
     }
 
-    /// Loads a bundle that was [saved](Self::save) with this model. A text that goes on in one of its sessions is the text that would have
-    /// gone on without the files, bit for bit.
+    /// Loads a bundle that was [saved](Self::save) with this model. Texts continue from its sessions as they would have without the
+    /// files, bit for bit.
     ///
     /// # Errors
     ///

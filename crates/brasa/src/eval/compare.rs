@@ -25,7 +25,7 @@ impl Comparisons {
     }
 }
 
-/// Where two answers part.
+/// The first difference between two answers; `None` if they are equal.
 fn difference(found: &[u32], expected: &[u32]) -> Option<String> {
     let place = found.iter().zip(expected).position(|(found, expected)| found != expected);
     match place {

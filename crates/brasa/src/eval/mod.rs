@@ -21,7 +21,7 @@ pub use report::{
 };
 pub use runner::{EvalAnswer, EvalRequest, EvalStart, FastEvalRunner, Trip};
 
-/// What to evaluate.
+/// Settings of an evaluation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FastEvalConfig {
     /// The text to continue.
@@ -30,7 +30,7 @@ pub struct FastEvalConfig {
     pub max_tokens: usize,
     /// Runs of each measurement, at least 1.
     pub runs: usize,
-    /// Texts whose keys and values are computed before the requests that begin with them; the prompt alone if there are none.
+    /// Texts whose keys and values are computed before the requests that begin with them; if empty, the prompt alone.
     pub cache_prompts: Vec<String>,
     /// The events that are counted.
     pub probes: Probes,
@@ -73,7 +73,7 @@ pub struct EvalProgress {
 /// Sections, in the order in which they are measured.
 const SECTIONS: [&str; 6] = ["generation", "prompt cache", "KV restore", "state bundle", "probes", "quality"];
 
-/// Evaluates. `progress` is told of each section before it is measured, and may cancel.
+/// Runs the evaluation. `progress` receives each section before it is measured, and may cancel.
 ///
 /// # Errors
 ///
@@ -201,7 +201,7 @@ impl<R: FastEvalRunner + ?Sized> Eval<'_, R> {
         Ok(report)
     }
 
-    /// The same by way of files.
+    /// Measures a bundle of sessions in files, and checks that it continues like the plain answer.
     fn state_bundle(&mut self, plain: &EvalAnswer) -> Result<StateBundleTrip, Error> {
         let mut report = StateBundleTrip::default();
         for _ in 0..self.config.runs {

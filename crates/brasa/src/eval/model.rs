@@ -35,7 +35,7 @@ pub struct ModelRunner<'a> {
 }
 
 impl<'a> ModelRunner<'a> {
-    /// A runner. `goes_on` is asked at every token, and ends the evaluation with [`DeviceError::Cancelled`] if it says no.
+    /// Makes a runner. `goes_on` is called at every token; false ends the evaluation with [`DeviceError::Cancelled`].
     pub fn new(model: &Model, facts: RunFacts, goes_on: impl Fn() -> bool + 'a) -> Self {
         Self {
             model: model.clone(),

@@ -15,7 +15,7 @@ use crate::{ProbeKind, RunFacts};
 pub struct FastEvalReport {
     /// The model, the device and the build.
     pub facts: RunFacts,
-    /// Everything that keys and values depend on besides the tokens, as files of sessions name it.
+    /// Everything besides tokens that keys and values depend on, as session files record it.
     pub identity: Value,
     pub config: FastEvalConfig,
     pub generation: Generation,
@@ -41,11 +41,11 @@ pub struct Generation {
     pub first_token: Vec<Duration>,
     /// The largest resident set of the process; `None` if the system does not tell.
     pub peak_memory_bytes: Option<u64>,
-    /// Bytes of keys, values and temporaries on the device; `None` if nobody counts them.
+    /// Bytes of keys, values and temporaries on the device; `None` if they are not counted.
     pub active_memory_bytes: Option<u64>,
 }
 
-/// What warmed texts were worth to prompts that begin with them.
+/// Gain of warmed texts for prompts that begin with them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PromptCacheUse {
     /// True if the section was measured.
@@ -76,7 +76,7 @@ impl PromptCacheUse {
 pub struct KvRestore {
     /// True if the section was measured.
     pub attempted: bool,
-    /// Tokens whose keys and values were restored.
+    /// Number of tokens whose keys and values were restored.
     pub tokens: usize,
     /// Bytes of them.
     pub bytes: u64,
@@ -97,7 +97,7 @@ pub struct StateBundleTrip {
     pub load: Vec<Duration>,
 }
 
-/// What probes told, and what they cost.
+/// Results of probes, and their cost in time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ProbeCost {
     /// True if the section was measured.
@@ -111,7 +111,7 @@ pub struct ProbeCost {
 }
 
 impl ProbeCost {
-    /// The part of an answer's time that probes add: 0.25 if it takes a quarter longer. Below 0 where noise is larger.
+    /// Share of an answer's time that probes add: 0.25 if it takes a quarter longer. Noise may make it negative.
     pub fn overhead(&self) -> f64 {
         median(&self.plain) / median(&self.probed) - 1.0
     }
@@ -129,11 +129,11 @@ pub struct Quality {
 /// A comparison of answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EvalCheck {
-    /// Its name, e.g. `cached = fresh`.
+    /// Name of the check, e.g. `cached = fresh`.
     pub name: &'static str,
     /// True if the arithmetic promises that the answers are the same.
     pub required: bool,
-    /// Where they part; `None` if they are the same.
+    /// The first difference; `None` if the answers are equal.
     pub difference: Option<String>,
 }
 

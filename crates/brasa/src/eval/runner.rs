@@ -1,4 +1,4 @@
-//! What an evaluation asks for.
+//! Interface between an evaluation and whatever generates text.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,29 +7,29 @@ use serde_json::Value;
 
 use crate::{Error, Metrics, ProbeKind, Probes, RunFacts};
 
-/// The text whose keys and values a generation begins with.
+/// Text whose keys and values a generation begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EvalStart {
-    /// None: the whole prompt is computed.
+    /// No keys and values: the whole prompt is computed.
     Fresh,
     /// The text that was [warmed](FastEvalRunner::warm) last.
     Warm,
-    /// The text that was [captured](FastEvalRunner::capture), where it was computed.
+    /// The [captured](FastEvalRunner::capture) text, in the session that computed it.
     Captured,
     /// The captured text, as it was [restored](FastEvalRunner::restore) last.
     Restored,
-    /// The captured text, as it came out of its [bundle](FastEvalRunner::bundle) last.
+    /// The captured text, as it was last loaded from its [bundle](FastEvalRunner::bundle).
     Bundled,
 }
 
-/// A generation that an evaluation asks for.
+/// A request of an evaluation to its runner.
 #[derive(Clone, Copy, Debug)]
 pub struct EvalRequest<'a> {
     /// The whole prompt.
     pub prompt: &'a [u32],
     /// Tokens to generate; nothing ends the text before.
     pub max_tokens: usize,
-    /// Where the keys and values of the prompt's beginning come from.
+    /// Source of the keys and values of the prompt's beginning.
     pub start: EvalStart,
     /// The seed of drawn tokens; `None` for the most probable ones.
     pub seed: Option<u64>,
@@ -44,9 +44,9 @@ pub struct EvalRequest<'a> {
 pub struct EvalAnswer {
     /// The ids of its tokens.
     pub tokens: Vec<u32>,
-    /// Its cost.
+    /// Times and token counts of the answer.
     pub metrics: Metrics,
-    /// Events by kind; `None` if none were asked for, or if the runner has no probes.
+    /// Number of events by kind; `None` if no probe was requested, or if the runner has no probes.
     pub events: Option<BTreeMap<ProbeKind, usize>>,
 }
 
@@ -61,7 +61,7 @@ pub struct Trip {
     pub load: Duration,
 }
 
-/// The callbacks of an evaluation. The methods that have a body are for what a runner may lack.
+/// The callbacks of an evaluation. Methods with a default body are optional.
 pub trait FastEvalRunner {
     /// The token ids of a text.
     ///
@@ -95,7 +95,7 @@ pub trait FastEvalRunner {
         None
     }
 
-    /// Bytes that keys, values and temporaries take on the device; `None` if nobody counts them.
+    /// Bytes of keys, values and temporaries on the device; `None` if they are not counted.
     ///
     /// # Errors
     ///

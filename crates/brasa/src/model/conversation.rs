@@ -1,4 +1,4 @@
-//! What a model makes of a conversation, and of a grammar.
+//! Conversations and grammars, prepared for a model: prompts, templates, masks.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use super::Model;
 use crate::Error;
 
 impl Model {
-    /// Compiles a grammar for [`GenerateOptions::mask`](crate::GenerateOptions::mask), which holds answers to it. [`chat`](Self::chat)
-    /// and [`turn`](Self::turn) let a model that thinks first do so freely.
+    /// Compiles a grammar into a mask for [`GenerateOptions::mask`](crate::GenerateOptions::mask). With [`chat`](Self::chat) and
+    /// [`turn`](Self::turn) a reasoning model may think freely first.
     ///
     /// The first grammar of a model takes longer: about a second for a vocabulary of 150,000 tokens. Later ones take
     /// milliseconds.

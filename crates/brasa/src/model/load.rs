@@ -42,7 +42,7 @@ impl Model {
         Self::load_with_progress(path, options, |_| ControlFlow::Continue(()))
     }
 
-    /// Like [`load`](Self::load), but `progress` is told how far it has come and may cancel.
+    /// Like [`load`](Self::load), but `progress` receives the progress and may cancel.
     ///
     /// # Errors
     ///
@@ -229,8 +229,8 @@ impl Model {
     }
 }
 
-/// The sampling that `checkpoint` recommends. A recommendation that cannot be read, or cannot be followed, is a warning; the
-/// former is an error if `strict`.
+/// Sampling that `checkpoint` recommends. A recommendation that cannot be read or followed is a warning; one that cannot be read is
+/// an error if `strict`.
 fn recommended_sampling(
     checkpoint: &Checkpoint,
     strict: bool,

@@ -71,7 +71,8 @@ struct Parts {
     _last: TidyHeap,
 }
 
-/// Gives free memory back to the system when it is dropped. It is the last field of a model, so that the memory of all others is free by then.
+/// Returns free memory to the system when dropped. It is the last field of a model, so that the memory of all other fields is free
+/// by then.
 struct TidyHeap;
 
 impl Drop for TidyHeap {
@@ -212,9 +213,9 @@ impl Model {
         Session::new(self.clone())
     }
 
-    /// Cancels the streams that still run, waits for the engine, and frees the model's weights, keys and values, for all handles.
-    /// Those streams, and every later request, give [`EngineError::Closed`](brasa_engine::EngineError::Closed). Closing a closed
-    /// model does nothing.
+    /// Cancels the running streams, waits for the engine, and frees the model's weights, keys and values, for all handles. Those
+    /// streams, and every later request, give [`EngineError::Closed`](brasa_engine::EngineError::Closed). Closing a closed model
+    /// does nothing.
     ///
     /// Dropping the last handle does the same. The tokenizer and [`info`](Self::info) stay usable until then.
     pub fn close(&self) {
@@ -238,7 +239,7 @@ impl Model {
         self.0.identity.with_tokenizer(fingerprint)
     }
 
-    /// The marks around thoughts and calls, which the reader of a chat does not see: [`GenerateOptions::stop_marks`] of its answers.
+    /// The marks around thoughts and calls, which readers of a chat do not see, for [`GenerateOptions::stop_marks`].
     /// [`chat`](Self::chat) sets them by itself.
     pub fn stop_marks(&self) -> Vec<String> {
         let thoughts = self.0.thought_marks.into_iter().flat_map(|marks| [marks.start, marks.end]);

@@ -1,4 +1,4 @@
-//! One answer in a conversation: its prompt, the grammar that holds it, and the reader that takes it apart.
+//! One answer in a conversation: its prompt, its grammar and its parser.
 //!
 //! Prompt, grammar and reader have to agree: on the tools, on the form in which the model writes calls, and on whether the model
 //! thinks first. So they are made together, and nowhere else.
@@ -13,12 +13,12 @@ use serde_json::Value;
 use super::Model;
 use crate::Error;
 
-/// What is asked of an answer.
+/// Requirements for an answer: tools, choice, format, template options.
 #[derive(Clone, Debug, Default)]
 pub struct TurnOptions<'a> {
     /// Tools that may be called, and the other arguments of the chat template.
     pub template: ChatOptions<'a>,
-    /// The calls that are asked for.
+    /// The requested calls.
     pub choice: ToolChoice,
     /// True if an answer may have one call at most.
     pub one_call: bool,

@@ -33,7 +33,7 @@ pub enum SessionFileError {
     /// The file's header makes no sense.
     #[error("the file's header is malformed: {reason}")]
     Malformed {
-        /// What is wrong.
+        /// Description of the mistake.
         reason: String,
     },
     /// The session ran on another model, or one that was loaded otherwise.

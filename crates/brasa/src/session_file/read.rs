@@ -9,7 +9,7 @@ use brasa_graph::device::DeviceError;
 use super::{Identity, MAGIC, MOST_HEADER_BYTES, Seals, SessionFileError, VERSION, header};
 use crate::{Error, SessionProgress};
 
-/// Reads a file into `session`; returns the settings that it holds. `progress` is told how far it has come and may cancel.
+/// Reads a file into `session`; returns the settings in it. `progress` receives the progress and may cancel.
 ///
 /// # Errors
 ///

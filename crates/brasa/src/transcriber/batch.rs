@@ -1,4 +1,4 @@
-//! Several sounds, or pieces of one, whose texts are decoded in common steps.
+//! Several sounds, or pieces of one, decoded in common steps.
 //!
 //! A step reads the decoder's weights once, however many texts it carries. Sounds that are whole go on as they would alone. A sound in
 //! pieces is cut at its pauses ([`batch_windows`]), and no piece knows the text of another.
@@ -21,14 +21,15 @@ pub struct BatchSound {
     pub recording: Recording,
     /// How it is transcribed.
     pub options: TranscribeOptions,
-    /// True to cut it at its pauses into pieces of at most 30 s, which do not know each other's text. False transcribes it in order.
+    /// True to cut the sound at its pauses into pieces of at most 30 s, which are transcribed independently. False transcribes it
+    /// in order.
     pub in_pieces: bool,
-    /// How the pauses of a sound in pieces are found; `Off` cuts it where it is quietest. A sound in order is heard whole.
+    /// Detector of pauses for a sound in pieces; `Off` cuts it where it is quietest. A sound in order is heard whole.
     pub voice: VoiceDetector,
 }
 
-/// An iterator of transcripts: the number of a sound and its transcript, as sounds end. The first error ends it; dropping it ends the
-/// work. See [`Transcriber::transcribe_batch`].
+/// An iterator of transcripts, in the order in which sounds end: the number of a sound and its transcript. The first error ends it;
+/// dropping it ends the work. See [`Transcriber::transcribe_batch`].
 pub struct TranscribeBatch {
     transcriber: Transcriber,
     /// Pieces in one step.
@@ -45,7 +46,7 @@ pub struct TranscribeBatch {
     ended: bool,
 }
 
-/// What is known of a sound.
+/// State of one sound of the batch.
 struct State {
     sound: BatchSound,
     /// The samples of its pieces; `None` before the first and behind the last one.
@@ -118,7 +119,7 @@ impl TranscribeBatch {
         Ok(())
     }
 
-    /// Like `next`, but `going` is asked before each step of the device whether to go on.
+    /// Like `next`, but calls `going` before each step of the device; false cancels.
     ///
     /// # Errors
     ///

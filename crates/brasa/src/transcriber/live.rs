@@ -34,12 +34,12 @@ pub struct Live {
     looked_s: f64,
 }
 
-/// What is new in a live text.
+/// The new part of a live text.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LiveUpdate {
     /// Words that are kept from now on.
     pub kept: Vec<Word>,
-    /// Words behind them that may still be revised.
+    /// Words behind the new ones that may still be revised.
     pub pending: Vec<Word>,
 }
 
@@ -63,8 +63,8 @@ impl Live {
         Self { transcriber, options, samples: Vec::new(), start_s: 0.0, agreement, voice, looked_s: 0.0 }
     }
 
-    /// Leaves pauses out: they are not transcribed, and behind half a second of pause all words are kept. To be called before the first
-    /// sample.
+    /// Leaves pauses out: they are not transcribed, and after half a second of pause all words are certain. Call it before the
+    /// first sample.
     #[must_use]
     pub fn with_voice(self, detector: VoiceDetector) -> Self {
         Self { voice: VoiceFollower::new(detector), ..self }
@@ -112,7 +112,7 @@ impl Live {
         Ok(LiveUpdate { kept, pending: self.agreement.pending().to_vec() })
     }
 
-    /// Ends the sound: what is left of the text.
+    /// Ends the sound, and returns the rest of the text.
     pub fn finish(mut self) -> LiveUpdate {
         LiveUpdate { kept: self.agreement.finish(), pending: Vec::new() }
     }

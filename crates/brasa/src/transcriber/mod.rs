@@ -83,7 +83,7 @@ impl Transcriber {
         Self::load_with_progress(path, options, |_| ControlFlow::Continue(()))
     }
 
-    /// Like [`load`](Self::load), but `progress` is told how far loading has come and may cancel it.
+    /// Like [`load`](Self::load), but `progress` receives the progress and may cancel.
     ///
     /// # Errors
     ///
@@ -155,7 +155,7 @@ impl Transcriber {
         })))
     }
 
-    /// Transcribes a sound: an iterator of segments, which computes as it is asked. Dropping it ends the work.
+    /// Transcribes a sound: an iterator of segments, computed on demand. Dropping it ends the work.
     ///
     /// # Errors
     ///
@@ -176,7 +176,8 @@ impl Transcriber {
         Ok(Segments::new(self.clone(), work, task, samples.len()))
     }
 
-    /// Reads a sound to its end, and keeps what its transcription has to know of the whole. `going` is told how far, and may cancel.
+    /// Reads a sound to its end, and keeps the facts about the whole sound that its transcription needs. `going` receives the
+    /// progress, and may cancel.
     ///
     /// # Errors
     ///
@@ -189,8 +190,8 @@ impl Transcriber {
         Ok(Recording::read(sound, &self.0.log_mel, going)?)
     }
 
-    /// Like [`transcribe`](Self::transcribe), for a sound of any length, which is read again window by window: memory does not grow
-    /// with it. [`read`](Self::read) makes recordings.
+    /// Like [`transcribe`](Self::transcribe), for a sound of any length. The sound is read again window by window, so memory does
+    /// not grow with it. [`read`](Self::read) makes recordings.
     ///
     /// # Errors
     ///
@@ -231,8 +232,8 @@ impl Transcriber {
         Ok(Transcription::new(&shape, &self.0.vocabulary, features, options)?)
     }
 
-    /// Transcribes several sounds, the texts of `at_once` of them in common steps; a sound in pieces counts as many as its pieces. Each
-    /// window takes as much memory as one that is transcribed alone.
+    /// Transcribes several sounds, the texts of `at_once` of them in common steps. A sound in pieces counts as many as its pieces.
+    /// Each window takes as much memory as one that is transcribed alone.
     ///
     /// In reference precision, or with [`LoadOptions::deterministic`], transcripts do not depend on `at_once`, and a sound that is not in
     /// pieces has the transcript of [`transcribe`](Self::transcribe).

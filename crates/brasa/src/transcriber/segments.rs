@@ -34,7 +34,7 @@ impl Segments {
         self
     }
 
-    /// Like `next`, but `going` is asked before each step of the device whether to go on.
+    /// Like `next`, but calls `going` before each step of the device; false cancels.
     ///
     /// # Errors
     ///
@@ -92,7 +92,7 @@ impl Segments {
         transcript_of(self.task, self.language(), self.duration_s(), segments)
     }
 
-    /// Transcribes what is left; the whole transcript.
+    /// Transcribes the rest, and returns the whole transcript.
     ///
     /// # Errors
     ///

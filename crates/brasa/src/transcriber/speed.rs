@@ -8,7 +8,7 @@ use brasa_speech::{Recogniser, Rows};
 use super::Transcriber;
 use crate::Error;
 
-/// What the parts of a transcription of one window took.
+/// Times of the parts of a transcription of one window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpeechSpeed {
     /// From samples to mel features.

@@ -328,5 +328,5 @@ fn choices_that_make_no_sense_are_refused() {
     assert_eq!(plain.adapter_scope(&[(0, 1.0)]).unwrap_err().to_string(), "adapter 0 is not loaded");
     let for_all = adapted(&base, &scratch.0.join("adapter-1"), 1.0, Precision::Fast);
     let refused = for_all.adapter_scope(&[]).unwrap_err();
-    assert!(refused.to_string().contains("adapters that all its texts have"), "{refused}");
+    assert!(refused.to_string().contains("adapters that apply to all its texts"), "{refused}");
 }

@@ -235,5 +235,5 @@ fn what_does_not_fit_is_refused_as_at_the_beginning() {
     assert_eq!(ids(&mut start(&model, None, 20)), before);
     let for_all = alone(&base, &good, Precision::Fast);
     let refused = for_all.load_adapter(&good).unwrap_err().to_string();
-    assert!(refused.contains("adapters that all its texts have"), "{refused}");
+    assert!(refused.contains("adapters that apply to all its texts"), "{refused}");
 }

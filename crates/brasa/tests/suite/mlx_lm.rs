@@ -17,8 +17,8 @@ use brasa::{
 };
 use brasa_golden::folder;
 
-/// What every scripted child begins with: `expect TEXT...` reads a request that has these texts in it, `say LINE` replies,
-/// `load` plays the loading of a model, requests 1 and 2. The child is called with `-c SCRIPT`, which it passes over.
+/// Beginning of every scripted child: `expect TEXT...` reads a request that has these texts in it, `say LINE` replies, `load` plays
+/// the loading of a model, requests 1 and 2. The child is called with `-c SCRIPT`, which it passes over.
 const PRELUDE: &str = r#"
 say() { printf '%s\n' "$1"; }
 expect() {

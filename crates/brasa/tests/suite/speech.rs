@@ -307,7 +307,7 @@ fn hum() -> Vec<f32> {
     (0..36 * 16_000).map(sample).collect()
 }
 
-/// What is no speech is not transcribed, in order and live, and the speech behind it has the times and words that it has alone.
+/// Sounds without speech are not transcribed, in order and live. The speech behind them has the times and words that it has alone.
 #[test]
 fn pauses_are_left_out() {
     let sound = [hum(), wav("held-4"), hum(), wav("held-3"), vec![0.0; 40_000]].concat();

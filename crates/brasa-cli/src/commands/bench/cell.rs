@@ -48,7 +48,7 @@ pub struct Probe {
 }
 
 impl Cell {
-    /// Every cell that was asked for.
+    /// All combinations of the requested settings.
     pub fn all(arguments: &BenchArguments) -> Vec<Self> {
         let mut cells = Vec::new();
         for &depth in &arguments.depth {
@@ -64,7 +64,7 @@ impl Cell {
         cells
     }
 
-    /// llama-bench's name for it.
+    /// Name of the measurement in llama-bench's table.
     pub fn test(&self) -> String {
         let what =
             if self.prompt > 0 { format!("pp{}", self.prompt) } else { format!("tg{}", self.generate) };

@@ -74,7 +74,7 @@ fn kind(label: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Profiles a prompt and a decode step at the first depth that was asked for.
+/// Profiles a prompt and a decode step at the first requested depth.
 pub fn profile(model: &Model, arguments: &BenchArguments, run: &Run) -> Result<Vec<Profile>, Failure> {
     let depth = arguments.depth.first().copied().unwrap_or(0);
     let prompt = arguments.prompt.iter().copied().find(|&prompt| prompt > 0).unwrap_or(PROMPT);

@@ -14,7 +14,7 @@ const ROW_HEIGHT: f64 = 24.0;
 const TITLE_HEIGHT: f64 = 46.0;
 const MARGIN: f64 = 16.0;
 
-/// One panel below the other, one bar per kind of operation; `read_ceiling` in bytes a second, if it was measured.
+/// Draws a panel for each profile, with a bar for each kind of operation. `read_ceiling` is in bytes a second, if it was measured.
 pub fn chart(profiles: &[Profile], read_ceiling: Option<f64>) -> String {
     let panels: Vec<(&Profile, Vec<Cost>)> =
         profiles.iter().map(|profile| (profile, shown(profile.kinds()))).collect();

@@ -8,13 +8,13 @@ use crate::interrupt;
 use crate::paint::Paint;
 use crate::painted::PaintedAnswer;
 
-/// An answer as far as it went.
+/// An answer so far, and the reason why it ended.
 pub struct Answer {
     /// The thoughts and the answer proper.
     pub message: Message,
     /// True if not even a thought came.
     pub is_empty: bool,
-    /// The reason, as a line to print, if something else than the model ended it.
+    /// The reason why the answer ended, as a line to print, unless the model ended it.
     pub end: Option<String>,
 }
 

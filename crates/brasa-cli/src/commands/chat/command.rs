@@ -37,7 +37,7 @@ A message that begins with a slash: type two. Ctrl-C stops the answer.";
 /// Bytes of the largest conversation that is loaded.
 const LARGEST_CONVERSATION: u64 = 64 << 20;
 
-/// True if the line is a command of the chat, whatever its arguments are.
+/// True if the line begins with a command of the chat.
 pub fn is_known(line: &str) -> bool {
     let name = line.strip_prefix('/').and_then(|rest| rest.split(char::is_whitespace).next());
     name.is_some_and(|name| NAMES.contains(&name))

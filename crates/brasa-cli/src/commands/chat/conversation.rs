@@ -1,4 +1,4 @@
-//! A conversation: what was said, and the part of it that the model still sees.
+//! The messages of a conversation, and the part of them that the model still sees.
 
 use brasa::tokenizer::ChatOptions;
 use brasa::{Message, Model};
@@ -20,7 +20,7 @@ pub struct Conversation {
 /// Whether the oldest turns give way if the context is full.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum WhenFull {
-    /// They are no longer shown to the model.
+    /// Hides the oldest turns from the model.
     DropOldest,
     /// The question is refused.
     Refuse,
@@ -35,18 +35,18 @@ pub struct Prompt {
 }
 
 impl Conversation {
-    /// A conversation that begins with `messages`; those in front that come from the system stay.
+    /// A conversation that begins with `messages`. System messages at its beginning are never dropped.
     pub fn new(messages: Vec<Message>) -> Self {
         let kept = messages.iter().take_while(|message| is_system(message)).count();
         Self { messages, kept, first: kept }
     }
 
-    /// Everything that was said.
+    /// All messages.
     pub fn messages(&self) -> &[Message] {
         &self.messages
     }
 
-    /// Questions that were asked.
+    /// Number of questions.
     pub fn turns(&self) -> usize {
         turns(&self.messages[self.kept..])
     }
@@ -66,7 +66,7 @@ impl Conversation {
         self.messages.push(answer);
     }
 
-    /// Takes the last question back, and its answer, if there is one; false if there is none.
+    /// Takes back the last question and its answer, if any; false if there is no question.
     pub fn undo(&mut self) -> bool {
         if !self.unanswer() {
             return false;
@@ -76,7 +76,7 @@ impl Conversation {
         true
     }
 
-    /// Takes the last answer back, so that the last question can be answered again; false if there is no question.
+    /// Takes back the last answer, so that the last question can be answered again; false if there is no question.
     pub fn unanswer(&mut self) -> bool {
         let question = self.messages.iter().rposition(|message| message.role == "user");
         match question.filter(|&question| question >= self.kept) {
@@ -94,8 +94,8 @@ impl Conversation {
         self.first = self.kept;
     }
 
-    /// The ids of the conversation, ready for an answer of `most_tokens`. Turns that do not fit into the model's context are
-    /// dropped, the oldest first, until a quarter of it is free, so that not every further question drops one.
+    /// The token ids of the conversation, with room for an answer of `most_tokens`. If turns do not fit into the model's context,
+    /// the oldest are dropped until a quarter of it is free, so that the next questions drop none.
     ///
     /// # Errors
     ///
@@ -144,7 +144,7 @@ impl Conversation {
         Ok(Prompt { ids, dropped })
     }
 
-    /// Token ids of the system prompt and what follows it in every prompt, in front of the first question.
+    /// Token ids of the system prompt and of everything else in front of the first question.
     pub fn system_tokens(&self, model: &Model, template: &ChatOptions<'_>) -> Result<usize, Failure> {
         let prompt = |question: &str| {
             let mut messages = self.messages[..self.kept].to_vec();

@@ -63,7 +63,7 @@ impl Typing {
 }
 
 impl LineEditor {
-    /// An editor that knows these entries, oldest first.
+    /// An editor with these entries as its history, oldest first.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! The history of what was typed, kept from chat to chat.
+//! The history of typed lines, kept from chat to chat.
 //!
 //! It is a file of one line for each entry (`\n` for a line end, `\\` for a backslash) that only its owner can read:
 //! `$XDG_STATE_HOME/brasa/history`, or `~/.local/state/brasa/history`. `BRASA_HISTORY` names another file, or `off` for none.
@@ -17,7 +17,7 @@ const MOST_BYTES: u64 = 1 << 20;
 /// Bytes of the longest entry that is kept.
 const LONGEST_ENTRY: usize = 64 << 10;
 
-/// Where entries are kept, if anywhere.
+/// The lines typed in earlier chats, and the file that keeps them.
 pub struct History {
     path: Option<PathBuf>,
 }
@@ -28,7 +28,8 @@ impl History {
         Self { path: None }
     }
 
-    /// The user's history, and its entries, oldest first. Without a home, or if the file cannot be read, nothing is kept.
+    /// Opens the user's history and returns its entries, oldest first. Without a home folder, or if the file cannot be read,
+    /// nothing is kept.
     pub fn open() -> (Self, Vec<String>) {
         let variable =
             |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);

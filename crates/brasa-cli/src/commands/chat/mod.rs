@@ -1,4 +1,4 @@
-//! The chat: what was said stays, whatever is typed, pasted or pressed.
+//! The loop of a chat: reads messages and commands, and prints answers. The conversation survives every mistake of typing.
 //!
 //! A [`Reader`](read::Reader) gives messages and commands, a [`Conversation`](conversation::Conversation) keeps what was said and
 //! fits it into the context, [`answer`] shows the answer while it is made.

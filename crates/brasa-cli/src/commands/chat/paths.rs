@@ -10,7 +10,7 @@ const WITH_FILE: [&str; 3] = ["/save ", "/save! ", "/load "];
 /// Most completions that are offered.
 const MOST: usize = 200;
 
-/// The path that `text` names: `~` and what begins with `~/` are below the home folder.
+/// The path for `text`, with a leading `~` replaced by the home folder.
 pub fn expanded(text: &str) -> PathBuf {
     match (text.strip_prefix('~'), std::env::home_dir()) {
         (Some(rest), Some(home)) => below(&home, rest).unwrap_or_else(|| text.into()),
@@ -26,8 +26,8 @@ fn below(home: &Path, rest: &str) -> Option<PathBuf> {
     }
 }
 
-/// Completions of a line up to the cursor: commands, and files behind commands that take one. Returns the byte from which on the line is
-/// replaced.
+/// Completes a line up to the cursor: commands, and files behind commands that take one. Returns the byte from which the line is
+/// replaced, and the candidates.
 pub fn completions(line: &str) -> (usize, Vec<String>) {
     if let Some(command) = WITH_FILE.iter().find(|command| line.starts_with(**command)) {
         let typed = line[command.len()..].trim_start();

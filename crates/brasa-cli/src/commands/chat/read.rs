@@ -1,4 +1,4 @@
-//! Messages from the keyboard or a pipe: one line each, or several if the user says so.
+//! Messages from the keyboard or a pipe: one line each, or several lines if marked.
 
 use std::io::{BufRead, BufReader, IsTerminal, Read, Stdin, Write, stdin, stdout};
 
@@ -61,7 +61,7 @@ impl Reader {
         Ok(Self { lines, history })
     }
 
-    /// True if somebody types.
+    /// True if messages are typed at a terminal.
     pub fn is_at_terminal(&self) -> bool {
         match &self.lines {
             Lines::Edited(_) => true,
@@ -69,8 +69,8 @@ impl Reader {
         }
     }
 
-    /// Reads a message or a command. A message goes on behind a line that ends with a backslash, and up to the second of a pair
-    /// of `"""`.
+    /// Reads a message or a command. A backslash at the end of a line continues the message, and a pair of `"""` encloses several
+    /// lines.
     ///
     /// # Errors
     ///
@@ -168,7 +168,7 @@ impl PlainLines {
             return Ok(Line::End);
         }
         let mut text = String::from_utf8(bytes).unwrap_or_else(|error| {
-            output::note("(that input is not UTF-8 text; what is not is read as \u{fffd})");
+            output::note("(the input is not UTF-8; invalid bytes are read as \u{fffd})");
             String::from_utf8_lossy(error.as_bytes()).into_owned()
         });
         if text.ends_with('\n') {

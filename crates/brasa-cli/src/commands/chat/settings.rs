@@ -83,8 +83,8 @@ const SETTINGS: &[Setting] = &[
     },
 ];
 
-/// Obeys `/set`: shows all values without arguments, one with a name, and changes it with a name and a value. Returns what is to
-/// be printed.
+/// Runs `/set`: without arguments shows all values, with a name shows one, with a name and a value changes it. Returns the text to
+/// print.
 ///
 /// # Errors
 ///

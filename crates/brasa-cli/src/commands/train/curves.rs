@@ -64,7 +64,7 @@ fn of_runs(runs: &[(String, Vec<Metric>)]) -> Vec<Series> {
     all
 }
 
-/// As many points as `count` at most, each the mean of as many.
+/// Thins a curve to at most `count` points, each the mean of a run of neighbours.
 fn thinned(curve: &[(f64, f64)], count: usize) -> Curve {
     let each = curve.len().div_ceil(count).max(1);
     let mean = |points: &[(f64, f64)]| {

@@ -1,4 +1,4 @@
-//! The finished adapter, or each best one so far, goes straight into a running server.
+//! Loads the finished adapter, or each best one so far, into a running server.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -39,7 +39,7 @@ pub fn load(arguments: &TrainArguments, path: &Path) -> Result<(), Failure> {
     output::line(&post(arguments, server, path)?)
 }
 
-/// The best adapters so far on their way into the server, which the run does not wait for.
+/// Sends the best adapters so far to the server in the background; the run does not wait.
 ///
 /// A thread loads one after the other. While it waits for the server, newer adapters take the place of those that it has not begun with.
 pub struct Best {
@@ -74,7 +74,7 @@ impl Best {
         Some(Self { arguments, paths: Some(paths), answers, ends, thread: Some(thread), warned: None })
     }
 
-    /// Writes the best adapter so far into the folder `best` of the run and has it loaded into the server, in place of the one before.
+    /// Writes the best adapter so far into the folder `best` of the run, and has the server load it in place of the one before.
     /// Returns a warning if it cannot be written.
     pub fn load(&mut self, tuner: &FineTuner, lora: &Lora) -> Option<String> {
         let folder = self.arguments.out.join("best");
@@ -90,13 +90,15 @@ impl Best {
         }
     }
 
-    /// Lines that tell what became of adapters since the last call. A server that is away never ends a run, and the same mistake is told once.
+    /// Reports about adapters since the last call, as lines. An absent server never ends a run, and the same mistake is reported
+    /// once.
     pub fn answers(&mut self) -> Vec<String> {
         let answers: Vec<_> = self.answers.try_iter().collect();
         answers.into_iter().filter_map(|answer| self.told(answer)).collect()
     }
 
-    /// Waits for what is under way, as long as a server may take to load an adapter. What has not begun is left out if `is_followed`, by the finished adapter.
+    /// Waits for the load in progress, as long as a server may take for an adapter. If `is_followed` by the finished adapter, loads
+    /// that have not begun are skipped.
     pub fn finish(mut self, is_followed: bool) -> Vec<String> {
         self.ends.store(is_followed, Ordering::Relaxed);
         self.paths = None;
@@ -121,7 +123,7 @@ impl Best {
     }
 }
 
-/// Loads the adapter at `path` under the name of the run; returns what became of it.
+/// Loads the adapter at `path` under the name of the run; returns a report.
 fn post(arguments: &TrainArguments, server: &str, path: &Path) -> Result<String, Failure> {
     let kept = |failure: String| {
         Failure::Failed(format!("{failure}\nhint: the adapter is written in {}", path.display()))

@@ -19,7 +19,7 @@ const SHOWN: usize = 1200;
 /// Time between two drawings of the curves' file.
 const REDRAW: Duration = Duration::from_secs(10);
 
-/// Shows an example as the model reads it, what is learned between ⟦ and ⟧.
+/// Shows an example as the model reads it, with the learned parts between ⟦ and ⟧.
 pub fn sample(tuner: &FineTuner, what: &str, document: &Document) -> Result<(), Failure> {
     let text = |tokens: &[u32]| tuner.tokenizer().decode(tokens, false).map_err(brasa::Error::from);
     let (mut shown, mut at) = (String::new(), 0);
@@ -74,7 +74,7 @@ impl Show {
         }
     }
 
-    /// Shows what happened.
+    /// Shows an event of the run.
     pub fn event(&mut self, event: &Event<'_>) {
         match event {
             Event::Resumed(updates) => {

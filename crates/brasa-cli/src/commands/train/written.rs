@@ -1,4 +1,4 @@
-//! The files that a run leaves beside its own: the adapter, or the model.
+//! The result of a run, beside its log and checkpoint: the adapter, or the model.
 
 use std::path::{Path, PathBuf};
 
@@ -36,7 +36,7 @@ pub fn refuse_existing(arguments: &TrainArguments) -> Result<(), Failure> {
     }
 }
 
-/// Writes the adapter or the model, and tells what became of it.
+/// Writes the adapter or the model, and reports where.
 pub fn finish(
     arguments: &TrainArguments,
     tuner: &FineTuner,

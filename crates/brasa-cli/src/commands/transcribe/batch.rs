@@ -1,4 +1,4 @@
-//! Files in pieces, several of which are transcribed at once.
+//! Transcription of several files, or pieces of files, at once.
 
 use std::ops::ControlFlow;
 use std::time::Instant;

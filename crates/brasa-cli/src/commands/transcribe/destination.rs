@@ -1,4 +1,4 @@
-//! Where transcripts go. None replaces a file unasked.
+//! Destinations of transcripts. Existing files are replaced only with `--force`.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -12,7 +12,7 @@ use crate::args::TranscribeArguments;
 use crate::failure::Failure;
 use crate::output;
 
-/// A file of sound, and where its transcript goes.
+/// A sound file, and the destination of its transcript.
 pub struct Destination {
     /// The file of sound; `-` for standard input.
     pub input: PathBuf,
@@ -33,7 +33,8 @@ pub fn force(arguments: &TranscribeArguments) -> output::Force {
     output::Force { given: arguments.force, how: "--force" }
 }
 
-/// Where the transcript of each file goes: one file's to standard output unless `--out` names a folder, several beside their files.
+/// The destination of each file's transcript: standard output for one file, unless `--out` names a folder; several transcripts go
+/// beside their files.
 ///
 /// # Errors
 ///
@@ -81,7 +82,10 @@ pub fn of(arguments: &TranscribeArguments) -> Result<Vec<Destination>, Failure> 
     }
     let is_input = |path: &PathBuf| destinations.iter().any(|destination| destination.input == *path);
     if let Some(path) = taken.keys().find(|path| is_input(path)) {
-        return Err(Failure::Usage(format!("{}: a file of sound would become a transcript", path.display())));
+        return Err(Failure::Usage(format!(
+            "{}: a transcript would replace this sound file",
+            path.display()
+        )));
     }
     Ok(destinations)
 }

@@ -1,4 +1,4 @@
-//! Text while somebody speaks.
+//! Live transcription.
 
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// A piece of sound, or the reason why there is no more.
 type Block = Result<Vec<f32>, AudioError>;
 
-/// Transcribes a sound that goes on. Ctrl-C ends the sound; what was heard is written before the program ends.
+/// Transcribes live sound. Ctrl-C ends the sound; the words so far are written before the program ends.
 pub fn transcribe(
     transcriber: &Transcriber,
     options: TranscribeOptions,
@@ -67,7 +67,7 @@ pub fn transcribe(
     end
 }
 
-/// Waits for `step` samples and takes what else has come. Returns how the sound ended, if it did.
+/// Waits for `step` samples, and takes all that are there. Returns how the sound ended, if it did.
 fn gather(receiver: &Receiver<Block>, samples: &mut Vec<f32>, step: usize) -> Option<Result<(), Failure>> {
     let most = (MOST_S * SAMPLE_RATE as f32) as usize;
     while samples.len() < step {

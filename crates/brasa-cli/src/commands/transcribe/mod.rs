@@ -1,4 +1,4 @@
-//! `brasa transcribe`: speech to text, from files or while somebody speaks.
+//! `brasa transcribe`: speech to text, from files or live.
 
 mod batch;
 mod destination;
@@ -62,14 +62,14 @@ pub fn transcribe(arguments: &TranscribeArguments) -> Result<(), Failure> {
     told(failures, count)
 }
 
-/// The arguments with `--json` as what it stands for.
+/// The arguments with `--json` replaced by the form of JSON that it means.
 fn in_json(arguments: &TranscribeArguments) -> Result<TranscribeArguments, Failure> {
     let mut arguments = arguments.clone();
     match arguments.format {
         _ if !arguments.json => {}
         TranscriptFormat::Text => arguments.format = TranscriptFormat::Json,
         TranscriptFormat::Json | TranscriptFormat::VerboseJson => {}
-        _ => return Err(Failure::Usage("--json and a --format that is no JSON: give one of them".into())),
+        _ => return Err(Failure::Usage("--json and a --format other than JSON: give one of the two".into())),
     }
     Ok(arguments)
 }

@@ -30,7 +30,7 @@ const CLEAR: &str = "\x1b[K";
 /// How text is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
-    /// Words behind one another.
+    /// Plain words in a row.
     Text,
     /// A line with its times for the words of each look.
     Timed,
@@ -67,7 +67,7 @@ impl Screen {
         Self { form, revises, columns, column: 0, paint: Paint::of_output() }
     }
 
-    /// Shows what a look at the sound has found.
+    /// Shows the latest state of a live transcript.
     pub fn show(&mut self, update: &LiveUpdate) -> Result<(), Failure> {
         self.keep(update)?;
         if !self.revises {
@@ -77,7 +77,7 @@ impl Screen {
         self.pend(pending.trim_end())
     }
 
-    /// Shows what the last look has found.
+    /// Shows the last state of a live transcript, and ends the line.
     pub fn end(&mut self, update: &LiveUpdate) -> Result<(), Failure> {
         self.keep(update)?;
         if self.column > 0 { output::line("") } else { Ok(()) }

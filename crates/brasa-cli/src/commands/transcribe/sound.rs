@@ -30,7 +30,7 @@ const HEADERS: [&[u8]; 11] = [
     b"\x1a\x45\xdf\xa3",
 ];
 
-/// Reads a file of sound to its end. It is read again as it is transcribed.
+/// Reads a sound file to its end. The file is read again during the transcription.
 ///
 /// # Errors
 ///
@@ -80,7 +80,7 @@ pub fn begins_as_sound(file: impl Read) -> bool {
     file.take(4).read_to_end(&mut first).is_ok() && HEADERS.iter().any(|header| first.starts_with(header))
 }
 
-/// Opens a sound that goes on, without waiting for more of it than its first bytes. Samples have a header that is known, or none.
+/// Opens live sound, and waits for its first bytes only. Samples without a header are described by the arguments.
 ///
 /// # Errors
 ///

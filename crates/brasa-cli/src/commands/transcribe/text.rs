@@ -15,7 +15,7 @@ pub fn content(transcript: &Transcript, arguments: &TranscribeArguments) -> Stri
     }
 }
 
-/// The lines of a segment: its text, or each of its words. Words have their times, texts on request.
+/// The lines of a segment: its text, or one line for each word. Words have their times, texts on request.
 pub fn lines(segment: &Segment, arguments: &TranscribeArguments) -> String {
     if arguments.words {
         let words = segment.words.iter().flatten();

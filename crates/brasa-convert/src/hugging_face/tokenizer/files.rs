@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{ConvertError, Result};
 
-/// `tokenizer.json`, `tokenizer_config.json` and their older companions; `null` if they are absent.
+/// `tokenizer.json`, `tokenizer_config.json` and their older companions. Absent files are `null`.
 #[derive(Debug)]
 pub struct Files {
     pub tokenizer: Value,

@@ -14,7 +14,7 @@ use crate::{ConvertError, Event, Observer, Options, Result};
 use files::Files;
 use vocabulary::{Kind, Vocabulary};
 
-/// The key of ours that says which texts get a space in front, where it is not each of them whatever it begins with.
+/// A GGUF key of Brasa's own: the texts that get a space in front, if not every text does.
 pub const PREFIX_SCHEME: &str = "tokenizer.ggml.space_prefix_scheme";
 
 /// Writes vocabulary, merges, special tokens and chat template. `vocab_len` is the number of rows of the embedding.

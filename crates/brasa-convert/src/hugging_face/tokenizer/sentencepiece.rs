@@ -16,7 +16,7 @@ pub struct Piece {
     pub token_type: i32,
 }
 
-/// Reads the model; the error says what is wrong.
+/// Parses the model; the error describes the mistake.
 pub fn parse(bytes: &[u8]) -> Result<Model, String> {
     let mut model = Model { pieces: Vec::new(), adds_prefix: true };
     let mut reader = Reader(bytes);

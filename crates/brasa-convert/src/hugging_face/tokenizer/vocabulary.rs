@@ -25,7 +25,7 @@ pub enum Kind {
     Bytes,
     /// SentencePiece: merges by score, GGUF's `llama`.
     SentencePiece,
-    /// BPE over text whose spaces became ▁, with byte tokens for what is missing: GGUF's `gemma4`.
+    /// BPE over text with ▁ in place of spaces, and byte tokens for missing characters: GGUF's `gemma4`.
     Spaces,
     /// The longest pieces of a word, from its beginning on: GGUF's `bert`.
     WordPiece,
@@ -52,7 +52,7 @@ pub struct Vocabulary {
     pub tokens: Vec<Vec<u8>>,
     pub scores: Option<Vec<f32>>,
     pub types: Vec<i32>,
-    /// True if a space goes before the text; `None` if that need not be said.
+    /// True if a space goes before the text; `None` if the default holds.
     pub space_prefix: Option<bool>,
 }
 

@@ -87,7 +87,7 @@ pub fn unigram(files: &Files, added: &BTreeMap<usize, Added>, vocab_len: usize) 
     Ok(vocabulary)
 }
 
-/// Writes what is done to texts before tokens are looked for.
+/// Writes the normalisation of texts into the metadata.
 pub fn describe(metadata: &mut Metadata, kind: Kind, files: &Files) -> Result<()> {
     match kind {
         Kind::WordPiece => {

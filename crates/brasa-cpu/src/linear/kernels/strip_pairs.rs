@@ -93,7 +93,7 @@ pub(super) fn multiply_panels(
     });
 }
 
-/// Where the kernel finds the blocks of two strips. All methods are `#[inline(always)]`.
+/// Locates the blocks of two strips in memory. All methods are `#[inline(always)]`.
 trait Source {
     type Meaning: Meaning;
 
@@ -121,13 +121,14 @@ trait Source {
 #[derive(Clone, Copy)]
 struct Block {
     codes: *const u8,
-    /// As many scales and minima as the shape says; those of a second half are [`LANES`] behind.
+    /// The block's scales, whose number the shape gives. The scales of the second half of the inputs follow [`LANES`] later; minima
+    /// are laid out alike.
     scale: *const f32,
     min: *const f32,
 }
 
-/// What a pass over a pair of strips asks the memory for: its share of the run of strips that comes next, so that memory is busy throughout
-/// and the first rows of a run need not wait for it.
+/// The share of the next run of strips that one pass over a pair of strips prefetches. It keeps memory busy throughout, so that the
+/// first rows of the next run need not wait.
 #[derive(Clone, Copy)]
 struct Ahead {
     /// Bytes from a block's codes to the part of the next run that this pass asks for.

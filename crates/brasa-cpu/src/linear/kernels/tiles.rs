@@ -102,7 +102,7 @@ impl RowTiles {
         &self.codes[group * self.blocks + block].0
     }
 
-    /// Checks what kernels rely on: these groups, with scales and factors of minima for weights of `layout`.
+    /// Checks what kernels rely on: the number of groups, scales and factors of minima for weights of `layout`.
     ///
     /// # Panics
     ///

@@ -1,4 +1,4 @@
-//! Tiles of bf16 weights for products with the other side of a weight: what was an output becomes an input.
+//! Tiles of bf16 weights for products with a transposed weight: outputs become inputs.
 //!
 //! A packed tile holds 16 outputs and 32 inputs. Turned, its outputs are summed: it makes half of the 32 summed elements of two
 //! panels of 16 columns. That is 64 shuffles of words and 16 of halves, a fortieth of the time that 512 rows are multiplied with it.

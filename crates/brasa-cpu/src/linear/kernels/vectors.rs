@@ -95,7 +95,7 @@ pub(in super::super) type Sums<D> = [<<D as Dots>::V as Vectors>::Ints; 2];
 /// The codes that an instruction set multiplies as signed bytes, with their offset subtracted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Centring {
-    /// None: the instruction multiplies unsigned by signed bytes.
+    /// No offset: the instruction multiplies unsigned by signed bytes.
     #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "an instruction of x86-64"))]
     Never,
     /// Whole bytes, whose products with activations would overflow sums of 16 bits.

@@ -29,7 +29,7 @@ fn panels_at_once(proof: Avx512, steps: usize, panels: usize) -> usize {
     panels.div_ceil(panels.div_ceil(fit).max(1)).next_multiple_of(BF16_SIDE).clamp(BF16_SIDE, most)
 }
 
-/// Proofs that there are instructions for it.
+/// Proofs of the instructions for bf16 products.
 pub(in super::super) type Proofs = (Avx512, Avx512Bf16);
 
 /// Memory of one thread, reused from call to call.

@@ -25,7 +25,7 @@ pub(in super::super) struct StoredRows {
 }
 
 impl StoredRows {
-    /// Takes rows whose first and last can be decoded; the tensor was validated when its file was opened.
+    /// Takes rows whose first and last can be decoded. The tensor was validated when its file was opened.
     pub fn new(tensor: &Tensor, rows: Range<usize>) -> Result<Self, Error> {
         let mut row = vec![0.0; tensor.row_len()];
         for index in [rows.start, rows.end.saturating_sub(1)].into_iter().filter(|_| !rows.is_empty()) {
@@ -44,7 +44,7 @@ impl StoredRows {
         stored * self.rows.len()
     }
 
-    /// Writes row `row` to `out` exactly as its codec decodes it.
+    /// Decodes row `row` into `out`, exactly as its codec does.
     pub fn decode_row(&self, row: usize, out: &mut [f32]) {
         assert!(row < self.rows.len(), "row {row} of {}", self.rows.len());
         if let Err(error) = self.tensor.decode_row(self.rows.start + row, out) {

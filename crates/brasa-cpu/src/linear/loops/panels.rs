@@ -1,4 +1,4 @@
-//! Many rows times codes, of which a part of a strip is unpacked before.
+//! Products of many rows with codes, which are unpacked before, a part of a strip at a time.
 //!
 //! Sums wait in the output for the next part of the strip.
 

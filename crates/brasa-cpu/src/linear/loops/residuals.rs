@@ -1,4 +1,4 @@
-//! Products of activations with residuals: each row counts as two, its codes and the residual that they leave.
+//! Products of activations with residuals: each row counts as two, its codes and its residual.
 //!
 //! `y = W·codes + W·residual`, in this order for any number of rows. Both are multiplied as any other row is, by every
 //! kernel, and added at last.

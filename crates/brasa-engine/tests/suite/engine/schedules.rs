@@ -130,9 +130,9 @@ pub fn random_schedules_give_everyone_the_text_that_it_has_alone() {
     assert!(accepted > 0 || tried == 1, "no draft was drawn");
 }
 
-/// Conversations go on turn by turn, in any company. Between two turns a text may be read out of the engine and written
-/// into another session or another engine, be rolled back, give way or be left alone. What is said is said as without all
-/// that, and by whoever says the whole text at once.
+/// Conversations go on turn by turn, in any company. Between two turns a text may be read out of the engine and written into
+/// another session or another engine, be rolled back, give way or be left alone. Its tokens are those of the undisturbed
+/// conversation, and of the whole text in one request.
 #[test]
 pub fn random_conversations_resume_as_if_never_interrupted() {
     const TURNS: usize = 4;

@@ -1,4 +1,4 @@
-//! What a reader gets: fragments up to a stop, polled or waited for, read late, cancelled, or refused at once.
+//! Readers of streams: fragments up to a stop, polled or waited for, read late, cancelled, or refused at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -165,7 +165,7 @@ impl TokenMask for Left {
     }
 }
 
-/// What one step and one draw after the other gives.
+/// The text made by one step and one draw after the other.
 fn stepwise(engine: &Engine, prompt: Vec<u32>, sampling: SamplingParams, count: usize) -> Vec<u32> {
     let draw_all = move |executor: &mut Executor| {
         let (rules, mut sampler) = (DrawRules::new(sampling).unwrap(), Sampler::default());
@@ -253,8 +253,8 @@ pub fn logits_are_read_beside_running_generations() {
     assert_eq!(ids(&mut start(&engine, prompt(40, 1), &limit(60), None)), alone);
 }
 
-/// Hidden states are read beside generations and beside logits, from any token on; they are those that their program gives alone, and
-/// nobody else notices.
+/// Hidden states are read beside generations and beside logits, from any token on. They are those that their program gives alone,
+/// and other requests do not change.
 #[test]
 pub fn hidden_states_are_read_beside_running_generations() {
     let alone = engine(1024, 32, 4);

@@ -152,7 +152,7 @@ fn a_device_runs_a_gradient_like_any_graph() {
     }
 }
 
-/// What the layers compute between their inputs and outputs.
+/// Values that the layers compute between their inputs and outputs.
 fn inside(graph: &Graph) -> Vec<ValueId> {
     let residual = graph.nodes().iter().filter(|node| node.op == Op::Binary(Binary::Add));
     let embedded = graph.nodes()[0].outputs[0];
@@ -212,7 +212,7 @@ fn quantised_decoder() -> Graph {
     pass::attend_to_rows(&spec.graph(5)).unwrap()
 }
 
-/// What adapters are trained by: the base is quantised and frozen, `A` and `B` vary.
+/// Gradients of adapters: the base is quantised and frozen, `A` and `B` vary.
 #[test]
 fn adapters_of_quantised_weights_have_gradients() {
     let graph = quantised_decoder();

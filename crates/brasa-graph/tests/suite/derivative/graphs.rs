@@ -1,4 +1,4 @@
-//! What graphs of derivatives look like, and what has no derivative.
+//! Snapshots of derivatives' graphs, and operations without a derivative.
 
 use brasa_formats::{Bytes, Payload, StorageFormat, Tensor};
 use brasa_graph::derivative::{Wrt, jvp, vjp};

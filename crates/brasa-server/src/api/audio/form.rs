@@ -28,7 +28,7 @@ const VALUES: [&str; 6] = ["temperature", "stream", "seed", "beam_size", "best_o
 pub(crate) struct Form {
     /// The file called `file`.
     pub sound: Option<Sound>,
-    /// The other parts: texts, and lists of them.
+    /// All parts of the form but the file: texts, and lists of texts.
     pub fields: Fields,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct Form {
 pub(crate) struct Sound {
     /// The bytes of the file.
     pub bytes: Bytes,
-    /// The name of the file as the client tells it; stands in errors.
+    /// Name of the file, as the client sent it, for errors.
     pub name: String,
 }
 

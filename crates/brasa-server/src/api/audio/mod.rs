@@ -120,8 +120,7 @@ fn whole(
     reply::ok(&object)
 }
 
-/// What a streamed transcription cost in tokens: those that the encoder makes of the sound, those of the text to expect, and those that
-/// were written.
+/// Token counts of a streamed transcription: tokens that the encoder makes of the sound, tokens of the prompt, and tokens written.
 fn usage_in_tokens(transcript: &Transcript, written: usize, text_tokens: usize) -> Value {
     let audio_tokens = (transcript.duration_s * ENCODED_PER_SECOND).ceil() as usize;
     let read = audio_tokens + text_tokens;
@@ -145,7 +144,7 @@ fn logprobs(segments: &[Segment], vocabulary: &SpeechVocabulary) -> Value {
     shown.collect()
 }
 
-/// What a stream says beside its text.
+/// Data that a stream reports besides its text.
 struct Streamed {
     /// Doubts about the sound.
     warnings: Vec<String>,

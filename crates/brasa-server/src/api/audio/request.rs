@@ -22,7 +22,7 @@ pub(super) struct Request {
     /// True if a verbose answer has segments.
     pub segments: bool,
     pub stream: bool,
-    /// True if tokens come with their log-probabilities.
+    /// True if the answer shows tokens with their log-probabilities.
     pub logprobs: bool,
     /// How pauses are found, which are left out.
     pub voice: VoiceDetector,

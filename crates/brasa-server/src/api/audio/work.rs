@@ -1,4 +1,4 @@
-//! Transcriptions on threads of their own. Whoever drops the reading end cancels the work.
+//! Transcriptions on threads of their own. Dropping the receiving end cancels the work.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const WAITING: usize = 16;
 
 /// Something that happened to a transcription.
 pub(super) enum Event {
-    /// The sound has been read, with these doubts about it.
+    /// The sound has been read, with these warnings.
     Opened(Vec<String>),
     /// A segment has been found.
     Segment(Segment),
@@ -93,7 +93,7 @@ impl Work {
         }
     }
 
-    /// The next thing that happens.
+    /// The next event of the transcription.
     ///
     /// # Errors
     ///
@@ -135,7 +135,7 @@ impl Drop for Work {
     }
 }
 
-/// Transcribes a sound and tells of it. Ends early, without an error, if nobody listens any more.
+/// Transcribes a sound and sends its parts. Ends early, without an error, if the receiver is gone.
 fn transcribe(
     sender: &mpsc::Sender<Result<Event>>,
     loaded: &LoadedSpeech,

@@ -11,7 +11,7 @@ use crate::answer::{Answers, Call, ChatStep, Delta};
 use crate::custom::CallKind;
 use crate::{ids, sse};
 
-/// The item of a stream that is open, with its id and what it holds.
+/// The open item of a stream, with its id and content so far.
 enum Open {
     Nothing,
     Reasoning(String, String),

@@ -37,18 +37,18 @@ fn is_cut(ended: &Ended) -> bool {
     matches!(ended.end.reason, FinishReason::Length | FinishReason::ContextFull)
 }
 
-/// Fields of a response that are known before its first token: its id, its model and its settings.
+/// Fields of a response that are known before its first token: id, model and settings.
 pub(super) struct Head {
     pub id: String,
     pub created: u64,
     pub model: String,
-    /// What the response repeats of its request.
+    /// Settings of the request that the response repeats.
     pub settings: Map<String, Value>,
     pub sampling: SamplingParams,
 }
 
 impl Head {
-    /// The response with an output, as its specification has it: every key is there.
+    /// A whole response with `output`, with every key of its specification.
     pub fn response(&self, output: &[Value], ended: Option<&Ended>) -> Value {
         let is_cut = ended.is_some_and(is_cut);
         let status = match ended {

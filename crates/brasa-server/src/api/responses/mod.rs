@@ -131,7 +131,7 @@ fn repeated_tool(tool: Value) -> Value {
     with_keys(tool, &[("description", Value::Null), ("parameters", Value::Null), ("strict", Value::Null)])
 }
 
-/// An object with further keys, where it has none of their names. What is no object is replaced by one.
+/// Adds `keys` to an object, without replacing its own. A value that is not an object is replaced by one.
 fn with_keys(value: Value, keys: &[(&str, Value)]) -> Value {
     let mut map = match value {
         Value::Object(map) => map,

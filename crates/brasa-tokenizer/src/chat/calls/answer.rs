@@ -1,4 +1,4 @@
-//! An answer, taken apart while it comes: thoughts, content, calls.
+//! Parsing of an answer while it arrives: thoughts, content, calls.
 
 use serde_json::Value;
 
@@ -32,15 +32,15 @@ pub enum AnswerEvent {
         /// The text.
         text: String,
     },
-    /// A call ends. Its arguments are a JSON object, unless the answer was cut off within the call, or the call went wrong far
-    /// behind its beginning.
+    /// The end of a call. Its arguments are a JSON object, unless the answer was cut off within the call, or the call went wrong
+    /// far behind its beginning.
     CallEnd {
         /// The number of the call.
         index: usize,
     },
 }
 
-/// Takes an answer apart that comes in fragments: thoughts, content, and calls of tools.
+/// Parses an answer in fragments into thoughts, content and calls of tools.
 ///
 /// Reading never fails: text that looks like a call and is none is content, as is the call of a tool that nobody offered. The
 /// events of an answer are the same however it is cut into fragments, but for cuts within their texts. Space around thoughts and
@@ -108,7 +108,7 @@ enum Position {
 }
 
 impl AnswerParser {
-    /// A parser for the answer to `prompt`, of which only the end counts: templates may open the thoughts themselves.
+    /// A parser for the answer to `prompt`. Only the end of the prompt counts: templates may open the thoughts themselves.
     ///
     /// Without tools, or with [`ToolChoice::None`], the whole answer is thoughts and content.
     pub fn new(
@@ -140,9 +140,9 @@ impl AnswerParser {
         }
     }
 
-    /// The parser for answers that are either calls or content, as grammars of [`ToolFormat::calls_alone`] make them: an answer that
-    /// does not begin with the mark of calls is content to its end, even if it looks like a call. In forms without marks an answer
-    /// is calls if it begins with the call of a tool that is offered.
+    /// Makes the parser read answers that are either calls or content, as grammars of [`ToolFormat::calls_alone`] make them. An
+    /// answer that does not begin with the mark of calls is content to its end, even if it looks like a call. In forms without
+    /// marks an answer is calls if it begins with a call of an offered tool.
     #[must_use]
     pub fn either(mut self) -> Self {
         self.calls = Calls::InsteadOfContent;
@@ -164,8 +164,8 @@ impl AnswerParser {
         self.sink.take()
     }
 
-    /// The rest of an answer that was cut off, as by a limit of tokens. A call whose name is known is a call, with its arguments as
-    /// far as they came; [`finish`](Self::finish) takes a short one for content.
+    /// Ends an answer that was cut off, for instance by a limit of tokens. A call with a known name is reported with the arguments
+    /// that arrived. [`finish`](Self::finish) treats such a call as content.
     pub fn cut_off(&mut self) -> Vec<AnswerEvent> {
         if let Some(part) = self.thoughts.finish() {
             self.read_part(&part);
@@ -179,7 +179,7 @@ impl AnswerParser {
         self.finish()
     }
 
-    /// The rest, when no more fragments come. A call that is not complete is content if it was held back.
+    /// Ends the answer and returns the remaining events. An incomplete call that was held back is content.
     pub fn finish(&mut self) -> Vec<AnswerEvent> {
         if let Some(part) = self.thoughts.finish() {
             self.read_part(&part);

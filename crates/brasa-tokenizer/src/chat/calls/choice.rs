@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// The calls that a request asks for, as OpenAI's `tool_choice`.
+/// The calls that a request allows or requires, as OpenAI's `tool_choice`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ToolChoice {

@@ -1,4 +1,5 @@
-//! Schemas of arguments as the grammars of calls read them: an object that names its properties has no others, unless its schema says so.
+//! Schemas of arguments in the form for call grammars: an object that names its properties allows no others, unless its schema says
+//! so.
 //!
 //! Models invent arguments where they may. Where several schemas measure one object together, none of them knows all of its names, and all stay open.
 

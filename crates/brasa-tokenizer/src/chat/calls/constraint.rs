@@ -48,8 +48,7 @@ pub enum Call {
 }
 
 impl ToolFormat {
-    /// The grammar that an answer has to follow so that its calls are right, in Lark as llguidance reads it. `None` if nothing is
-    /// asked of the answer.
+    /// The grammar that makes an answer's calls right, in Lark as llguidance reads it. `None` if the answer is free.
     ///
     /// If calls are required, the answer is calls and nothing else. If the model decides, any text may stand before and between
     /// calls, and the grammar sets in where a call begins; that is asked for only if a tool says `"strict": true`. `parallel` allows
@@ -145,8 +144,8 @@ impl ToolFormat {
         Ok(Some(lark.finish(&start)))
     }
 
-    /// The grammar of answers that are calls and nothing else, for a request whose other answers follow another grammar. `None` if
-    /// no calls are allowed.
+    /// The grammar of answers that are nothing but calls, for a request whose other answers follow another grammar. `None` if no
+    /// calls are allowed.
     ///
     /// # Errors
     ///
@@ -173,12 +172,12 @@ impl ToolFormat {
     }
 }
 
-/// What an answer may be in place of calls.
+/// The kind of answer that is allowed besides calls.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Beside {
     Text,
-    /// A text of another grammar, maybe of JSON. Calls that are JSON without a mark are then a schema of their own, so that both are
-    /// cut into the same lexemes: the literal text of a call would shut out every object that begins like it.
+    /// A text of another grammar, maybe of JSON. Calls that are JSON without a mark are then a schema, so that both grammars have
+    /// the same lexemes. A call as literal text would shut out every object that begins like it.
     Grammar,
 }
 

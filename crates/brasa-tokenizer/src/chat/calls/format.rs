@@ -22,7 +22,7 @@ struct Row {
     marks: &'static [Mark],
     /// Tokens within calls.
     inner: &'static [&'static str],
-    /// How such a model writes calls, for a grammar; `None` where a grammar does not help.
+    /// How such a model writes calls, for a grammar; `None` if a grammar does not help.
     writing: Option<Writing>,
     /// True if a call in the thoughts ends the thoughts.
     ends_thoughts: bool,
@@ -45,7 +45,7 @@ pub enum Place {
     Anywhere,
     /// At the beginning of a line, or behind a call.
     Line,
-    /// Behind a call, with nothing but space between.
+    /// Behind a call, with only white space since.
     AfterCall,
 }
 
@@ -94,7 +94,7 @@ const DEEPSEEK: Form = Form::Json { otherwise: Otherwise::Headed(deepseek) };
 const KIMI: Form = Form::Json { otherwise: Otherwise::Headed(kimi) };
 const HARMONY: Form = Form::Json { otherwise: Otherwise::Headed(harmony) };
 
-/// The form of models whose template knows nothing of tools: a JSON object on a line of its own, in a block of code or not.
+/// The form for models without tools in their template: a JSON object on a line of its own, in a block of code or not.
 const GENERIC: Row = Row {
     name: "generic",
     template: &[],
@@ -414,8 +414,8 @@ const LLAMA: &[Mark] = &[
 ];
 
 impl ToolFormat {
-    /// The form of a model: the one that the source of its chat template shows, else the one that its vocabulary shows. A model
-    /// whose template does not know of tools writes JSON objects.
+    /// Finds a model's form: by its chat template's source, else by its vocabulary. A model whose template has no tools writes JSON
+    /// objects.
     pub fn of(template: Option<&str>, tokenizer: &Tokenizer) -> Self {
         let written =
             |row: &&Row| template.is_some_and(|source| row.template.iter().all(|text| source.contains(text)));
@@ -439,7 +439,7 @@ impl ToolFormat {
         self.0.name
     }
 
-    /// Ids of tokens that are marks of the form. Some are control tokens, which a text shows only if it is asked to
+    /// Ids of tokens that are marks of the form. Some are control tokens, which a text leaves out unless requested
     /// ([`DecodeStream::showing`](crate::DecodeStream::showing)).
     pub fn token_ids(self, tokenizer: &Tokenizer) -> Vec<u32> {
         let marks = self.0.marks.iter().map(|mark| &mark.text);

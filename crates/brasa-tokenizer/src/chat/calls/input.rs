@@ -25,7 +25,7 @@ pub enum TextGrammar<'a> {
 }
 
 impl<'a> TextGrammar<'a> {
-    /// The grammar that a property's schema asks for.
+    /// The grammar in a property's schema.
     pub fn of(schema: &'a Value) -> Option<Self> {
         let grammar = schema.get(KEYWORD)?;
         let definition = grammar.get("definition")?.as_str()?;
@@ -45,7 +45,7 @@ impl<'a> TextGrammar<'a> {
         })
     }
 
-    /// The text as it is, and the mark behind it.
+    /// Writes the text, then `mark` behind it.
     pub fn until(self, mark: &str, lark: &mut Lark<'_>) -> Result<String> {
         let mark = lark.text(mark)?;
         Ok(match self {
@@ -56,7 +56,7 @@ impl<'a> TextGrammar<'a> {
     }
 }
 
-/// The JSON object of arguments whose only member is a text of a grammar; `None` for another schema.
+/// The JSON object of arguments with a single member, a text of a grammar; `None` for another schema.
 pub fn json_object(schema: &Value, lark: &mut Lark<'_>) -> Result<Option<String>> {
     let properties = schema.get("properties").and_then(Value::as_object);
     let Some((key, property)) = properties.filter(|all| all.len() == 1).and_then(|all| all.iter().next())
@@ -271,7 +271,7 @@ fn regex(text: &str) -> Result<(String, &str)> {
     Ok((if flags.is_empty() { body.to_owned() } else { format!("(?{flags}){body}") }, behind))
 }
 
-/// Writes what `%import` imports, given what stands behind the word.
+/// Writes the rule for `%import`, given the text behind that word.
 fn import(path: &str, out: &mut String) -> Result<()> {
     let path = path.split("//").next().unwrap_or_default().trim();
     let (path, alias) = match path.split_once("->") {

@@ -1,6 +1,6 @@
-//! The text of a call whose only argument is a text.
+//! Calls with a text as their only argument.
 
-/// Reads the text out of a call's arguments, `{"input": "…"}`, while they come.
+/// Reads the text in a call's arguments, `{"input": "…"}`, while they arrive.
 ///
 /// Arguments of another form, which a model may write if nothing keeps it from that, are the text as they are. The text is the same
 /// however the arguments are cut.
@@ -110,7 +110,7 @@ impl InputReader {
 mod tests {
     use super::*;
 
-    /// What is read of arguments cut at every position, which has to be the same.
+    /// Reads arguments cut at every position, and checks that the result never differs.
     fn read(arguments: &str) -> String {
         let whole = InputReader::default().push(arguments);
         for (at, _) in arguments.char_indices() {

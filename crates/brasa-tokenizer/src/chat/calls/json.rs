@@ -7,7 +7,7 @@ const DEEPEST: usize = 100;
 /// Longest number that is read, in bytes.
 const LONGEST_NUMBER: u8 = 100;
 
-/// Checks a JSON value while it comes, and writes it again.
+/// Checks a JSON value while it arrives, and writes it again.
 ///
 /// The text stays as it is where it is JSON. Slips whose meaning is beyond doubt are put right: control characters in strings, where
 /// JSON wants escapes; backslashes in front of characters that need none, as in `\d`; a comma behind the last member; Python's
@@ -30,7 +30,7 @@ pub enum Member {
     Key,
     /// A value.
     Value,
-    /// Anything else.
+    /// Between the members.
     Between,
 }
 
@@ -50,9 +50,9 @@ enum State {
     },
     /// A number and its length in bytes.
     Number(Number, u8),
-    /// The rest of `true`, `false` or `null`.
+    /// The remaining letters of `true`, `false` or `null`.
     Word(&'static str),
-    /// The rest of a word of Python, whose meaning is written already.
+    /// The remaining letters of a Python word, whose JSON form is written already.
     PythonWord(&'static str),
     Done,
 }
@@ -313,7 +313,7 @@ impl Number {
     }
 }
 
-/// Takes the text out of a JSON string, without its quotation marks, while it comes.
+/// Decodes a JSON string, without its quotation marks, while it arrives.
 #[derive(Clone, Debug, Default)]
 pub struct Unescaper {
     escape: String,
@@ -339,7 +339,7 @@ impl Unescaper {
     }
 }
 
-/// Writes a character of a string, escaped if JSON asks for it.
+/// Writes a character of a JSON string, escaped if necessary.
 pub fn push_letter(letter: char, out: &mut String) {
     use std::fmt::Write;
     match letter {

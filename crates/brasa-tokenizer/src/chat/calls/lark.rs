@@ -36,7 +36,7 @@ impl<'a> Lark<'a> {
         self.rule_with(name, "", body)
     }
 
-    /// Adds a rule that ends where its text first does.
+    /// Adds a rule whose text ends as early as possible.
     pub fn lazy_rule(&mut self, name: &str, body: &str) -> String {
         self.rule_with(name, "[lazy]", body)
     }
@@ -53,7 +53,7 @@ impl<'a> Lark<'a> {
         self.rules.join("\n")
     }
 
-    /// A text. Control tokens in it are tokens, the rest may be spelt in any way.
+    /// A literal text. Control tokens in it are tokens; the rest may be tokenized in any way.
     pub fn text(&self, text: &str) -> Result<String> {
         let mut parts = Vec::new();
         let mut rest = text;
@@ -151,7 +151,7 @@ impl<'a> Lark<'a> {
         Ok(format!("({})", written.join(" | ")))
     }
 
-    /// The members of an object in the order of its schema, with commas between. `assign` stands behind a key.
+    /// Writes the members of an object in the order of its schema, with commas between. `assign` is the text between key and value.
     pub fn members(
         &mut self,
         schema: &Value,
@@ -189,14 +189,14 @@ impl<'a> Lark<'a> {
 pub enum Strictness {
     /// `"strict": true`: a keyword that is not supported makes the grammar invalid.
     Strict,
-    /// Such keywords are ignored.
+    /// Keywords that are not supported are ignored.
     Plain,
-    /// `"strict": false`: such keywords are ignored, and objects may have properties that their schemas do not name.
+    /// `"strict": false`: unsupported keywords are ignored, and objects may have properties that their schemas do not name.
     Open,
 }
 
 impl Strictness {
-    /// What a tool says.
+    /// Reads a tool's `strict` field.
     pub fn of(tool: &Value) -> Self {
         match tool.get("function").unwrap_or(tool).get("strict") {
             Some(Value::Bool(true)) => Self::Strict,

@@ -1,4 +1,4 @@
-//! Calls whose arguments are literals of another language than JSON: Python's, or Gemma's.
+//! Calls with arguments in other literals than JSON: Python's, or Gemma's.
 
 use serde_json::Value;
 
@@ -76,7 +76,7 @@ pub const FUNCTION_GEMMA: Dialect = Dialect { open: '{', close: '}', assign: ':'
 pub struct LiteralCall {
     dialect: &'static Dialect,
     state: State,
-    /// What is open, outermost first.
+    /// Open containers, outermost first.
     open: Vec<Container>,
     /// A name, a key or a word while it comes, or the beginning of a quotation mark.
     word: String,
@@ -132,7 +132,7 @@ enum State {
         until: Until,
         is_key: bool,
     },
-    /// Behind a mark that ends a string without escapes if a value may end there, and the space behind the mark.
+    /// Behind a mark that may end a string without escapes, and the white space behind the mark.
     Closed {
         is_key: bool,
         space: String,

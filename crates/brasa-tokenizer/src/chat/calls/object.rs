@@ -8,7 +8,7 @@ use super::{LONGEST_NAME, Step, Wrong};
 const NAME: [&str; 2] = ["name", "tool_name"];
 /// Keys of the arguments.
 const ARGUMENTS: [&str; 2] = ["arguments", "parameters"];
-/// Other keys that families write beside them. Any other key shows that the object is no call.
+/// Further keys that families write in calls. Any other key shows that the object is no call.
 const OTHERS: [&str; 5] = ["id", "type", "call_id", "tool_call_id", "index"];
 
 /// Reads `{"name": …, "arguments": {…}}`, its members in any order.
@@ -60,7 +60,7 @@ impl Encoded {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     Name,
-    /// Arguments that are passed on as they come.
+    /// Arguments, which are sent while they arrive.
     Flowing,
     /// Arguments in front of the name.
     Waiting,
@@ -100,7 +100,7 @@ impl ObjectCall {
         }
     }
 
-    /// Ends a call that is complete but for its last brace; `false` if it is not.
+    /// Ends a call that lacks only its last brace; `false` if more is missing.
     pub fn finish(&mut self, sink: &mut Sink) -> bool {
         let is_complete = self.has_name && self.has_arguments && self.json.is_behind_member();
         if is_complete {

@@ -10,7 +10,7 @@ use super::tagged::{TaggedCall, Tags};
 /// The form of the text behind a mark.
 #[derive(Clone, Copy, Debug)]
 pub enum Form {
-    /// JSON objects, or else what is given.
+    /// JSON objects. `otherwise` is the meaning of other text.
     Json { otherwise: Otherwise },
     /// A name and literals.
     Literal(&'static Dialect),
@@ -21,7 +21,7 @@ pub enum Form {
 /// The form of a call that does not begin with a brace.
 #[derive(Clone, Copy, Debug)]
 pub enum Otherwise {
-    /// None: the text is no call.
+    /// The text is not a call.
     Nothing,
     /// A name in front of a JSON object.
     Headed(Head),
@@ -89,7 +89,7 @@ impl Region {
         }
     }
 
-    /// Takes the characters behind a call that ended in front of `letter`.
+    /// Takes the characters that were read behind the end of a call, `letter` included.
     pub fn unread(&mut self, letter: char) -> String {
         match self {
             Self::Tagged(call) => call.take_unread(),

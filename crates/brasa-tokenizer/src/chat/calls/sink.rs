@@ -6,8 +6,8 @@ use super::tools::Tools;
 /// Bytes of arguments that are held back, in case that the call turns out to be none.
 const HELD_ARGUMENTS: usize = 96;
 
-/// Collects events. A call is held back until it is complete or its arguments are long, and so is its text: if it turns out to
-/// be no call, the text is content.
+/// Collects events. A call and its text are held back until it is complete or its arguments are long. If it turns out to be no
+/// call, the text is content.
 #[derive(Clone, Debug)]
 pub struct Sink {
     /// The tools that may be called.
@@ -33,7 +33,7 @@ impl Sink {
         std::mem::take(&mut self.out)
     }
 
-    /// Begins a call. `false` if nobody may call that name. The namespace `functions` in front of a name is dropped.
+    /// Begins a call; returns `false` if no offered tool has the name. A namespace `functions` in front of the name is dropped.
     pub fn begin(&mut self, name: &str) -> bool {
         let bare =
             name.strip_prefix("functions.").filter(|bare| !self.tools.has(name) && self.tools.has(bare));

@@ -1,4 +1,4 @@
-//! A call as tags around its name and arguments, as Qwen3-Coder, GLM and MiniMax write it.
+//! Calls as tags around a name and arguments, as Qwen3-Coder, GLM and MiniMax write them.
 
 use super::json::{push_letter, push_string};
 use super::sink::Sink;
@@ -24,7 +24,7 @@ pub struct Tags {
     pub end: &'static str,
     /// Texts that may follow the end of a call. One of them, or the end of the answer, shows that `end` is no part of a value.
     pub next: &'static [&'static str],
-    /// True if a value may stand on lines of its own. The line break on each side is no part of it then.
+    /// True if a value may stand on lines of its own. The line break on each side then does not belong to it.
     pub on_lines: bool,
 }
 
@@ -153,12 +153,12 @@ impl TaggedCall {
         Ok(Step::More)
     }
 
-    /// Takes the characters that were read and come behind the call.
+    /// Takes the characters that were read behind the end of the call.
     pub fn take_unread(&mut self) -> String {
         std::mem::take(&mut self.unread)
     }
 
-    /// Ends a call with the text: `false` unless only space may be missing behind it.
+    /// Ends a call at the end of the text; `false` if more than white space is missing.
     pub fn finish(&mut self, sink: &mut Sink) -> bool {
         let State::Value(value) = &self.state else { return false };
         // The last argument's closing tag is left out at times.
@@ -332,7 +332,7 @@ impl Value {
     }
 }
 
-/// What a text at which a value may end turns out to be.
+/// The meaning of a text that may end a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Fit {
     /// More of the value.
@@ -343,7 +343,7 @@ enum Fit {
     Key,
     /// The next argument up to its name, without the closing tag of the value.
     NamedKey(String),
-    /// The end of the call. The text from `next` on, in bytes, comes behind it.
+    /// The end of the call. The text from byte `next` on comes behind it.
     End { next: usize },
 }
 
@@ -360,9 +360,9 @@ fn behind<'a>(text: &'a str, start: &str) -> Option<Option<&'a str>> {
 }
 
 impl Tags {
-    /// What `held` is, with which a value may end. A value may hold tags itself: its closing tag counts if the next argument or
-    /// the end of the call follows. Models leave the closing tag out at times; then a line that begins with the end of the call or
-    /// with the tag of one of the arguments in `names` ends the value.
+    /// Decides whether `held` ends a value. A value may hold tags itself: its closing tag counts if the next argument or the end of
+    /// the call follows. Models leave the closing tag out at times; then a line that begins with the end of the call, or with the
+    /// tag of an argument in `names`, ends the value.
     fn fit<'a>(&self, held: &str, names: impl Iterator<Item = &'a str>) -> Fit {
         let is_short = held.len() <= LONGEST_END;
         let may_end = if is_short { Fit::MayEnd } else { Fit::Other };

@@ -75,7 +75,7 @@ impl Types {
     /// Arrays.
     pub const ARRAY: Self = Self(32);
 
-    /// The types that a schema allows, as far as it says so by `type`, `enum`, `const`, `anyOf` and `oneOf`.
+    /// The types that a schema allows, judged by `type`, `enum`, `const`, `anyOf` and `oneOf`.
     pub fn of(schema: &Value, depth: usize) -> Self {
         let union = |list: &[Value], of: &dyn Fn(&Value) -> Self| {
             list.iter().fold(Self(0), |all, one| Self(all.0 | of(one).0))
@@ -104,7 +104,7 @@ impl Types {
         self.0 & one.0 != 0
     }
 
-    /// True for strings and nothing else.
+    /// True if only strings are allowed.
     pub fn is_string(self) -> bool {
         self == Self::STRING
     }

@@ -7,7 +7,7 @@ use minijinja::{Error, ErrorKind};
 
 /// Bytes that one rendering may build: texts, lists, maps, captured output. Nothing is paid back.
 pub const MEMORY_BYTES: u64 = 128 << 20;
-/// Bytes that one rendering may read; see [`Weight::steps`](super::values::Weight::steps) for what else counts as such.
+/// Bytes that one rendering may read. [`Weight::steps`](super::values::Weight::steps) tells what else counts.
 pub const WORK: u64 = 1 << 30;
 /// Bytes that one rendering may write.
 pub const OUTPUT_BYTES: u64 = 64 << 20;

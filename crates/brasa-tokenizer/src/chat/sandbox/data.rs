@@ -1,4 +1,4 @@
-//! Operations on texts with [marks](crate::chat::marks): each does what it would do without them, and its result keeps them.
+//! Operations on texts with [marks](crate::chat::marks). Each does the same as without marks, and its result keeps them.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -51,18 +51,18 @@ fn is_marked(value: &Value) -> bool {
     value.as_str().is_some_and(|text| MARKS.with_borrow(|marks| marks.may_be_in(text)))
 }
 
-/// What an operation makes of the characters of a text.
+/// The way an operation treats the characters of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sight {
-    /// It passes them on and looks at none.
+    /// Passes characters on and looks at none.
     Passes,
-    /// It cuts parts out of its first argument, in order.
+    /// Cuts parts out of the first argument, in order.
     Cuts,
-    /// It replaces one text by another.
+    /// Replaces one text by another.
     Replaces,
-    /// It puts the items of a list in order, or takes some of them.
+    /// Sorts the items of a list, or takes some of them.
     Orders,
-    /// It looks at them all, and makes another text of them.
+    /// Reads all characters, and makes another text of them.
     Reads,
 }
 
@@ -90,7 +90,7 @@ impl Sight {
     }
 }
 
-/// Calls an operation without marks, and puts them back into its result.
+/// Runs an operation on text without marks, and puts the marks back into its result.
 pub fn through(
     sight: Sight,
     args: Vec<Value>,

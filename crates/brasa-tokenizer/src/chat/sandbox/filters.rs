@@ -1,4 +1,4 @@
-//! The engine's filters and tests, each of which pays before it works, by a rule that bounds what it reads and builds.
+//! The engine's filters and tests. Each pays before it works, by a bound on what it reads and builds.
 //!
 //! A filter's result is made ours, so nothing lazy is left behind it. Filters that are not listed do not exist:
 //! a template that names one is told so.
@@ -19,29 +19,29 @@ const MOST_ARGUMENTS: usize = 64;
 /// The most that a filter reads and builds, given its arguments.
 #[derive(Clone, Copy)]
 enum Cost {
-    /// It looks at a value without walking over it.
+    /// Looks at a value without walking over it.
     Glance,
-    /// It reads the items of its first argument, or the bytes of a text.
+    /// Reads the items of the first argument, or the bytes of a text.
     Items,
-    /// It sorts the items of its first argument.
+    /// Sorts the items of the first argument.
     Sort,
-    /// It prints its arguments and builds so many bytes of each byte.
+    /// Prints its arguments, and builds this many bytes for each byte.
     Text(u64),
-    /// It cuts the characters of the second argument off both ends.
+    /// Cuts the characters of the second argument off both ends.
     Trim,
-    /// It replaces every occurrence of the second argument by the third.
+    /// Replaces every occurrence of the second argument by the third.
     Replace,
-    /// It joins its items with the second argument.
+    /// Joins the items with the second argument.
     Join,
-    /// It writes the second argument's number of spaces in front of each line.
+    /// Indents each line by the second argument's number of spaces.
     Indent,
-    /// It puts its arguments into the pattern.
+    /// Puts the arguments into the pattern.
     Format,
-    /// It cuts the text at the second argument.
+    /// Splits the text at the second argument.
     Split,
-    /// It makes as many groups, or groups as large, as the second argument says.
+    /// Makes as many groups, or groups as large, as the second argument says.
     Groups,
-    /// It prints its argument with every level indented.
+    /// Prints its argument with every level indented.
     Indented,
 }
 

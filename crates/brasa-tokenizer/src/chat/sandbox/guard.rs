@@ -44,17 +44,17 @@ pub const ITEM: &str = "\0item";
 pub const LIST: &str = "\0list";
 /// `{a: b}`, keys and values in turn.
 pub const MAP: &str = "\0map";
-/// A value that is about to be compared or given to a method: pays for a walk over all of it.
+/// A value about to be compared or passed to a method: pays for a walk over all of it.
 pub const WALK: &str = "\0walk";
 /// A value that is about to be compared by the engine: like [`WALK`], and a text without marks.
 pub const COMPARED: &str = "\0compared";
 /// A value that is about to be looped over, cut or given to a function: pays for its own items or bytes.
 pub const SCAN: &str = "\0scan";
-/// `value[start:stop:step]`; none for what is left out.
+/// `value[start:stop:step]`, with none for a part that is left out.
 pub const SLICE: &str = "\0slice";
 /// `{% set namespace.name = value %}`.
 pub const SET: &str = "\0set";
-/// Pays for a macro, which keeps so many variables that it refers to.
+/// Pays for a macro, which keeps all variables that it refers to.
 pub const MACRO: &str = "\0macro";
 
 thread_local! {

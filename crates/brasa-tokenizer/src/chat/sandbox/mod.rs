@@ -1,4 +1,4 @@
-//! Where templates run. A template comes with the model file, so it is a program of whoever made the file.
+//! Runs chat templates on a thread with limits. A template comes with the model file, so it is untrusted code.
 //!
 //! minijinja bounds the number of instructions and of nested calls, and nothing else: in its own hands a template of
 //! a hundred bytes takes all memory (`s = s + s`), never ends (`[d, d]` nested forty times and printed), or overflows
@@ -103,8 +103,8 @@ impl Sandbox {
         Ok(Self { jobs: Mutex::new(jobs) })
     }
 
-    /// Renders the template; `moment` is what `strftime_now` tells, `None` the present. The texts of `variables` may have `marks`,
-    /// which the template takes for the characters that they stand for.
+    /// Renders the template. `strftime_now` uses `moment`, `None` the present. Texts of `variables` may have `marks`, which the
+    /// template sees as the characters that they stand for.
     pub fn render(&self, variables: Value, moment: Option<CivilTime>, marks: Marks) -> Result<String> {
         let (answer, answered) = channel();
         let job = Job { variables, moment, marks, answer };
@@ -127,7 +127,7 @@ fn wait<T>(answered: &Receiver<Result<T>>) -> Result<T> {
 
 type Blocks<'a> = BTreeMap<&'a str, Instructions<'a>>;
 
-/// The life of the thread: compiles, says so, and renders until nobody can ask any more.
+/// Life of the thread: compiles the template, reports the outcome, and renders until all senders are gone.
 fn compile_and_serve(source: &str, jobs: &Receiver<Job>, ready: &Sender<Result<()>>) {
     budget::begin();
     let compiled = environment().and_then(|environment| Ok((environment, syntax()?)));

@@ -1,4 +1,4 @@
-//! A look at the source before it is parsed: the parser and all that follows it recurse with the nesting of the text.
+//! A check of the source before it is parsed: the parser and everything behind it recurse with the nesting of the text.
 
 use minijinja::machinery::{Token, tokenize};
 use minijinja::syntax::SyntaxConfig;
@@ -18,7 +18,7 @@ const MOST_IN_A_ROW: usize = 100;
 /// Tags that enclose each other; each `elif` counts, since it is an `if` in the `else` of the one before.
 const MOST_BLOCKS: usize = 500;
 
-/// Refuses source that is too large or too deeply nested, with the line where it becomes so.
+/// Refuses source that is too large or too deeply nested, and names the line.
 ///
 /// Text that is no template is let through, for the parser to refuse in its own words.
 pub fn check(source: &str, syntax: SyntaxConfig) -> Result<()> {

@@ -1,4 +1,4 @@
-//! Lists, maps and namespaces that know what a walk over them costs.
+//! Lists, maps and namespaces with a known cost of walking over them.
 //!
 //! Structure is shared: forty steps of `d = [d, d]` take little memory and never end when printed. So each container
 //! keeps the weight of the tree that a walk would see, shared parts counted as often as they occur, and whoever
@@ -103,7 +103,7 @@ pub struct Map {
     weight: Weight,
 }
 
-/// The numbers of `range()`, none of which is stored.
+/// The numbers of `range()`, computed on access.
 #[derive(Debug)]
 pub struct Numbers {
     /// The first one.
@@ -140,7 +140,7 @@ impl Object for Digits {
     }
 }
 
-/// The result of `namespace()`: a map whose attributes can be set.
+/// The result of `namespace()`: a map with attributes that can be set.
 #[derive(Debug, Default)]
 pub struct Namespace {
     values: Mutex<BTreeMap<Arc<str>, Value>>,
@@ -151,7 +151,7 @@ pub fn walk(value: &Value) -> Result<(), Error> {
     budget::work(Weight::of(value).steps())
 }
 
-/// Pays for printing a value: the walk, and the bytes of all texts in it, which are returned.
+/// Pays for printing a value: for the walk and the bytes of all texts in it. Returns these bytes.
 pub fn pay_for_printing(value: &Value) -> Result<usize, Error> {
     walk(value)?;
     let bytes = Weight::of(value).bytes;
@@ -214,7 +214,7 @@ fn contain(value: &mut Value) -> Result<(), Error> {
     Ok(())
 }
 
-/// Turns the engine's containers, lazy ones too, into those of this module. Everything else stays as it is.
+/// Converts the engine's containers, lazy ones too, to those of this module. Other values stay as they are.
 pub fn own(value: Value) -> Result<Value, Error> {
     own_at(value, 0)
 }

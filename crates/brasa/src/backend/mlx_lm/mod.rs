@@ -136,7 +136,7 @@ impl MlxLm {
     }
 }
 
-/// What the files say of a model, with the process's word where their keys are unknown.
+/// The facts about a model from its files. Facts whose keys are unknown come from the process.
 fn complete(info: ModelInfo, told: &Map<String, Value>) -> ModelInfo {
     let number =
         |key: &str| told.get(key).and_then(Value::as_u64).and_then(|number| usize::try_from(number).ok());

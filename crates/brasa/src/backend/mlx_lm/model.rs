@@ -18,7 +18,7 @@ use crate::{
 /// A model that runs in a process of its own.
 pub(super) struct MlxLmModel(Arc<Shared>);
 
-/// What a model and its stream share.
+/// State that a model and its stream share.
 struct Shared {
     state: Mutex<State>,
     /// The process, to end it while a stream has it.
@@ -29,7 +29,7 @@ struct Shared {
     latest: Mutex<Metrics>,
 }
 
-/// Where the process is. One stream at a time has it.
+/// The process and its present user. One stream at a time uses it.
 enum State {
     Idle(Process),
     Busy,

@@ -1,4 +1,4 @@
-//! Options that mlx-lm honours, in the terms of its process; all others are refused by name.
+//! Options that mlx-lm honours, in the words of its process. All others are refused by name.
 
 use brasa_engine::EngineError;
 use brasa_graph::device::Precision;

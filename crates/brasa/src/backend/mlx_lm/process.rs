@@ -23,7 +23,7 @@ const MOST_UNREAD: usize = 64;
 /// Bytes that are kept of the end of the child's standard error.
 const STDERR_BYTES: usize = 2048;
 
-/// Time for a child to end by itself when it was asked to, or when it has closed its standard output.
+/// Time for a child to end by itself after it was asked to, or after it closed its standard output.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// A running child and the lines to and from it. One owner at a time asks, so replies belong to one request or to an earlier
