@@ -9,10 +9,7 @@ pub const LLAMA_EMBEDDING: &[Row] = &[
     value(
         "--pooling",
         "WAY",
-        Cases(
-            &[(&["rank"], Answered("`brasa rerank` judges documents"))],
-            &Ours("--pooling"),
-        ),
+        Cases(&[(&["rank"], Answered("`brasa rerank` judges documents"))], &Ours("--pooling")),
     ),
     value(
         "--embd-normalize",

@@ -121,10 +121,7 @@ pub const LLAMA_SERVER: &[Row] = &[
     value(
         "--pooling",
         "WAY",
-        Cases(
-            &[(&["rank"], True("documents are always ranked for those who ask"))],
-            &Ours("--pooling"),
-        ),
+        Cases(&[(&["rank"], True("documents are always ranked for those who ask"))], &Ours("--pooling")),
     ),
     value(
         "--embd-normalize",

@@ -192,7 +192,8 @@ fn texts_together_are_texts_alone() {
 fn states_that_are_not_pooled_are_those_that_are() {
     let golden = golden("nomic-bert");
     let encoder = load("nomic-bert", &exact());
-    let texts = tokens(&encoder, &golden.texts, &TokensOptions { truncate: true, ..TokensOptions::default() });
+    let texts =
+        tokens(&encoder, &golden.texts, &TokensOptions { truncate: true, ..TokensOptions::default() });
     let raw = |pooling| {
         let options =
             EmbedOptions { pooling: Some(pooling), norm: EmbeddingNorm::None, ..EmbedOptions::default() };
