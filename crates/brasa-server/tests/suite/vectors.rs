@@ -1,6 +1,6 @@
 //! `/v1/embeddings`, `/embedding` and `/v1/rerank`: the library's answers in the clients' forms.
 
-use brasa::{EmbedOptions, EmbeddingNorm, LoadOptions, Model, Pooling, RerankOptions};
+use brasa::{EmbedOptions, EmbeddingNorm, Model, Pooling, RerankOptions};
 use brasa_graph::testing::{Tolerance, compare};
 use brasa_server::ServerOptions;
 use serde_json::{Value, json};
@@ -8,13 +8,7 @@ use serde_json::{Value, json};
 use super::client::{Running, models, options, server};
 
 fn model() -> Model {
-    let load = LoadOptions {
-        device: Some("cpu".into()),
-        context: Some(512),
-        threads: Some(1),
-        ..LoadOptions::default()
-    };
-    Model::load(models().join("lexicon-qwen3/lexicon-qwen3-Q6_K.gguf"), &load).unwrap()
+    Model::load(models().join("lexicon-qwen3/lexicon-qwen3-Q6_K.gguf"), &options().load).unwrap()
 }
 
 fn floats(list: &Value) -> Vec<f32> {
