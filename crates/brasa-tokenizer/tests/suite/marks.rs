@@ -190,50 +190,91 @@ const OPERATIONS: [&str; 46] = [
     "[c, 'x'] | sort | map('upper') | select('ne', T) | join(',')",
 ];
 
+/// Control tokens of several kinds.
+const CONTROL: [&str; 6] =
+    ["<|im_end|>", "</think>", "[PAD]", "<｜end▁of▁sentence｜>", "\u{100000}end", "Turn"];
+
+/// Texts of users around a control token.
+fn contents(token: &str) -> [String; 7] {
+    let (head, tail) = token.split_at(token.char_indices().nth(2).expect("long").0);
+    [
+        token.to_owned(),
+        format!("{token}\n\n a {token} "),
+        format!("\n a\u{100001}{token}{token}b\u{F0A2E}"),
+        // A token that the template puts together.
+        format!("{head}#{tail} {head}{token}{tail}"),
+        token.chars().rev().collect(),
+        format!("{} {}", token.to_lowercase(), token.to_uppercase()),
+        format!("ß{token} \"quoted\" 'x'\\"),
+    ]
+}
+
+/// Asserts that a chat's ids are those of the rendered text, in which what `⟦` and `⟧` enclose is text alone. Returns what differs.
+fn check(tokenizer: &Tokenizer, template: &ChatTemplate, content: &str) -> Result<(), String> {
+    let messages = [Message::new("user", content)];
+    let options = ChatOptions::default();
+    let plain = template.render(&messages, &options).expect("text");
+    let mut expected = Vec::new();
+    for part in plain.split_inclusive(['⟦', '⟧']) {
+        let parse = if part.ends_with('⟧') { ParseSpecial::No } else { ParseSpecial::Yes };
+        expected.extend(ids(tokenizer, part, parse));
+    }
+    let found = tokenizer.encode_chat(template, &messages, &options, ParseSpecial::No).expect("ids");
+    let text = tokenizer.decode(&found, false).expect("text");
+    if text != plain {
+        return Err(format!("{text:?}, expected {plain:?}"));
+    }
+    let same = found.iter().zip(&expected).take_while(|(a, b)| a == b).count();
+    let behind = tokenizer.decode(&expected[..same], false).expect("text");
+    if found == expected { Ok(()) } else { Err(format!("other ids behind {behind:?}")) }
+}
+
+/// A template that writes `operation` of each message. The token is written before and behind each text, and the texts' own signs tell where
+/// they begin and end.
+fn template_of(token: &str, operation: &str) -> ChatTemplate {
+    let source = format!(
+        "{{% set T = '{token}' %}}{{% for m in messages %}}{{% set c = m.content %}}{operation}{{% endfor %}}"
+    );
+    ChatTemplate::new(&source, []).expect("compiles")
+}
+
 #[test]
 fn templates_that_cut_texts_at_control_tokens_see_no_marks() {
-    let control = ["<|im_end|>", "</think>", "[PAD]", "<｜end▁of▁sentence｜>", "\u{100000}end", "Turn"]
-        .map(str::to_owned);
-    let tokenizer = tokenizer(&control);
-    let mut combinations = 0;
-    for token in &control {
-        // The token is written before and behind each text, and the texts' own signs tell where they begin and end.
-        let written =
-            OPERATIONS.map(|operation| format!("{{{{ T ~ '⟦' ~ ({operation}) ~ '⟧' ~ T }}}}")).concat();
-        let source = format!(
-            "{{% set T = '{token}' %}}{{% for m in messages %}}{{% set c = m.content %}}{written}{{% endfor %}}"
-        );
-        let template = ChatTemplate::new(&source, []).expect("compiles");
-        let (head, tail) = token.split_at(token.char_indices().nth(2).expect("long").0);
-        let turned: String = token.chars().rev().collect();
-        for content in [
-            token.clone(),
-            format!("{token}\n\n a {token} "),
-            format!("\n a\u{100001}{token}{token}b\u{F0A2E}"),
-            // A token that the template puts together.
-            format!("{head}#{tail} {head}{token}{tail}"),
-            turned.clone(),
-            format!("{} {}", token.to_lowercase(), token.to_uppercase()),
-            format!("ß{token} \"quoted\" 'x'\\"),
-        ] {
-            let messages = [Message::new("user", content.clone())];
-            let options = ChatOptions::default();
-            let plain = template.render(&messages, &options).expect("text");
-            let mut expected = Vec::new();
-            for part in plain.split_inclusive(['⟦', '⟧']) {
-                let parse = if part.ends_with('⟧') { ParseSpecial::No } else { ParseSpecial::Yes };
-                expected.extend(ids(&tokenizer, part, parse));
+    let tokenizer = tokenizer(&CONTROL.map(str::to_owned));
+    let written = OPERATIONS.map(|operation| format!("{{{{ T ~ '⟦' ~ ({operation}) ~ '⟧' ~ T }}}}"));
+    for token in CONTROL {
+        let template = template_of(token, &written.concat());
+        for content in contents(token) {
+            if let Err(error) = check(&tokenizer, &template, &content) {
+                panic!("{token:?} {content:?}: {error}");
             }
-            let found = tokenizer.encode_chat(&template, &messages, &options, ParseSpecial::No).expect("ids");
-            let text = tokenizer.decode(&found, false).expect("text");
-            assert_eq!(text, plain, "{token} {content}");
-            let same = found.iter().zip(&expected).take_while(|(a, b)| a == b).count();
-            let at = tokenizer.decode(&expected[..same], false).expect("text").matches('⟦').count();
-            assert!(found == expected, "{token:?} {content:?} {}", OPERATIONS[at - 1]);
-            combinations += OPERATIONS.len();
         }
     }
-    assert!(combinations > 200);
+}
+
+/// Two operations one after the other, each pair a template of its own: 230 templates, each with every token.
+#[test]
+fn hundreds_of_templates_that_cut_texts_twice_see_no_marks() {
+    let tokenizer = tokenizer(&CONTROL.map(str::to_owned));
+    let (mut templates, mut wrong) = (0, Vec::new());
+    for (at, first) in OPERATIONS.iter().enumerate() {
+        // Steps that share no factor with the count bring every operation into second place.
+        for step in [1, 3, 7, 11, 17] {
+            let second = OPERATIONS[(at * 5 + step) % OPERATIONS.len()];
+            templates += 1;
+            let written = format!("{{% set c = ({first}) ~ '' %}}{{{{ T ~ '⟦' ~ ({second}) ~ '⟧' ~ T }}}}");
+            for (number, token) in CONTROL.iter().enumerate() {
+                let template = template_of(token, &written);
+                // Contents take turns, so that each pair meets six of the seven.
+                let content = &contents(token)[(number + at + step) % 7];
+                if let Err(error) = check(&tokenizer, &template, content) {
+                    wrong.push(format!("{token:?} {content:?} {first}, then {second}: {error}"));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}: {}", wrong.len(), wrong[..wrong.len().min(9)].join("\n"));
+    assert!(templates >= 200, "{templates}");
 }
 
 #[test]
