@@ -427,69 +427,6 @@ fn perplexity_scores_the_second_half_of_every_window() {
 }
 
 #[test]
-fn bench_measures_sequences_instruction_sets_and_cache_types() {
-    let flags = ["-p", "0", "-n", "3", "-npl", "1,3", "-d", "5", "-r", "2", "--probe-mib", "1", "-t", "1"];
-    let kv = ["-ctk", "f16,q8_0", "-ctv", "f16,q8_0", "--isa", "scalar", "-o", "json"];
-    let rows = json(&[&["bench"], &flags[..], &kv[..]].concat());
-    let rows = rows.as_array().unwrap();
-    let cells: Vec<(u64, &str)> =
-        rows.iter().map(|row| (row["n_pl"].as_u64().unwrap(), row["type_k"].as_str().unwrap())).collect();
-    assert_eq!(cells, [(1, "f16"), (3, "f16"), (1, "q8_0"), (3, "q8_0")]);
-    for row in rows {
-        assert_eq!(row["isa"], "scalar");
-        assert_eq!(row["probes_read"].as_array().unwrap().len(), 3, "before, between and after two samples");
-        assert!(row["read_share"].as_f64().unwrap() > 0.0 && row["matrix_share"].as_f64().unwrap() > 0.0);
-    }
-    let figure = |row: usize, name: &str| rows[row][name].as_u64().unwrap();
-    // Three steps read all stored weights (this model's embedding table is its last weight too) and the cache.
-    let weights = figure(0, "model_size");
-    assert!(figure(0, "read_bytes") > 3 * (weights - weights / 100), "{}", rows[0]);
-    assert!(figure(0, "read_bytes") < 3 * (weights + weights / 20), "{}", rows[0]);
-    // Sequences share the weights, and each has its own cache; q8_0 takes about half of f16.
-    let cache = |row: usize, row_alone: usize| figure(row, "read_bytes") - figure(row_alone, "read_bytes");
-    assert!(cache(1, 0) > 0 && cache(3, 2) < cache(1, 0) * 2 / 3);
-    assert_eq!(figure(1, "operations"), 3 * figure(0, "operations"));
-
-    let refused = fails(&["bench", "--isa", "mmx", "-p", "1", "-n", "0"], 1);
-    assert!(refused.contains("mmx") && refused.contains("scalar"), "{refused}");
-    fails(&["bench", "-ctk", "f16,q8_0", "-ctv", "f16"], 2);
-    fails(&["generate", "-p", "x", "-ctk", "f16,q8_0", "-ctv", "f16,q8_0"], 2);
-}
-
-#[test]
-fn bench_profiles_as_table_and_chart() {
-    let directory = scratch("profile");
-    let chart = directory.join("profile.svg");
-    let flags = ["bench", "-p", "8", "-n", "0", "-r", "1", "--probe-mib", "0", "--profile", "-t", "1"];
-    let output = brasa(&[&flags[..], &["--svg", chart.to_str().unwrap()]].concat());
-    let text = stdout(&output);
-    assert!(text.contains("prefill of 8 tokens") && text.contains("decode at depth 0"), "{text}");
-    assert!(text.contains("| kind of operation") && text.contains("| operation"), "{text}");
-    let svg = std::fs::read_to_string(&chart).unwrap();
-    assert!(
-        svg.starts_with("<svg ") && svg.ends_with("</svg>\n") && svg.matches("<rect").count() > 8,
-        "{svg}"
-    );
-    // Standard output stays JSON.
-    assert!(json(&[&flags[..], &["-o", "json"]].concat())[0]["read_share"].is_null());
-}
-
-#[test]
-fn bench_measures_startup_from_outside() {
-    let result = json(&["bench", "--startup", "-r", "2", "-o", "json", "-t", "1"]);
-    assert_eq!(result["prompt_tokens"], 16);
-    assert_eq!(result["first_byte_ms"]["samples"].as_array().unwrap().len(), 2);
-    let parts: Vec<f64> =
-        ["open_ms", "tokenizer_ms", "graph_ms", "weights_ms", "compile_ms", "load_ms", "first_byte_ms"]
-            .map(|part| result[part]["median"].as_f64().unwrap())
-            .into();
-    assert!(parts.iter().all(|&part| part >= 0.0), "{result}");
-    let [open, tokenizer, graph, weights, compile, load, first_byte] = parts[..] else { panic!("{result}") };
-    assert!(open + graph + weights + compile <= load + 0.5 && tokenizer <= load + 0.5, "{result}");
-    assert!(load < first_byte, "{result}");
-}
-
-#[test]
 fn discover_lists_the_models_below_a_folder() {
     let found = json(&["discover", models().to_str().unwrap(), "--json"]);
     let named = |name: &str| {
