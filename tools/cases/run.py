@@ -11,6 +11,7 @@ The last line is `N passed, N failed`; the status is 1 if one failed. Standard l
 import os
 import subprocess
 import sys
+import threading
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -25,20 +26,28 @@ BUSY_MS = os.environ.get("HEALTH_MS", "2000")
 
 
 def storm():
-    """Random requests to a server of three models while the attacks run on servers of their own."""
+    """Random requests to one server, 10,000 and again 10,000, while the attacks run on servers of their own."""
     os.environ["HEALTH_MS"] = BUSY_MS
     with Server("--cache-ram", "64", "-m", LLAMA, "-m", GEMMA) as server:
         command = [sys.executable, os.path.join(REPOSITORY, "tools/serving/storm.py"), f"http://127.0.0.1:{server.port}"]
-        command += ["--requests", "10000", "--health-ms", BUSY_MS, "--cache-mib", "64"]
-        requests = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        rounds = 0
-        while requests.poll() is None:
-            rounds += 1
-            for check in cases.served([]):
-                yield check
-        said = requests.stdout.read().strip().splitlines()
-        print("\n".join(said))
-        yield f"10,000 random requests beside {rounds} rounds of attacks", 0, requests.returncode
+        command += ["--requests", "10000", "--health-ms", BUSY_MS, "--cache-mib", "64", "--seed"]
+        over, storms = threading.Event(), []
+
+        def blow():
+            while not over.is_set():
+                storms.append(subprocess.run([*command, str(len(storms) + 1)], capture_output=True, text=True))
+
+        wind = threading.Thread(target=blow)
+        wind.start()
+        try:
+            yield from cases.served([])
+        finally:
+            over.set()
+            wind.join()
+        for seed, storm in enumerate(storms, 1):
+            if storm.returncode:
+                print(storm.stdout, storm.stderr)
+            yield f"10,000 random requests beside the attacks, seed {seed}", 0, storm.returncode
 
 
 def met(expected, got):
