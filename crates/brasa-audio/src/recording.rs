@@ -1,7 +1,7 @@
 use std::fmt;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::mel::{Framer, lowest_of};
 use crate::sound::{Again, Kind};
@@ -46,6 +46,7 @@ struct Parts {
     /// Features of the whole sound are at least this large, before they are scaled.
     lowest: f32,
     warnings: Vec<String>,
+    read_time: Duration,
 }
 
 /// The place of the second reading.
@@ -74,6 +75,7 @@ impl Recording {
         log_mel: &LogMel,
         going: &mut dyn FnMut(Heard) -> ControlFlow<()>,
     ) -> Result<Self> {
+        let started = Instant::now();
         let (place, mut chunks) = match sound.0 {
             Kind::Again(again) => {
                 let chunks = Chunks::new(&again)?;
@@ -105,8 +107,14 @@ impl Recording {
         framer.finish(&mut values);
         look(&mut values);
         let warnings = chunks.warnings().to_vec();
-        let parts = Parts { place, log_mel: log_mel.clone(), energies, lowest: lowest_of(largest), warnings };
-        Ok(Self(Arc::new(parts)))
+        Ok(Self(Arc::new(Parts {
+            place,
+            log_mel: log_mel.clone(),
+            energies,
+            lowest: lowest_of(largest),
+            warnings,
+            read_time: started.elapsed(),
+        })))
     }
 
     /// The number of samples at 16 kHz.
@@ -132,6 +140,11 @@ impl Recording {
     /// Doubts about the sound, each with its name: see [`AudioReader::warnings`].
     pub fn warnings(&self) -> &[String] {
         &self.0.warnings
+    }
+
+    /// Time that [`read`](Self::read) took, including waits for whoever writes the sound.
+    pub fn read_time(&self) -> Duration {
+        self.0.read_time
     }
 
     /// Ranges of samples that hold speech, in order. A network reads the sound again; `going` receives the progress, and may

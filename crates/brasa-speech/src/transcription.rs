@@ -2,6 +2,7 @@
 
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use brasa_audio::transcript::Segment;
 use brasa_audio::{FeatureWindows, Features};
@@ -30,6 +31,7 @@ pub struct Transcription {
     start: Vec<u32>,
     language: Option<&'static str>,
     spoken_until_s: f64,
+    mel_time: Duration,
 }
 
 impl Transcription {
@@ -61,7 +63,15 @@ impl Transcription {
         let text_context = shape.text_context;
         let procedure = Procedure { options, vocabulary: vocabulary.clone(), rules, text_context };
         let procedure = Arc::new(procedure);
-        Ok(Self { procedure, features, seeker, start, language, spoken_until_s: 0.0 })
+        Ok(Self {
+            procedure,
+            features,
+            seeker,
+            start,
+            language,
+            spoken_until_s: 0.0,
+            mel_time: Duration::ZERO,
+        })
     }
 
     /// Keeps only these ranges of frames of 10 ms, which are in order, and leaves pauses out. No window spans two of them. Call it
@@ -78,6 +88,11 @@ impl Transcription {
     /// Frames of 10 ms that are transcribed, and frames in all.
     pub fn progress(&self) -> (usize, usize) {
         (self.seeker.frames_done(), self.features.frames())
+    }
+
+    /// Time that the features of all windows have taken so far.
+    pub fn mel_time(&self) -> Duration {
+        self.mel_time
     }
 
     /// Transcribes the next window and returns its segments; `None` at the end. `going` is called before each step, and false
@@ -204,8 +219,11 @@ fn advance_windows(
         let mels: Vec<Features> = part
             .iter()
             .map(|(number, window)| {
-                let mut features = transcriptions[*number].features.window(window.seek)?;
+                let transcription = &mut *transcriptions[*number];
+                let started = Instant::now();
+                let mut features = transcription.features.window(window.seek)?;
                 features.silence_from(window.frames);
+                transcription.mel_time += started.elapsed();
                 Ok(features)
             })
             .collect::<brasa_audio::Result<_>>()?;

@@ -93,7 +93,7 @@ pub use brasa_graph as graph;
 pub use brasa_graph::device::{DeviceInfo, KvType, OpTime, Precision};
 pub use brasa_graph::sampling::{self, SamplingParams};
 pub use brasa_models::{ModelInfo, ModelKind, Pooling, RecommendedSampling};
-pub use brasa_speech::{self as speech, Timestamps, TranscribeOptions};
+pub use brasa_speech::{self as speech, Timestamps, TranscribeOptions, TranscriptionTimes};
 pub use brasa_tokenizer::{self as tokenizer, Message, Tokenizer};
 pub use brasa_train as train;
 pub use bundle::{BundleError, SavedBundle, StateBundle};

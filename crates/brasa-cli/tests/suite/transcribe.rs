@@ -72,8 +72,9 @@ fn one_file_goes_to_standard_output() {
         assert_eq!(found.trim_end().replace('\n', " "), text, "held-{number}");
     }
     let json: Value = serde_json::from_str(&done(&[&whisper, &wav(3), "--format", "json"])).unwrap();
-    assert_eq!(json, serde_json::json!({"text": texts()[2]}));
-    assert_eq!(done(&[&whisper, &wav(3), "--json"]), done(&[&whisper, &wav(3), "--format", "json"]));
+    assert_eq!(json["text"], texts()[2]);
+    let in_short: Value = serde_json::from_str(&done(&[&whisper, &wav(3), "--json"])).unwrap();
+    assert_eq!(untimed(in_short), untimed(json));
     assert_eq!(
         done(&["-m", &whisper, &wav(5), "--timestamps"]),
         "[00:00.500 --> 00:02.260]  The hungry fox jumped under the river.\n\
@@ -86,8 +87,46 @@ fn one_file_goes_to_standard_output() {
         serde_json::from_str(&done(&[&whisper, &wav(3), "--words", "--format", "verbose_json"])).unwrap();
     assert_eq!(verbose["words"].as_array().unwrap().len(), 6);
     assert_eq!((&verbose["language"], &verbose["task"]), (&"english".into(), &"transcribe".into()));
+    assert!(verbose["timings"]["align_ms"].as_f64().unwrap() > 0.0, "{verbose}");
     let srt = done(&[&whisper, &wav(4), "-osrt", "-bs", "1", "-l", "English"]);
     assert_eq!(srt, "1\n00:00:00,000 --> 00:00:01,460\nWhere is the clever lion?\n\n");
+}
+
+/// A transcript in JSON without its times, which it has to have.
+fn untimed(mut transcript: Value) -> Value {
+    let timings = transcript.as_object_mut().unwrap().shift_remove("timings").unwrap();
+    let number = |name: &str| timings[name].as_f64().unwrap();
+    let parts = ["read_ms", "mel_ms", "encode_ms", "prompt_ms", "decode_ms"].map(number);
+    assert!(parts.iter().all(|part| *part > 0.0), "{timings}");
+    assert!(parts.iter().sum::<f64>() <= number("total_ms") && number("real_time_factor") > 0.0, "{timings}");
+    transcript
+}
+
+#[test]
+fn parts_that_took_time_are_told_on_request() {
+    let (directory, paths) = sounds("times", &[3, 4]);
+    let run = |arguments: &[&str]| {
+        let output = brasa(&[&["transcribe"], arguments].concat());
+        assert!(output.status.success(), "{arguments:?}: {}", stderr(&output));
+        output
+    };
+    let verbose = ["--beam", "1", "-v"];
+    for (flags, words) in [(&["--words"][..], "align "), (&["--batch", "2"], "decode ")] {
+        let output = run(&[&[&whisper()[..], &paths[0]], &verbose[..], flags].concat());
+        let told = stderr(&output);
+        let line = told.lines().find(|line| line.starts_with("read ")).unwrap();
+        assert!(line.contains(", encode ") && line.contains(words), "{line}");
+        assert!(line.contains(", total ") && line.contains(", real-time factor "), "{line}");
+    }
+    // Files that share steps have one time together.
+    let output =
+        run(&[&[&whisper()[..], &paths[0], &paths[1], "--batch", "2", "--json"], &verbose[..]].concat());
+    let told = stderr(&output);
+    assert_eq!(told.lines().filter(|line| line.starts_with("read ")).count(), 1, "{told}");
+    let json = std::fs::read_to_string(directory.join("3.json")).unwrap();
+    assert_eq!(serde_json::from_str::<Value>(&json).unwrap(), serde_json::json!({"text": texts()[2]}));
+    let quiet = run(&[&whisper(), &wav(3), "--beam", "1"]);
+    assert!(!stderr(&quiet).contains("encode"), "{}", stderr(&quiet));
 }
 
 /// Mistakes of newcomers are told in their words.
@@ -159,12 +198,15 @@ fn flags_reach_the_decoder() {
     let translated: Value = serde_json::from_str(&translated).unwrap();
     assert_eq!(translated["task"], "translate");
     assert_eq!(translated["segments"].as_array().unwrap().len(), 1);
-    let prompted = |prompt| greedy(&["--prompt", prompt, "--format", "verbose_json"]);
+    let in_json = |more: &[&str]| {
+        untimed(serde_json::from_str(&greedy(&[more, &["--format", "verbose_json"]].concat())).unwrap())
+    };
+    let prompted = |prompt| in_json(&["--prompt", prompt]);
     assert_ne!(prompted("Emma, Peter."), prompted("a quiet road by the sea"));
     // Scripts write `--prompt "$P"`, whether they have one or not.
     let empty = greedy(&["--prompt", "", "--language", "", "--hotwords", "", "--grammar", ""]);
     assert_eq!(empty, greedy(&[]));
-    assert_eq!(prompted(" "), greedy(&["--format", "verbose_json"]));
+    assert_eq!(prompted(" "), in_json(&[]));
 }
 
 /// A hum is no voice, and what is no voice is not heard.
@@ -285,8 +327,8 @@ fn a_file_of_whisper_cpp_transcribes_alike() {
     whisper_bin::write(&models().join("tiny-whisper"), &bin);
     let of = |model: &str, number| {
         let exact = ["--format", "verbose_json", "--words", "--beam", "2", "--precision", "reference"];
-        let mut found: Value =
-            serde_json::from_str(&done(&[&[model, &wav(number)], &exact[..]].concat())).unwrap();
+        let found = done(&[&[model, &wav(number)], &exact[..]].concat());
+        let mut found = untimed(serde_json::from_str(&found).unwrap());
         let numbers = found["segments"].as_array_mut().unwrap().iter_mut().map(|segment| {
             ["avg_logprob", "no_speech_prob"].map(|key| segment.as_object_mut().unwrap().remove(key).unwrap())
         });

@@ -96,6 +96,9 @@ fn every_form_of_answer() {
     assert_eq!((&verbose["task"], &verbose["language"]), (&json!("transcribe"), &json!("english")));
     assert_eq!(verbose["segments"][0]["text"], format!(" {LION}"));
     assert!(verbose.get("words").is_none());
+    let took = |part: &str| verbose["timings"][part].as_f64().unwrap();
+    assert!(took("encode_ms") > 0.0 && took("decode_ms") > 0.0 && took("total_ms") > took("encode_ms"));
+    assert!(took("real_time_factor") > 0.0 && took("align_ms") == 0.0, "{verbose}");
     let words = [("response_format", "verbose_json"), ("timestamp_granularities[]", "word")];
     let words = form(&words).send(TRANSCRIBE).json(200);
     assert_eq!(words["words"].as_array().unwrap().len(), 5);

@@ -7,6 +7,7 @@ mod golden;
 mod rules;
 mod searches;
 mod stub;
+mod times;
 mod timing;
 mod vocabulary;
 mod windows;

@@ -5,10 +5,11 @@
 
 use std::collections::VecDeque;
 use std::ops::{ControlFlow, Range};
+use std::time::{Duration, Instant};
 
 use brasa_audio::transcript::{Segment, Transcript};
 use brasa_audio::{Excerpts, Recording, SAMPLE_RATE, VoiceDetector, batch_windows};
-use brasa_speech::{TranscribeOptions, Transcription, advance_together};
+use brasa_speech::{Timed, TranscribeOptions, Transcription, TranscriptionTimes, advance_together};
 
 use super::Transcriber;
 use super::segments::{speech, transcript_of};
@@ -43,6 +44,8 @@ pub struct TranscribeBatch {
     ready: VecDeque<usize>,
     done: usize,
     all: usize,
+    /// What has been taken, but for the features of running pieces.
+    times: TranscriptionTimes,
     ended: bool,
 }
 
@@ -77,13 +80,15 @@ impl TranscribeBatch {
         sounds: Vec<BatchSound>,
         at_once: usize,
     ) -> Result<Self, Error> {
-        let mut states = Vec::new();
+        let (mut states, mut times) = (Vec::new(), TranscriptionTimes::default());
         for sound in sounds {
             sound.options.check()?;
+            times.read += sound.recording.read_time();
             states.push(State { sound, excerpts: None, language: None, open: 0, segments: Vec::new() });
         }
         let (waiting, running, ready) = (VecDeque::new(), Vec::new(), VecDeque::new());
         let at_once = at_once.max(1);
+        times.total = times.read;
         Ok(Self {
             transcriber,
             at_once,
@@ -94,6 +99,7 @@ impl TranscribeBatch {
             ready,
             done: 0,
             all: 0,
+            times,
             ended: false,
         })
     }
@@ -129,6 +135,16 @@ impl TranscribeBatch {
         &mut self,
         going: &mut dyn FnMut() -> ControlFlow<()>,
     ) -> Option<Result<(usize, Transcript), Error>> {
+        let started = Instant::now();
+        let found = self.find(going);
+        self.times.total += started.elapsed();
+        found
+    }
+
+    fn find(
+        &mut self,
+        going: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> Option<Result<(usize, Transcript), Error>> {
         if let Err(error) = self.cut(going) {
             let was_ended = std::mem::replace(&mut self.ended, true);
             return (!was_ended).then_some(Err(error));
@@ -158,6 +174,12 @@ impl TranscribeBatch {
         (seconds(self.done) + running.sum::<f64>(), seconds(self.all))
     }
 
+    /// What the parts of all transcriptions together have taken so far. Steps that several sounds share cannot be told apart.
+    pub fn times(&self) -> TranscriptionTimes {
+        let mel = self.running.iter().map(|running| running.work.mel_time());
+        TranscriptionTimes { mel: self.times.mel + mel.sum::<Duration>(), ..self.times }
+    }
+
     /// One window of every running piece; false if there is nothing left.
     fn advance(&mut self, going: &mut dyn FnMut() -> ControlFlow<()>) -> Result<bool, Error> {
         while self.running.len() < self.at_once
@@ -169,10 +191,12 @@ impl TranscribeBatch {
         if self.running.is_empty() {
             return Ok(false);
         }
-        let Self { transcriber, running, .. } = self;
+        let Self { transcriber, running, times, .. } = self;
         let mut works: Vec<&mut Transcription> =
             running.iter_mut().map(|running| &mut running.work).collect();
-        let found = transcriber.with_programs(|programs| advance_together(&mut works, programs, going))?;
+        let found = transcriber.with_programs(|programs| {
+            advance_together(&mut works, &mut Timed::new(programs, times), going)
+        })?;
         for (running, found) in self.running.iter_mut().zip(found) {
             match found {
                 Some(segments) => running.segments.extend(segments),
@@ -204,7 +228,10 @@ impl TranscribeBatch {
             }
             options.language = options.language.or_else(|| state.language.map(str::to_owned));
             options.condition_on_previous_text = false;
-            self.transcriber.transcription(self.transcriber.0.log_mel.features(samples)?, options)?
+            let started = Instant::now();
+            let features = self.transcriber.0.log_mel.features(samples)?;
+            self.times.mel += started.elapsed();
+            self.transcriber.transcription(features, options)?
         } else {
             self.transcriber.transcription(recording.features()?, options)?
         };
@@ -215,6 +242,7 @@ impl TranscribeBatch {
     fn end(&mut self, running: Running) {
         let Running { piece: Piece { sound: number, range }, work, segments, .. } = running;
         self.done += range.len();
+        self.times.mel += work.mel_time();
         let seconds = |samples: usize| samples as f64 / f64::from(SAMPLE_RATE);
         let (from_s, to_s) = (seconds(range.start), seconds(range.end));
         let state = &mut self.sounds[number];

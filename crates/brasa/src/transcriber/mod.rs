@@ -18,6 +18,7 @@ use brasa_graph::device::DeviceInfo;
 use brasa_models::{ModelInfo, Source, SpeechGeneration, SpeechModel, build_speech};
 use brasa_speech::{
     Programs, Recogniser, SpeechGraphs, SpeechVocabulary, TextGrammar, TranscribeOptions, Transcription,
+    TranscriptionTimes,
 };
 use brasa_tokenizer::Tokenizer;
 
@@ -171,9 +172,15 @@ impl Transcriber {
     /// The errors of [`transcribe`](Self::transcribe).
     pub fn transcribe_samples(&self, samples: &[f32], options: TranscribeOptions) -> Result<Segments, Error> {
         options.check()?;
-        let task = options.task;
-        let work = self.transcription(self.0.log_mel.features(samples)?, options)?;
-        Ok(Segments::new(self.clone(), work, task, samples.len()))
+        let (task, started) = (options.task, Instant::now());
+        let features = self.0.log_mel.features(samples)?;
+        let times = TranscriptionTimes {
+            mel: started.elapsed(),
+            total: started.elapsed(),
+            ..TranscriptionTimes::default()
+        };
+        let work = self.transcription(features, options)?;
+        Ok(Segments::new(self.clone(), work, task, samples.len(), times))
     }
 
     /// Reads a sound to its end, and keeps the facts about the whole sound that its transcription needs. `going` receives the
@@ -205,7 +212,7 @@ impl Transcriber {
         options.check()?;
         let task = options.task;
         let work = self.transcription(recording.features()?, options)?;
-        Ok(Segments::new(self.clone(), work, task, recording.samples()))
+        Ok(Segments::new(self.clone(), work, task, recording.samples(), read(recording)))
     }
 
     /// Like [`transcribe_recording`](Self::transcribe_recording), but the model does not hear pauses, in which it might invent words. Spans of
@@ -340,6 +347,12 @@ impl Transcriber {
     fn with_programs<T>(&self, work: impl FnOnce(&mut Programs) -> T) -> T {
         work(&mut self.0.programs.lock().unwrap_or_else(PoisonError::into_inner))
     }
+}
+
+/// The times of a transcription that has read its sound.
+fn read(recording: &Recording) -> TranscriptionTimes {
+    let read = recording.read_time();
+    TranscriptionTimes { read, total: read, ..TranscriptionTimes::default() }
 }
 
 fn graphs(model: &SpeechModel, alignment_heads: Vec<(usize, usize)>) -> SpeechGraphs {

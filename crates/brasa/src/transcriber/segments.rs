@@ -2,11 +2,12 @@
 
 use std::collections::VecDeque;
 use std::ops::{ControlFlow, Range};
+use std::time::Instant;
 
 use brasa_audio::transcript::{Segment, Transcript};
 use brasa_audio::{AudioError, Recording, SAMPLE_RATE, VoiceDetector, speech_clips};
 use brasa_graph::device::DeviceError;
-use brasa_speech::{SpeechError, Task, Transcription, language_name};
+use brasa_speech::{SpeechError, Task, Timed, Transcription, TranscriptionTimes, language_name};
 
 use super::Transcriber;
 use crate::Error;
@@ -20,13 +21,22 @@ pub struct Segments {
     samples: usize,
     /// The recording whose pauses are to be found before its first window.
     unheard: Option<(Recording, VoiceDetector)>,
+    /// What has been taken, but for the features of windows.
+    times: TranscriptionTimes,
     ready: VecDeque<Segment>,
     ended: bool,
 }
 
 impl Segments {
-    pub(super) fn new(transcriber: Transcriber, work: Transcription, task: Task, samples: usize) -> Self {
-        Self { transcriber, work, task, samples, unheard: None, ready: VecDeque::new(), ended: false }
+    /// Begins behind what has `times`.
+    pub(super) fn new(
+        transcriber: Transcriber,
+        work: Transcription,
+        task: Task,
+        samples: usize,
+        times: TranscriptionTimes,
+    ) -> Self {
+        Self { transcriber, work, task, samples, unheard: None, times, ready: VecDeque::new(), ended: false }
     }
 
     pub(super) fn without_pauses(mut self, recording: &Recording, voice: VoiceDetector) -> Self {
@@ -43,6 +53,13 @@ impl Segments {
         &mut self,
         going: &mut dyn FnMut() -> ControlFlow<()>,
     ) -> Option<Result<Segment, Error>> {
+        let started = Instant::now();
+        let found = self.find(going);
+        self.times.total += started.elapsed();
+        found
+    }
+
+    fn find(&mut self, going: &mut dyn FnMut() -> ControlFlow<()>) -> Option<Result<Segment, Error>> {
         loop {
             if let Some(segment) = self.ready.pop_front() {
                 return Some(Ok(segment));
@@ -59,8 +76,11 @@ impl Segments {
                     }
                 }
             }
-            let work = &mut self.work;
-            match self.transcriber.with_programs(|programs| work.advance(programs, going)) {
+            let (work, times) = (&mut self.work, &mut self.times);
+            let found = self
+                .transcriber
+                .with_programs(|programs| work.advance(&mut Timed::new(programs, times), going));
+            match found {
                 Ok(Some(segments)) => self.ready.extend(segments),
                 Ok(None) => self.ended = true,
                 Err(error) => {
@@ -85,6 +105,11 @@ impl Segments {
     /// The length of the sound in seconds.
     pub fn duration_s(&self) -> f64 {
         self.samples as f64 / f64::from(SAMPLE_RATE)
+    }
+
+    /// What the parts of the transcription have taken so far.
+    pub fn times(&self) -> TranscriptionTimes {
+        TranscriptionTimes { mel: self.times.mel + self.work.mel_time(), ..self.times }
     }
 
     /// A transcript of segments that this iterator returned.

@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use brasa::audio::transcript::{Transcript, TranscriptFormat};
 use brasa::audio::{Audio, Limits, Recording, Sound, VoiceDetector};
@@ -232,6 +233,42 @@ fn edges() {
     assert_eq!(translated.task, brasa::audio::transcript::Task::Translate);
     let error = Transcriber::load(folder("tiny-llama"), &LoadOptions::default()).expect_err("no speech");
     assert!(error.to_string().contains("llama is a model of text and cannot transcribe sound"), "{error}");
+}
+
+/// Every part of a transcription that was done has taken time, the others none, and the total is the longest.
+#[test]
+fn times_of_the_parts() {
+    let sound = recording(wav("held-3"));
+    for timestamps in [Timestamps::Segments, Timestamps::Words] {
+        let options = TranscribeOptions { timestamps, ..greedy() };
+        let mut segments = EXACT.transcribe_recording(&sound, options).expect("options");
+        let before = segments.times();
+        assert!(before.read == sound.read_time() && before.total == before.read && before.encode.is_zero());
+        assert!(segments.by_ref().count() > 0);
+        let times = segments.times();
+        let parts = [times.read, times.mel, times.encode, times.prompt, times.decode];
+        assert!(parts.iter().all(|part| !part.is_zero()), "{times:?}");
+        assert_eq!(times.align.is_zero(), timestamps == Timestamps::Segments, "{times:?}");
+        assert!(parts.iter().sum::<Duration>() + times.align <= times.total, "{times:?}");
+        let factor = times.real_time_factor(segments.duration_s()).expect("a sound");
+        assert!((factor * segments.duration_s() - times.total.as_secs_f64()).abs() < 1e-9);
+    }
+    let mut segments = EXACT.transcribe_samples(&wav("held-3"), greedy()).expect("options");
+    assert!(segments.by_ref().count() > 0);
+    let times = segments.times();
+    assert!(times.read.is_zero() && !times.mel.is_zero() && times.mel < times.total, "{times:?}");
+    let in_pieces = BatchSound {
+        recording: sound,
+        options: greedy(),
+        in_pieces: true,
+        voice: VoiceDetector::named("energy").expect("a detector"),
+    };
+    let mut batch = EXACT.transcribe_batch(vec![in_pieces.clone(), in_pieces], 2).expect("options");
+    assert_eq!(batch.by_ref().count(), 2);
+    let times = batch.times();
+    let parts = [times.read, times.mel, times.encode, times.prompt, times.decode];
+    assert!(parts.iter().all(|part| !part.is_zero()), "{times:?}");
+    assert!(parts.iter().sum::<Duration>() <= times.total, "{times:?}");
 }
 
 /// Sounds that share steps have the transcripts that they have alone, also those that follow their own text; pieces of a sound do not
@@ -538,7 +575,7 @@ fn parts_are_timed_and_leave_nothing_behind() {
     for _ in 0..2 {
         let speed = EXACT.speed(&samples, 3, 4).expect("times");
         assert_eq!(speed.steps.len(), 4);
-        assert!(speed.encode > std::time::Duration::ZERO);
+        assert!(speed.encode > Duration::ZERO);
     }
     assert!(EXACT.speed(&[f32::NAN; 800], 1, 1).is_err());
     assert!(EXACT.speed(&samples, 1, 1000).is_err());

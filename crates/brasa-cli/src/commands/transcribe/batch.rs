@@ -67,6 +67,7 @@ fn together(
     };
     let bar = load::time_bar(name);
     let mut batch = transcriber.transcribe_batch(sounds, arguments.search.batch)?;
+    let mut duration_s = 0.0;
     let mut going = || {
         bar.tick();
         if interrupt::check().is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
@@ -78,8 +79,16 @@ fn together(
         let (number, transcript) = found?;
         let (done_s, all_s) = batch.progress();
         load::set_clock(&bar, done_s, all_s);
-        bar.suspend(|| write(places[number], &transcript, arguments, started.elapsed(), true))?;
+        duration_s += transcript.duration_s;
+        // Steps that several files share have one time.
+        let times = (places.len() == 1).then(|| batch.times());
+        bar.suspend(|| {
+            write(places[number], &transcript, times.as_ref(), arguments, started.elapsed(), true)
+        })?;
     }
     bar.finish_and_clear();
+    if places.len() > 1 {
+        super::tell(Some(&batch.times()), duration_s, arguments);
+    }
     Ok(())
 }

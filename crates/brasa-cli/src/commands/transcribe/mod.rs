@@ -14,7 +14,9 @@ use std::time::{Duration, Instant};
 use brasa::audio::Recording;
 use brasa::audio::transcript::{Transcript, TranscriptFormat};
 use brasa::speech::Task;
-use brasa::{Grammar, LoadOptions, Precision, Timestamps, TranscribeOptions, Transcriber};
+use brasa::{
+    Grammar, LoadOptions, Precision, Timestamps, TranscribeOptions, Transcriber, TranscriptionTimes,
+};
 use indicatif::ProgressBar;
 
 use crate::args::{PrecisionName, TranscribeArguments};
@@ -230,15 +232,16 @@ fn transcribe_one(
     let found = recording
         .and_then(|recording| segments(transcriber, &recording, options, destination, arguments, &bar));
     bar.finish_and_clear();
-    let transcript = found?;
+    let (transcript, times) = found?;
     // Lines of text have been printed as they were found.
-    write(destination, &transcript, arguments, started.elapsed(), false)
+    write(destination, &transcript, Some(&times), arguments, started.elapsed(), false)
 }
 
-/// Writes a transcript to its place, and tells of it. Text for standard output is left out unless `with_text`.
+/// Writes a transcript to its place, and tells of it, with its times where they are known. Text for standard output is left out unless `with_text`.
 fn write(
     destination: &Destination,
     transcript: &Transcript,
+    times: Option<&TranscriptionTimes>,
     arguments: &TranscribeArguments,
     took: Duration,
     with_text: bool,
@@ -251,17 +254,27 @@ fn write(
         took.as_secs_f64()
     );
     if let Some(path) = &destination.output {
-        let content = text::content(transcript, arguments);
+        let content = text::content(transcript, times, arguments);
         output::file(path, destination::force(arguments), |out| out.write_all(content.as_bytes()))?;
-        return output::line(&format!("{}: {summary}", path.display()));
+        output::line(&format!("{}: {summary}", path.display()))?;
+        tell(times, transcript.duration_s, arguments);
+        return Ok(());
     }
     if with_text || arguments.format != TranscriptFormat::Text {
-        output::write(&text::content(transcript, arguments))?;
+        output::write(&text::content(transcript, times, arguments))?;
     }
     if arguments.verbose {
         output::note(&format!("{}: {summary}", destination.input_name()));
     }
+    tell(times, transcript.duration_s, arguments);
     Ok(())
+}
+
+/// Tells how long the parts of a transcription took, if that is asked for.
+fn tell(times: Option<&TranscriptionTimes>, duration_s: f64, arguments: &TranscribeArguments) {
+    if let Some(times) = times.filter(|_| arguments.verbose) {
+        output::note(&text::parts(times, duration_s));
+    }
 }
 
 /// The segments of a sound. Those that go to standard output as text are printed as they are found.
@@ -272,7 +285,7 @@ fn segments(
     destination: &Destination,
     arguments: &TranscribeArguments,
     bar: &ProgressBar,
-) -> Result<Transcript, Failure> {
+) -> Result<(Transcript, TranscriptionTimes), Failure> {
     let prints = destination.output.is_none() && arguments.format == TranscriptFormat::Text;
     let voice = arguments.search.vad.unwrap_or_default();
     let mut segments = transcriber.transcribe_speech(recording, voice, options)?;
@@ -293,5 +306,5 @@ fn segments(
         load::set_clock(bar, done_s.min(all_s), all_s);
     }
     interrupt::check()?;
-    Ok(segments.transcript(found))
+    Ok((segments.transcript(found), segments.times()))
 }

@@ -1,16 +1,30 @@
 //! Transcripts as text, with times or without.
 
+use brasa::TranscriptionTimes;
 use brasa::audio::transcript::{Segment, Transcript, TranscriptFormat};
+use serde_json::{Value, json};
 
 use crate::args::TranscribeArguments;
 use crate::load::clock;
 
-/// The whole content of a transcript's file.
-pub fn content(transcript: &Transcript, arguments: &TranscribeArguments) -> String {
+/// The whole content of a transcript's file. JSON has the times of the transcription too, where they are known.
+pub fn content(
+    transcript: &Transcript,
+    times: Option<&TranscriptionTimes>,
+    arguments: &TranscribeArguments,
+) -> String {
+    let timed = |mut object: Value| {
+        if let Some(times) = times {
+            object["timings"] = times.to_json(transcript.duration_s);
+        }
+        format!("{object}\n")
+    };
     match arguments.format {
         TranscriptFormat::Text => {
             transcript.segments.iter().map(|segment| lines(segment, arguments)).collect()
         }
+        TranscriptFormat::Json => timed(json!({"text": transcript.text()})),
+        TranscriptFormat::VerboseJson => timed(transcript.to_verbose_json()),
         format => transcript.to_format(format),
     }
 }
@@ -25,6 +39,15 @@ pub fn lines(segment: &Segment, arguments: &TranscribeArguments) -> String {
         return timed(segment.start_s, segment.end_s, &segment.text);
     }
     format!("{}\n", segment.text.trim())
+}
+
+/// The parts of a transcription that took time, and the real-time factor.
+pub fn parts(times: &TranscriptionTimes, duration_s: f64) -> String {
+    let named = times.named().into_iter().filter(|(_, time)| !time.is_zero());
+    let mut parts: Vec<String> =
+        named.map(|(name, time)| format!("{name} {:.1} ms", time.as_secs_f64() * 1000.0)).collect();
+    parts.extend(times.real_time_factor(duration_s).map(|factor| format!("real-time factor {factor:.3}")));
+    parts.join(", ")
 }
 
 /// A line with its times in front.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
+use brasa::TranscriptionTimes;
 use brasa::audio::transcript::{Segment, Transcript, TranscriptFormat};
 use brasa::speech::{SpeechVocabulary, Task};
 use brasa::tokenizer::{AddSpecial, ParseSpecial};
@@ -76,19 +77,20 @@ async fn answer(app: App, record: Record, form: Form, task: Task) -> Result<Resp
         sse::spawn(events, move |events| stream(events, work, answer));
         return Ok(response);
     }
-    let transcript = loop {
+    let (transcript, times) = loop {
         match work.next().await? {
             Event::Opened(_) | Event::Segment(_) => {}
-            Event::End(transcript) => break transcript,
+            Event::End(transcript, times) => break (transcript, times),
         }
     };
-    Ok(whole(&request, &transcript, shown.as_ref(), warnings))
+    Ok(whole(&request, &transcript, times, shown.as_ref(), warnings))
 }
 
 /// The whole transcript in the form that was asked for; with log-probabilities of tokens, which are `shown` by a vocabulary.
 fn whole(
     request: &Request,
     transcript: &Transcript,
+    times: TranscriptionTimes,
     shown: Option<&SpeechVocabulary>,
     warnings: Vec<String>,
 ) -> Response {
@@ -102,7 +104,11 @@ fn whole(
             let text = format!("{}\n", transcript.text());
             return reply::with_type(axum::http::StatusCode::OK, "text/plain; charset=utf-8", text);
         }
-        TranscriptFormat::VerboseJson => transcript.to_verbose_json(),
+        TranscriptFormat::VerboseJson => {
+            let mut object = transcript.to_verbose_json();
+            object["timings"] = times.to_json(transcript.duration_s);
+            object
+        }
         _ => json!({"text": transcript.text()}),
     };
     if let Some(fields) = object.as_object_mut()
@@ -170,7 +176,7 @@ async fn stream(events: Arc<sse::Events>, mut work: Work, answer: Streamed) -> R
                 }
                 events.send(&delta).await?;
             }
-            Ok(Event::End(transcript)) => {
+            Ok(Event::End(transcript, _)) => {
                 let mut done = json!({"type": "transcript.text.done", "text": transcript.text()});
                 if let Some(vocabulary) = &shown {
                     done["logprobs"] = logprobs(&transcript.segments, vocabulary);

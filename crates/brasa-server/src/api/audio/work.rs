@@ -4,11 +4,11 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use brasa::TranscribeOptions;
 use brasa::audio::transcript::{Segment, Transcript};
 use brasa::audio::{Limits, Sound as AudioSound, VoiceDetector};
 use brasa::engine::EngineError;
 use brasa::speech::SpeechError;
+use brasa::{TranscribeOptions, TranscriptionTimes};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -29,8 +29,8 @@ pub(super) enum Event {
     Opened(Vec<String>),
     /// A segment has been found.
     Segment(Segment),
-    /// The end.
-    End(Transcript),
+    /// The end, and how long the parts took.
+    End(Transcript, TranscriptionTimes),
 }
 
 /// The reading end of a transcription.
@@ -89,7 +89,7 @@ impl Work {
     pub async fn opened(&mut self) -> Result<Vec<String>> {
         match self.next().await? {
             Event::Opened(warnings) => Ok(warnings),
-            Event::Segment(_) | Event::End(_) => Ok(Vec::new()),
+            Event::Segment(_) | Event::End(..) => Ok(Vec::new()),
         }
     }
 
@@ -111,7 +111,7 @@ impl Work {
             }
             Ok(Event::Opened(_)) => {}
             Ok(Event::Segment(segment)) => self.tokens += segment.tokens.len(),
-            Ok(Event::End(transcript)) => self.end("stop", transcript.duration_s),
+            Ok(Event::End(transcript, _)) => self.end("stop", transcript.duration_s),
             Err(_) => self.end("error", 0.0),
         }
         event
@@ -161,6 +161,6 @@ fn transcribe(
         is_heard = sender.blocking_send(Ok(Event::Segment(segment))).is_ok();
     }
     // The client may have gone.
-    let _ = sender.blocking_send(Ok(Event::End(segments.transcript(found))));
+    let _ = sender.blocking_send(Ok(Event::End(segments.transcript(found), segments.times())));
     Ok(())
 }
