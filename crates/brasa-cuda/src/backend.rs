@@ -68,15 +68,6 @@ impl CudaBackend {
         self.gpu.context.device()
     }
 
-    /// Free bytes of the GPU's memory, at most what the limit leaves.
-    ///
-    /// # Errors
-    ///
-    /// [`DeviceError::Lost`].
-    pub fn free_bytes(&self) -> Result<u64, DeviceError> {
-        self.gpu.context.memory().map(|(free, _)| free).map_err(|error| self.gpu.error(error))
-    }
-
     /// Bytes that weights, pages and programs of this backend hold, in the GPU's memory and in host memory that it reads directly.
     pub fn held_bytes(&self) -> u64 {
         self.gpu.context.held_bytes()
@@ -121,6 +112,11 @@ impl Backend for CudaBackend {
             prompt_rows: PROMPT_ROWS,
             decode_rows: DECODE_ROWS,
         }
+    }
+
+    /// Bytes of the GPU's memory that no process has allocated, within the limit; `None` of a GPU that was lost.
+    fn free_bytes(&self) -> Option<u64> {
+        self.gpu.context.memory().ok().map(|(free, _)| free)
     }
 
     fn memory_use(&self) -> Option<MemoryUse> {

@@ -1,6 +1,15 @@
 //! How much memory this process uses.
 
+#[cfg(feature = "cpu")]
 pub use brasa_cpu::heap::{give_back_free_memory, keep_no_large_blocks};
+
+/// Does nothing: giving memory back is in the device `cpu`, which this build lacks.
+#[cfg(not(feature = "cpu"))]
+pub fn give_back_free_memory() {}
+
+/// Does nothing: the choice is in the device `cpu`, which this build lacks.
+#[cfg(not(feature = "cpu"))]
+pub fn keep_no_large_blocks() {}
 
 /// The largest resident set of this process so far; `None` if the system does not tell.
 pub fn peak_memory_bytes() -> Option<u64> {

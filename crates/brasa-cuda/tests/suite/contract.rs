@@ -54,6 +54,26 @@ fn an_absent_driver_or_gpu_is_unavailable_with_a_reason() {
     }
 }
 
+/// What weights take is no longer free, and is free again without them.
+#[test]
+fn free_memory_is_what_nobody_holds() {
+    let limit = 64 << 20;
+    let Some(backend) = another(&CudaOptions { memory_limit: Some(limit), ..CudaOptions::default() }) else {
+        return;
+    };
+    // As the facade sees it.
+    let device: &dyn Backend = &backend;
+    let free = || device.free_bytes().unwrap();
+    let before = free();
+    assert!(before > 0 && before <= limit, "{before}");
+    let graph = Decoder { vocab: 10_000, ..Decoder::small(StorageFormat::F32) }.graph(1);
+    let weights = device.upload(&graph, Precision::Fast, &mut go_on).unwrap();
+    let held = device.memory_use().unwrap().held_bytes;
+    assert!(held >= 10_000 * 4 && free() <= limit - held, "{} free, {held} held", free());
+    drop(weights);
+    assert!(free() >= before - (1 << 20), "{} free, {before} before", free());
+}
+
 /// A backend with a limit of memory refuses weights that do not fit and holds nothing of them; a program that fits computes what it computes without a limit.
 #[test]
 fn a_limit_is_a_gpu_without_more_memory() {

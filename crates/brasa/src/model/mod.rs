@@ -16,7 +16,9 @@ use brasa_tokenizer::{
     AddSpecial, ChatTemplate, DecodeStream, Message, ParseSpecial, ThoughtMarks, Tokenizer, ToolFormat,
 };
 
-pub(crate) use self::load::{DEFAULT_CONTEXT, MOST_POSITIONS, context_of};
+#[cfg(feature = "mlx_lm")]
+pub(crate) use self::load::DEFAULT_CONTEXT;
+pub(crate) use self::load::{MOST_POSITIONS, context_of};
 use self::turn::{AnswerForm, Turn, TurnOptions};
 use crate::bank::Bank;
 use crate::draft_model::DraftModelInfo;
@@ -77,7 +79,7 @@ struct TidyHeap;
 
 impl Drop for TidyHeap {
     fn drop(&mut self) {
-        brasa_cpu::heap::give_back_free_memory();
+        crate::memory::give_back_free_memory();
     }
 }
 
