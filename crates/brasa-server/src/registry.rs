@@ -2,12 +2,13 @@
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use brasa::{AdapterSource, AnyModel, LoadOptions, ModelKind};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::error::{ApiError, Result};
 use crate::ids;
@@ -90,8 +91,55 @@ enum State {
 struct Loading {
     /// Tells when it is over.
     outcome: watch::Receiver<Option<Result<Loaded>>>,
-    /// Set if the model is no longer wanted.
-    cancelled: Arc<AtomicBool>,
+    /// Given if the model is no longer wanted.
+    cancelled: Arc<Cancelled>,
+}
+
+/// The order to give up loading a model.
+#[derive(Default)]
+struct Cancelled {
+    is_given: AtomicBool,
+    told: Notify,
+}
+
+impl Cancelled {
+    fn give(&self) {
+        self.is_given.store(true, Ordering::SeqCst);
+        self.told.notify_waiters();
+    }
+
+    fn is_given(&self) -> bool {
+        self.is_given.load(Ordering::SeqCst)
+    }
+
+    /// Waits until the order is given.
+    async fn given(&self) {
+        let mut told = pin!(self.told.notified());
+        told.as_mut().enable();
+        if !self.is_given() {
+            told.await;
+        }
+    }
+}
+
+/// A model that is there, or that will be.
+enum Coming {
+    Here(Loaded),
+    Later(Loading),
+}
+
+impl State {
+    /// The model, or its loading; `None` if nobody has it loaded.
+    fn coming(&self) -> Option<Coming> {
+        match self {
+            Self::Loaded(loaded) if !loaded.presence().is_closed() => {
+                loaded.presence().touch();
+                Some(Coming::Here(loaded.clone()))
+            }
+            Self::Loading(loading) => Some(Coming::Later(loading.clone())),
+            _ => None,
+        }
+    }
 }
 
 impl Registry {
@@ -218,40 +266,55 @@ impl Registry {
         self.aliases.iter().any(|alias| alias == name)
     }
 
-    /// Loads a model, or waits for another task that loads it already.
+    /// Loads a model, or waits for another task that loads it already. A wait ends when the model is unloaded, unless another task
+    /// loads it again.
+    ///
+    /// # Errors
+    ///
+    /// 503 `model_unloaded` for a model that was unloaded while it was loaded, and that no task has loaded since.
     pub async fn load(self: &Arc<Self>, entry: &Arc<Entry>) -> Result<Loaded> {
-        let mut outcome = {
-            let mut state = entry.lock();
-            match &*state {
-                State::Loaded(loaded) if !loaded.presence().is_closed() => {
-                    loaded.presence().touch();
-                    return Ok(loaded.clone());
-                }
-                State::Loading(loading) => loading.outcome.clone(),
-                before => {
-                    let dead = match before {
-                        State::Loaded(dead) => Arc::downgrade(dead.presence()),
-                        _ => Weak::new(),
-                    };
-                    let (sender, receiver) = watch::channel(None);
-                    let cancelled = Arc::new(AtomicBool::new(false));
-                    let outcome = receiver.clone();
-                    *state = State::Loading(Loading { outcome, cancelled: Arc::clone(&cancelled) });
-                    let (registry, entry) = (Arc::clone(self), Arc::clone(entry));
-                    // Loading goes on if the one who asked for it goes away: others may wait for it.
-                    tokio::task::spawn_blocking(move || {
-                        let outcome = registry.load_now(&entry, &dead, &cancelled);
-                        sender.send_replace(Some(outcome));
-                    });
-                    receiver
-                }
+        let mut coming = self.begin_loading(entry);
+        loop {
+            let Loading { mut outcome, cancelled } = match coming {
+                Coming::Here(loaded) => return Ok(loaded),
+                Coming::Later(loading) => loading,
+            };
+            let outcome = tokio::select! {
+                outcome = outcome.wait_for(Option::is_some) => outcome.ok().and_then(|outcome| outcome.clone()),
+                () = cancelled.given() => Some(Err(unloaded(&entry.source.id))),
+            };
+            let outcome = outcome.unwrap_or_else(|| {
+                entry.set(State::Failed("loading was interrupted".into()));
+                Err(ApiError::internal(format!("loading {} was interrupted", entry.source.id)))
+            });
+            match entry.lock().coming() {
+                Some(again) if cancelled.is_given() && outcome.is_err() => coming = again,
+                _ => return outcome,
             }
+        }
+    }
+
+    /// The model, or its loading, which begins unless somebody loads the model already.
+    fn begin_loading(self: &Arc<Self>, entry: &Arc<Entry>) -> Coming {
+        let mut state = entry.lock();
+        if let Some(coming) = state.coming() {
+            return coming;
+        }
+        let dead = match &*state {
+            State::Loaded(dead) => Arc::downgrade(dead.presence()),
+            _ => Weak::new(),
         };
-        let outcome = outcome.wait_for(Option::is_some).await.ok().and_then(|outcome| outcome.clone());
-        outcome.unwrap_or_else(|| {
-            entry.set(State::Failed("loading was interrupted".into()));
-            Err(ApiError::internal(format!("loading {} was interrupted", entry.source.id)))
-        })
+        let (sender, outcome) = watch::channel(None);
+        let loading = Loading { outcome, cancelled: Arc::default() };
+        *state = State::Loading(loading.clone());
+        let (registry, entry) = (Arc::clone(self), Arc::clone(entry));
+        let cancelled = Arc::clone(&loading.cancelled);
+        // Loading goes on if the one who asked for it goes away: others may wait for it.
+        tokio::task::spawn_blocking(move || {
+            let outcome = registry.load_now(&entry, &dead, &cancelled);
+            sender.send_replace(Some(outcome));
+        });
+        Coming::Later(loading)
     }
 
     /// Loads a model again after its engine has failed for good.
@@ -303,7 +366,7 @@ impl Registry {
         let mut state = entry.lock();
         match &*state {
             State::Loaded(loaded) => self.ending().push(Arc::downgrade(loaded.presence())),
-            State::Loading(loading) => loading.cancelled.store(true, Ordering::SeqCst),
+            State::Loading(loading) => loading.cancelled.give(),
             State::Failed(_) => {}
             State::Unloaded { .. } => return,
         }
@@ -400,15 +463,14 @@ impl Registry {
         &self,
         entry: &Arc<Entry>,
         dead: &Weak<Presence>,
-        cancelled: &Arc<AtomicBool>,
+        cancelled: &Arc<Cancelled>,
     ) -> Result<Loaded> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_cancelled = || cancelled.load(Ordering::SeqCst);
+        let is_cancelled = || cancelled.is_given();
         wait_for_end(dead);
         let id = &entry.source.id;
         let room = self.make_room(entry, &is_cancelled);
-        let unwanted =
-            || ApiError::unavailable("model_unloaded", format!("{id} was unloaded while it was loaded"));
+        let unwanted = || unloaded(id);
         if let Err(error) = room.and_then(|()| if is_cancelled() { Err(unwanted()) } else { Ok(()) }) {
             entry.settle(cancelled, State::Unloaded { by_idleness: false });
             return Err(error);
@@ -484,6 +546,14 @@ impl Registry {
     }
 }
 
+/// The error of requests that wait for a model which is unloaded before it is ready.
+fn unloaded(id: &str) -> ApiError {
+    let message = format!(
+        "{id} was unloaded by another client while it was being loaded; the next request loads it again"
+    );
+    ApiError::unavailable("model_unloaded", message)
+}
+
 /// Waits until the failed model is dropped, so that its memory is free for its successor. Its requests end on their own, unless a
 /// client reads slowly.
 fn wait_for_end(dead: &Weak<Presence>) {
@@ -552,7 +622,7 @@ impl Entry {
     }
 
     /// Sets the state of a model that was being loaded, unless that was given up; true if it did.
-    fn settle(&self, cancelled: &Arc<AtomicBool>, outcome: State) -> bool {
+    fn settle(&self, cancelled: &Arc<Cancelled>, outcome: State) -> bool {
         let mut state = self.lock();
         let is_it = matches!(&*state, State::Loading(loading) if Arc::ptr_eq(&loading.cancelled, cancelled));
         if is_it {
@@ -585,5 +655,52 @@ mod tests {
         let kinds: Vec<Option<ModelKind>> = registry.entries().iter().map(|entry| entry.kind()).collect();
         assert_eq!(kinds, [Some(ModelKind::Encoder), Some(ModelKind::Text), Some(ModelKind::Speech), None]);
         assert!(registry.entries().iter().all(|entry| entry.loaded().is_none()));
+    }
+
+    /// A registry of one model that is being loaded, and the end where it would be told how that ends.
+    fn loading() -> (Arc<Registry>, Arc<Entry>, Loading, watch::Sender<Option<Result<Loaded>>>) {
+        let source = ModelSource { id: "a".into(), data: ModelData::Path("not-there".into()) };
+        let registry =
+            Registry::new(vec![source], None, LoadOptions::default(), 1, Duration::from_secs(1)).unwrap();
+        let entry = registry.entries().remove(0);
+        let (loading, sender) = begun(&entry);
+        (Arc::new(registry), entry, loading, sender)
+    }
+
+    fn begun(entry: &Entry) -> (Loading, watch::Sender<Option<Result<Loaded>>>) {
+        let (sender, outcome) = watch::channel(None);
+        let loading = Loading { outcome, cancelled: Arc::default() };
+        entry.set(State::Loading(loading.clone()));
+        (loading, sender)
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_a_model_that_is_unloaded_hears_so_at_once() {
+        let (registry, entry, _loading, _sender) = loading();
+        let wait = tokio::spawn({
+            let (registry, entry) = (Arc::clone(&registry), Arc::clone(&entry));
+            async move { registry.load(&entry).await.err().map(|error| (error.code, error.retry_after)) }
+        });
+        tokio::task::yield_now().await;
+        registry.unload(&entry);
+        assert_eq!(wait.await.unwrap(), Some(("model_unloaded", Some(1))));
+        assert_eq!(entry.status(), "unloaded");
+    }
+
+    #[tokio::test]
+    async fn a_wait_goes_on_if_the_model_is_loaded_anew() {
+        let (registry, entry, _loading, _sender) = loading();
+        let wait = tokio::spawn({
+            let (registry, entry) = (Arc::clone(&registry), Arc::clone(&entry));
+            async move { registry.load(&entry).await.err().map(|error| error.message) }
+        });
+        tokio::task::yield_now().await;
+        registry.unload(&entry);
+        // Somebody else wants the model before the waiting task comes to look.
+        let (_again, sender) = begun(&entry);
+        tokio::task::yield_now().await;
+        assert!(!wait.is_finished());
+        sender.send_replace(Some(Err(ApiError::internal("the second time"))));
+        assert_eq!(wait.await.unwrap(), Some("the second time".into()));
     }
 }

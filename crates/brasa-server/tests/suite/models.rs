@@ -233,8 +233,11 @@ fn a_model_that_is_unloaded_while_it_is_loaded_is_not_loaded() {
     assert_eq!(in_state(&server, "loading"), ["a"]);
     server.post("/models/unload", &json!({"model": "a"})).json(200);
     assert_eq!(in_state(&server, "unloaded"), ["a"]);
+    // Whoever waited hears so while the device still loads, and is told when to ask again.
+    let refused = answer(asked);
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    assert_eq!(refused.error(503).2, "model_unloaded");
     device.release();
-    assert_eq!(answer(asked).error(503).2, "model_unloaded");
     assert_eq!(in_state(&server, "unloaded"), ["a"]);
     // It can be loaded again.
     assert_eq!(answer(ask(&server, "a", 2)).status, 200);
