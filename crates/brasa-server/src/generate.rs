@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use brasa::engine::EngineError;
 use brasa::{FinishReason, Fragment, GenerateOptions, Metrics, TokenStream};
 
-use crate::error::Result;
-use crate::loaded_text::{LoadedText, Task};
+use crate::error::{ApiError, Result};
+use crate::loaded_text::{LoadedText, Reserved, Task};
 use crate::log::Record;
 use crate::pool::{self, Lane};
 use crate::presence::Presence;
@@ -93,21 +93,32 @@ struct Choice {
 }
 
 impl Choices {
-    /// Starts all generations.
+    /// Starts all generations; one that names its slot once that is free.
     ///
     /// # Errors
     ///
-    /// The engine's refusal of the first that it refuses; the others are cancelled.
-    pub fn start(
+    /// 400 for several generations in one slot; the engine's refusal of the first that it refuses; the others are cancelled.
+    pub async fn start(
         app: &App,
         loaded: &Arc<LoadedText>,
         record: &Record,
-        prompts: impl IntoIterator<Item = Prompt>,
+        slot: Option<usize>,
+        prompts: Vec<Prompt>,
     ) -> Result<Self> {
         record.set("model", loaded.id());
         // The texts have become tokens, which are few bytes.
         record.memory.release();
-        let choices = prompts.into_iter().map(|prompt| Choice::start(app, loaded, record, prompt));
+        let mut reserved = match slot {
+            None => None,
+            Some(_) if prompts.len() != 1 => {
+                let message =
+                    format!("`id_slot` names one slot, and the request has {} answers", prompts.len());
+                return Err(ApiError::field("id_slot", message));
+            }
+            Some(slot) => Some(loaded.reserve(slot).await),
+        };
+        let choices =
+            prompts.into_iter().map(|prompt| Choice::start(app, loaded, record, reserved.take(), prompt));
         Ok(Self { choices: choices.collect::<Result<_>>()?, turn: 0 })
     }
 
@@ -152,11 +163,17 @@ impl Choices {
 }
 
 impl Choice {
-    fn start(app: &App, loaded: &Arc<LoadedText>, record: &Record, prompt: Prompt) -> Result<Self> {
+    fn start(
+        app: &App,
+        loaded: &Arc<LoadedText>,
+        record: &Record,
+        reserved: Option<Reserved>,
+        prompt: Prompt,
+    ) -> Result<Self> {
         let Prompt { ids, options, shown } = prompt;
         let kept = app.options.slot_save_path.is_some();
         let text = kept.then(|| SlotText { tokens: ids.clone(), scope: options.request.cache_scope });
-        let task = loaded.begin(ids.len(), options.max_tokens, text);
+        let mut task = loaded.begin(ids.len(), options.max_tokens, text, reserved);
         let model = &loaded.model;
         let stream = if shown.control {
             model.generate_ids_shown(ids, &options)
@@ -164,6 +181,7 @@ impl Choice {
             model.generate_ids(ids, &options)
         };
         let stream = stream.inspect_err(|error| {
+            task.leave_text();
             if let brasa::Error::Engine(error) = error {
                 saw_error(app, &loaded.presence, error);
             }

@@ -63,17 +63,27 @@ impl LoadedText {
         &self.presence.id
     }
 
-    /// Records a generation until the guard is dropped. `text` is its prompt, if the text is to be remembered.
+    /// Waits for the slot that a request names, and keeps it for the request.
+    pub async fn reserve(self: &Arc<Self>, slot: usize) -> Reserved {
+        let busy = self.presence.keep_busy();
+        self.places.take_named(slot).await;
+        Reserved { loaded: Arc::clone(self), slot: Some(slot), _busy: busy }
+    }
+
+    /// Records a generation until the guard is dropped, in the slot that was reserved for it, or in any. `text` is its prompt, if the
+    /// text is to be remembered.
     pub fn begin(
         self: &Arc<Self>,
         prompt_tokens: usize,
         max_tokens: Option<usize>,
         text: Option<SlotText>,
+        reserved: Option<Reserved>,
     ) -> Task {
         self.saw_token();
         let busy = self.presence.keep_busy();
         let task = self.tasks.fetch_add(1, Ordering::Relaxed);
-        let slot = self.places.take();
+        let named = reserved.and_then(|mut reserved| reserved.slot.take());
+        let slot = named.or_else(|| self.places.take());
         self.lock().push(Running { task, slot, prompt_tokens, max_tokens, decoded: 0 });
         Task { loaded: Arc::clone(self), number: task, text, _busy: busy }
     }
@@ -110,6 +120,15 @@ impl LoadedText {
         alive
     }
 
+    /// Frees a slot, in which `text` was computed, if anything was that can be saved.
+    fn free(&self, slot: usize, text: Option<SlotText>) {
+        self.places.free(slot, text);
+        // Whoever waits longest without a slot has it now.
+        if let Some(next) = self.lock().iter_mut().find(|running| running.slot.is_none()) {
+            next.slot = self.places.take();
+        }
+    }
+
     fn saw_token(&self) {
         self.token_ms.store(self.presence.now_ms(), Ordering::Relaxed);
     }
@@ -133,6 +152,11 @@ impl Task {
         self.loaded.lock().iter().find(|running| running.task == self.number)?.slot
     }
 
+    /// Leaves the text of the slot as it was: the request is refused.
+    pub fn leave_text(&mut self) {
+        self.text = None;
+    }
+
     /// Records one more token.
     pub fn saw_token(&mut self, id: u32) {
         self.loaded.saw_token();
@@ -153,11 +177,23 @@ impl Drop for Task {
             place.and_then(|place| running.remove(place).slot)
         };
         if let Some(slot) = slot {
-            self.loaded.places.free(slot, self.text.take());
-            // Whoever waits longest without a slot has it now.
-            if let Some(next) = self.loaded.lock().iter_mut().find(|running| running.slot.is_none()) {
-                next.slot = self.loaded.places.take();
-            }
+            self.loaded.free(slot, self.text.take());
+        }
+    }
+}
+
+/// A slot that is kept for a request.
+pub(crate) struct Reserved {
+    loaded: Arc<LoadedText>,
+    /// `None` once the request runs.
+    slot: Option<usize>,
+    _busy: Busy,
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot.take() {
+            self.loaded.free(slot, None);
         }
     }
 }

@@ -9,7 +9,7 @@ use brasa::{GenerateOptions, Model, Turn};
 use serde_json::{Map, Value, json};
 
 use crate::answer::{Answers, Call, ChatStep, Delta, Ended, Reading, Whole};
-use crate::api::finish_fields;
+use crate::api::{finish_fields, slots};
 use crate::constraint::Constraint;
 use crate::conversation::Conversation;
 use crate::custom::CallKind;
@@ -31,9 +31,10 @@ pub(crate) async fn complete(
 ) -> Result<Response> {
     let loaded = app.registry.acquire_text(fields.optional::<String>("model")?.as_deref()).await?;
     let request = Request::read(&mut fields, &app, &loaded.model)?;
+    let slot = slots::named(&mut fields, &app, &loaded)?;
     finish_fields(&app, &mut fields)?;
     let Request { conversation, options, choices, logprobs, stream, telling, shown, thoughts } = request;
-    let job = Job { app: &app, loaded: &loaded, record: &record, choices, logprobs, shown };
+    let job = Job { app: &app, loaded: &loaded, record: &record, slot, choices, logprobs, shown };
     let (answers, _) = job.start(conversation, &options).await?;
     let head = Head {
         id: ids::name("chatcmpl-"),
@@ -67,6 +68,8 @@ pub(crate) struct Job<'a> {
     pub app: &'a App,
     pub loaded: &'a Arc<LoadedText>,
     pub record: &'a Record,
+    /// The slot that the request names.
+    pub slot: Option<usize>,
     /// Answers to the same conversation, which differ by their seeds.
     pub choices: usize,
     pub logprobs: bool,
@@ -75,8 +78,13 @@ pub(crate) struct Job<'a> {
 
 impl<'a> Job<'a> {
     /// Answers with one choice, without probabilities, showing the usual tokens.
-    pub fn of_one(app: &'a App, loaded: &'a Arc<LoadedText>, record: &'a Record) -> Self {
-        Self { app, loaded, record, choices: 1, logprobs: false, shown: Shown::default() }
+    pub fn of_one(
+        app: &'a App,
+        loaded: &'a Arc<LoadedText>,
+        record: &'a Record,
+        slot: Option<usize>,
+    ) -> Self {
+        Self { app, loaded, record, slot, choices: 1, logprobs: false, shown: Shown::default() }
     }
 
     /// Starts the answers to a conversation, and returns the number of its tokens.
@@ -89,7 +97,7 @@ impl<'a> Job<'a> {
         conversation: Conversation,
         options: &GenerateOptions,
     ) -> Result<(Answers, usize)> {
-        let Self { app, loaded, record, choices, logprobs, shown } = *self;
+        let Self { app, loaded, record, slot, choices, logprobs, shown } = *self;
         for (id, name) in conversation.calls_without_object() {
             let note = "its arguments are no JSON object; the template is given them as text";
             (app.options.log)(&json!({"history_call": {"id": id, "name": name}, "note": note}).to_string());
@@ -104,13 +112,16 @@ impl<'a> Job<'a> {
         })
         .await?;
         let Turn { prompt, mask, parser, .. } = turn;
-        let prompts = (0..choices).map(|choice| {
-            let mut options = options.clone();
-            options.sampling.seed = options.sampling.seed.wrapping_add(choice as u64);
-            options.mask = token_limits::both(options.mask, mask.clone());
-            options.stop_marks = loaded.model.stop_marks();
-            Prompt { ids: prompt.clone(), options, shown }
-        });
+        let prompts: Vec<Prompt> = (0..choices)
+            .map(|choice| {
+                let mut options = options.clone();
+                options.sampling.seed = options.sampling.seed.wrapping_add(choice as u64);
+                options.mask = token_limits::both(options.mask, mask.clone());
+                options.stop_marks = loaded.model.stop_marks();
+                Prompt { ids: prompt.clone(), options, shown }
+            })
+            .collect();
+        let running = Choices::start(app, loaded, record, slot, prompts).await?;
         let custom: Vec<String> = conversation.custom.iter().map(|tool| tool.name.clone()).collect();
         let readings = (0..choices).map(|_| Reading {
             custom: custom.clone(),
@@ -119,7 +130,7 @@ impl<'a> Job<'a> {
             short_ids: loaded.model.tool_format().name().starts_with("mistral"),
             show_token: logprobs.then(|| logprobs::shower(&loaded.model)),
         });
-        let answers = Answers::new(Choices::start(app, loaded, record, prompts)?, readings);
+        let answers = Answers::new(running, readings);
         Ok((answers, prompt.len()))
     }
 }

@@ -10,7 +10,7 @@ use brasa::{GenerateOptions, Model, RequestOptions, Token};
 use serde_json::{Value, json};
 
 use crate::api::chat::read_stream;
-use crate::api::finish_fields;
+use crate::api::{finish_fields, slots};
 use crate::constraint::Constraint;
 use crate::error::{ApiError, Result};
 use crate::fields::{self, Fields, Limit};
@@ -38,6 +38,7 @@ pub(crate) async fn complete(
     let options = sampling::options(&mut fields, &app, &loaded.model)?;
     let options = request.limits(options);
     let constraint = Constraint::read(&mut fields, None)?;
+    let slot = slots::named(&mut fields, &app, &loaded)?;
     finish_fields(&app, &mut fields)?;
     let Request { prompt, suffix, choices, echo, top, stream, telling, add, cut, shown, with_ids, .. } =
         request;
@@ -104,7 +105,7 @@ pub(crate) async fn complete(
             text.prompt_ids = Some(job.ids.clone());
         }
     }
-    let running = Choices::start(&app, &loaded, &record, jobs)?;
+    let running = Choices::start(&app, &loaded, &record, slot, jobs).await?;
     let head = Head {
         id: ids::name("cmpl-"),
         created: ids::unix_seconds(),
@@ -135,7 +136,7 @@ async fn score(
     top: usize,
     request: &RequestOptions,
 ) -> Result<Vec<Vec<Token>>> {
-    let tasks: Vec<_> = prompts.iter().map(|ids| loaded.begin(ids.len(), Some(0), None)).collect();
+    let tasks: Vec<_> = prompts.iter().map(|ids| loaded.begin(ids.len(), Some(0), None, None)).collect();
     let mut scores = loaded.model.score_tokens(prompts.to_vec(), top, request);
     let scores = in_time(app, &loaded.presence, |context| scores.poll_next(context)).await;
     drop(tasks);

@@ -10,7 +10,7 @@ use brasa::{FinishReason, GenerateOptions, Message, Model};
 use serde_json::{Value, json};
 
 use crate::answer::{Answers, ChatStep, Delta, Ended, Whole};
-use crate::api::{chat, documents, finish_fields};
+use crate::api::{chat, documents, finish_fields, slots};
 use crate::constraint::Constraint;
 use crate::conversation::{Conversation, text_of};
 use crate::error::{ApiError, Result};
@@ -38,8 +38,9 @@ pub(crate) async fn create(
     conversation.constraint = Constraint::read(&mut fields, format)?;
     let options = options(&mut fields, &app, &loaded.model)?;
     let streams = fields.switch("stream")?.unwrap_or(false);
+    let slot = slots::named(&mut fields, &app, &loaded)?;
     finish_fields(&app, &mut fields)?;
-    let job = chat::Job::of_one(&app, &loaded, &record);
+    let job = chat::Job::of_one(&app, &loaded, &record, slot);
     let (answers, prompt_tokens) = job.start(conversation, &options).await?;
     let head = Head { id: ids::name("msg_"), model: loaded.id().to_owned(), request, prompt_tokens };
     if !streams {

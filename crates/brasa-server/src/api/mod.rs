@@ -20,7 +20,7 @@ pub(crate) mod text;
 
 use serde_json::json;
 
-use crate::error::{ApiError, Result};
+use crate::error::Result;
 use crate::fields::Fields;
 use crate::state::App;
 
@@ -28,14 +28,8 @@ use crate::state::App;
 ///
 /// # Errors
 ///
-/// 400 for a known field that nobody has read and that would change the answer, and for `id_slot` where slots are saved: a text gets any
-/// free slot, and a save of the slot that the request names would write another text.
+/// 400 for a known field that nobody has read and that would change the answer.
 pub(crate) fn finish_fields(app: &App, fields: &mut Fields) -> Result<()> {
-    let names_slot = fields.peek("id_slot").is_some_and(|slot| !slot.is_null() && slot.as_i64() != Some(-1));
-    if names_slot && app.options.slot_save_path.is_some() {
-        let why = "a text gets any free slot, which the answer names; -1 asks for that";
-        return Err(ApiError::unsupported("id_slot", why));
-    }
     fields.check_left()?;
     count_unknown(app, fields);
     Ok(())

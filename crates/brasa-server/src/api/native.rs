@@ -10,8 +10,8 @@ use brasa::tokenizer::AddSpecial;
 use brasa::{FinishReason, Fragment, GenerateOptions, Model};
 use serde_json::{Value, json};
 
-use crate::api::finish_fields;
 use crate::api::native_end::EarlyEnd;
+use crate::api::{finish_fields, slots};
 use crate::constraint::Constraint;
 use crate::error::{ApiError, Result};
 use crate::fields::Fields;
@@ -37,7 +37,7 @@ pub(crate) async fn complete(
     let loaded = app.registry.acquire_text(fields.optional::<String>("model")?.as_deref()).await?;
     let prompt = fields.value("prompt").ok_or_else(|| fields.missing("prompt"))?;
     let is_list = matches!(&prompt, Value::Array(items) if !items.iter().any(Value::is_number));
-    let mut wishes = Wishes::read(&mut fields, &app, &loaded.model)?;
+    let mut wishes = Wishes::read(&mut fields, &app, &loaded)?;
     finish_fields(&app, &mut fields)?;
     let model = loaded.model.clone();
     let (wishes, prompts) = pool::blocking(wishes.lane(), move || {
@@ -69,7 +69,7 @@ pub(crate) async fn infill(
         Ok((file["filename"].as_str().unwrap_or("file").to_owned(), text.to_owned()))
     });
     let extra = extra.collect::<Result<Vec<_>>>()?;
-    let mut wishes = Wishes::read(&mut fields, &app, &loaded.model)?;
+    let mut wishes = Wishes::read(&mut fields, &app, &loaded)?;
     finish_fields(&app, &mut fields)?;
     let model = loaded.model.clone();
     let (wishes, prompt) = pool::blocking(wishes.lane(), move || {
@@ -85,6 +85,8 @@ pub(crate) async fn infill(
 struct Wishes {
     options: GenerateOptions,
     constraint: Option<Constraint>,
+    /// The slot that it names.
+    slot: Option<usize>,
     stream: bool,
     with_tokens: bool,
     /// `None` for no probabilities; else whether they are those that tokens were drawn from.
@@ -101,9 +103,9 @@ impl Wishes {
         if self.constraint.is_some() { Lane::Grammars } else { Lane::Texts }
     }
 
-    fn read(fields: &mut Fields, app: &App, model: &Model) -> Result<Self> {
+    fn read(fields: &mut Fields, app: &App, loaded: &LoadedText) -> Result<Self> {
         let early_end = EarlyEnd::read(fields)?;
-        let mut options = sampling::options(fields, app, model)?;
+        let mut options = sampling::options(fields, app, &loaded.model)?;
         let limit = fields.first_limit(&["n_predict", "max_completion_tokens", "max_tokens"])?;
         options.max_tokens = limit.map_or(app.options.default_max_tokens, crate::fields::Limit::tokens);
         let most = sampling::MOST_TOP_LOGPROBS;
@@ -130,6 +132,7 @@ impl Wishes {
         Ok(Self {
             options,
             constraint: Constraint::read(fields, None)?,
+            slot: slots::named(fields, app, loaded)?,
             stream,
             telling,
             with_tokens: fields.switch("return_tokens")?.unwrap_or(false),
@@ -177,12 +180,12 @@ async fn answer(
     prompts: Vec<Vec<u32>>,
     is_list: bool,
 ) -> Result<Response> {
-    let Wishes { options, stream, with_tokens, with_logprobs, telling, early_end, wanted, .. } = wishes;
+    let Wishes { options, slot, stream, with_tokens, with_logprobs, telling, early_end, wanted, .. } = wishes;
     let settings = settings(&loaded.model, &options, stream);
     let mut texts = vec![Text { early_end, ..Text::default() }; prompts.len()];
     let jobs =
         prompts.into_iter().map(|ids| Prompt { ids, options: options.clone(), shown: Shown::default() });
-    let mut running = Choices::start(app, &loaded, record, jobs)?;
+    let mut running = Choices::start(app, &loaded, record, slot, jobs.collect()).await?;
     let head = Head { loaded, settings, with_tokens, with_logprobs, telling, wanted };
     if stream {
         record.set("stream", true);

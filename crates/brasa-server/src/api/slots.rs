@@ -22,6 +22,23 @@ use crate::slots::SlotText;
 use crate::state::App;
 use crate::{reply, sampling, slot_files};
 
+/// The slot that a request names by `id_slot`; `None` for any. Where slots are not saved no slot differs from another, and the field
+/// means nothing.
+///
+/// # Errors
+///
+/// 400 for what is no slot of the model.
+pub(crate) fn named(fields: &mut Fields, app: &App, loaded: &LoadedText) -> Result<Option<usize>> {
+    if app.options.slot_save_path.is_none() {
+        fields.value("id_slot");
+        return Ok(None);
+    }
+    let is_one = |number| number == -1 || usize::try_from(number).is_ok_and(|slot| slot < loaded.slots);
+    let range = format!("0 to {}, or -1 for any slot", loaded.slots - 1);
+    let found = fields.whole("id_slot", is_one, &range)?;
+    Ok(found.and_then(|slot| usize::try_from(slot).ok()))
+}
+
 /// Saves, restores or erases the text of a slot.
 pub(crate) async fn change(
     State(app): State<App>,
@@ -121,7 +138,7 @@ fn restore(loaded: &Arc<LoadedText>, place: usize, folder: &FilePath, name: &str
 }
 
 fn erase(loaded: &Arc<LoadedText>, place: usize) -> Result<Response> {
-    let SlotText { tokens, scope } = loaded.places.replace(place, SlotText::default()).ok_or_else(busy)?;
+    let SlotText { tokens, scope } = loaded.places.erase(place).ok_or_else(busy)?;
     let count = tokens.len();
     loaded.model.engine().forget(scope, tokens)?;
     Ok(reply::ok(&json!({"id_slot": place, "n_erased": count})))

@@ -149,17 +149,98 @@ fn an_answer_names_its_slot() {
     server.stop();
 }
 
-/// A slot that a request names would not be its own, so that saving it would write another client's text.
+/// A text of a client, whose request names its slot.
+fn remember(server: &Running, who: &str, slot: Value) -> Value {
+    let prompt = format!("{who}: a word of its own, and some more of it. ").repeat(4);
+    let body =
+        json!({"prompt": prompt, "n_predict": 4, "temperature": 0, "ignore_eos": true, "id_slot": slot});
+    server.post("/completion", &body).json(200)
+}
+
+/// The tokens that a file of a slot holds, told by a slot that is otherwise unused.
+fn saved_tokens(server: &Running, file: &str) -> u64 {
+    let restored = server.post("/slots/15?action=restore", &json!({"filename": file})).json(200);
+    server.post("/slots/15?action=erase", &json!({})).json(200);
+    restored["n_restored"].as_u64().unwrap()
+}
+
 #[test]
-fn a_named_slot_is_refused_where_slots_are_saved() {
-    let (server, _folder) = server("named");
-    let ask =
-        |slot: Value| server.post("/completion", &json!({"prompt": "a", "n_predict": 1, "id_slot": slot}));
-    for slot in [json!(3), json!(0), json!("three")] {
-        assert_eq!(ask(slot).error(400).1.as_deref(), Some("id_slot"));
+fn two_clients_save_their_own_texts() {
+    let (server, folder) = server("own");
+    let tokens = |answer: &Value| answer["tokens_evaluated"].as_u64().unwrap() + 4;
+    let (ada, ben) = (remember(&server, "ada ada", json!(3)), remember(&server, "ben", json!(0)));
+    assert_eq!((&ada["id_slot"], &ben["id_slot"]), (&json!(3), &json!(0)));
+    assert_ne!(tokens(&ada), tokens(&ben));
+    // Requests of others run elsewhere, and where they must run here they leave no text.
+    for _ in 0..3 {
+        assert_eq!(remember(&server, "anybody", json!(-1))["id_slot"], 1);
     }
-    for slot in [json!(-1), Value::Null] {
-        assert_eq!(ask(slot).json(200)["id_slot"], 0);
+    assert_eq!(remember(&server, "anybody", Value::Null)["id_slot"], 1);
+    for (slot, file, answer) in [(3, "ada", &ada), (0, "ben", &ben)] {
+        let saved = server.post(&format!("/slots/{slot}?action=save"), &json!({"filename": file})).json(200);
+        assert_eq!(saved["n_saved"], tokens(answer));
+        assert_eq!(saved_tokens(&server, file), tokens(answer));
+    }
+    // A client goes on in its slot, whatever the form of its request.
+    let chat = json!({"messages": [{"role": "user", "content": "A word?"}], "max_tokens": 3, "id_slot": 3});
+    server.post("/v1/chat/completions", &chat).json(200);
+    let saved = server.post("/slots/3?action=save", &json!({"filename": "chat"})).json(200);
+    assert_ne!(saved["n_saved"], tokens(&ada));
+    let completion = json!({"model": "lexicon", "prompt": "A word", "max_tokens": 3, "id_slot": 0});
+    server.post("/v1/completions", &completion).json(200);
+    let saved = server.post("/slots/0?action=save", &json!({"filename": "completion"})).json(200);
+    assert_ne!(saved["n_saved"], tokens(&ben));
+    // What is refused leaves the text.
+    let long = json!({"prompt": "word ".repeat(2000), "n_predict": 1, "id_slot": 0});
+    server.post("/completion", &long).error(400);
+    let again = server.post("/slots/0?action=save", &json!({"filename": "again"})).json(200);
+    assert_eq!(again["n_saved"], saved["n_saved"]);
+    server.stop();
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn a_request_waits_for_the_slot_that_it_names() {
+    let folder = std::env::temp_dir().join(format!("brasa-slots-{}-waits", std::process::id()));
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    let device = Device::new();
+    let server = Running::start(ServerOptions { slot_save_path: Some(folder.clone()), ..device.options() });
+    device.hold(1);
+    let begin = |prompt: &str, slot: i64| {
+        let body = json!({"prompt": prompt, "n_predict": 3, "ignore_eos": true, "id_slot": slot}).to_string();
+        server.begin("POST", "/completion", &[], body.as_bytes())
+    };
+    let first = begin("An ember is", 2);
+    device.until_held();
+    let second = begin("A harbor is a place", 2);
+    // Somebody else needs not wait, and the slot of a running request cannot be saved.
+    let other = begin("A harbor", -1);
+    until("another runs", || server.get("/slots").json(200)[0]["is_processing"] == true);
+    let file = json!({"filename": "early"});
+    assert_eq!(server.post("/slots/2?action=save", &file).error(503).2, "slot_busy");
+    device.release();
+    for (mut stream, slot) in [(first, 2), (second, 2), (other, 0)] {
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes).unwrap();
+        assert_eq!(Answer::parse(&bytes).json(200)["id_slot"], slot);
     }
     server.stop();
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn a_slot_that_is_none_is_refused() {
+    let (server, folder) = server("none");
+    for slot in [json!(16), json!(-2), json!(0.5), json!("three"), json!([0])] {
+        let body = json!({"prompt": "a", "n_predict": 1, "id_slot": slot});
+        assert_eq!(server.post("/completion", &body).error(400).1.as_deref(), Some("id_slot"), "{slot}");
+    }
+    // One slot holds one text.
+    let several = json!({"prompt": ["a", "b"], "n_predict": 1, "id_slot": 0});
+    assert_eq!(server.post("/completion", &several).error(400).1.as_deref(), Some("id_slot"));
+    let several = json!({"model": "lexicon", "prompt": "a", "n": 2, "max_tokens": 1, "id_slot": 0});
+    assert_eq!(server.post("/v1/completions", &several).error(400).1.as_deref(), Some("id_slot"));
+    server.stop();
+    fs::remove_dir_all(folder).unwrap();
 }

@@ -11,7 +11,7 @@ use brasa::{GenerateOptions, Model};
 use serde_json::{Map, Value, json};
 
 use crate::answer::{Answers, Call, Whole};
-use crate::api::{chat, finish_fields};
+use crate::api::{chat, finish_fields, slots};
 use crate::constraint::Constraint;
 use crate::error::{ApiError, Result};
 use crate::fields::Fields;
@@ -40,8 +40,9 @@ pub(crate) async fn create(
         // A response's events end with its usage anyway.
         fields.inside("stream_options", options)?.switch("include_usage")?;
     }
+    let slot = slots::named(&mut fields, &app, &loaded)?;
     finish_fields(&app, &mut fields)?;
-    let job = chat::Job::of_one(&app, &loaded, &record);
+    let job = chat::Job::of_one(&app, &loaded, &record, slot);
     let (answers, _) = job.start(conversation, &options).await?;
     let head = Head {
         id: ids::name("resp_"),
