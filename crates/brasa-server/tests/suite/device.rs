@@ -1,17 +1,17 @@
-//! A device that stands still and fails when it is told to, in front of the CPU.
+//! A device that stands still, fails and says what it is told to, in front of the CPU.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use brasa::{LoadOptions, OwnDevice};
 use brasa_cpu::{CpuBackend, CpuOptions};
-use brasa_graph::Graph;
 use brasa_graph::device::{
     Backend, DeviceError, DeviceInfo, KvPool, KvPoolSpec, OpTime, Precision, Program, ProgramLimits,
     WeightSet,
 };
-use brasa_graph::output::Outputs;
-use brasa_graph::step::Step;
+use brasa_graph::output::{OutputPlace, OutputValues, Outputs};
+use brasa_graph::step::{Outs, Segment, Step};
+use brasa_graph::{Graph, Sizes};
 use brasa_server::ServerOptions;
 
 use super::client::options;
@@ -43,6 +43,8 @@ struct Orders {
     /// Steps and loadings that stand still.
     held: usize,
     fault: Option<Fault>,
+    /// What every text says behind so many tokens.
+    script: Option<(usize, Vec<u32>)>,
     /// Least time of a step.
     pace: Duration,
     /// Programs made, and rows computed.
@@ -102,6 +104,11 @@ impl Device {
         self.change(|orders| orders.pace = pace);
     }
 
+    /// Has texts with `prompt` tokens go on with these, whatever the model makes of them.
+    pub fn say(&self, prompt: usize, tokens: Vec<u32>) {
+        self.change(|orders| orders.script = Some((prompt, tokens)));
+    }
+
     /// Rows computed so far.
     pub fn rows(&self) -> usize {
         self.lock().rows
@@ -158,9 +165,24 @@ impl Backend for Device {
             return Err(lost());
         }
         self.change(|orders| orders.programs += 1);
+        let places = OutputPlace::of(&graph);
         let program = self.cpu.compile(graph, weights, limits)?;
-        Ok(Box::new(Faulty { device: self.clone(), program, is_lost: false }))
+        Ok(Box::new(Faulty { device: self.clone(), program, places, words: Vec::new(), is_lost: false }))
     }
+}
+
+/// For each row of logits, the number of tokens in front of what is drawn from it.
+fn places_behind(step: &Step) -> Vec<usize> {
+    let rows = |segment: &Segment| -> Vec<usize> {
+        let rows = match &segment.outs {
+            Outs::None => Vec::new(),
+            Outs::Last => vec![segment.rows - 1],
+            Outs::All => (0..segment.rows).collect(),
+            Outs::Rows(rows) => rows.iter().map(|&row| row as usize).collect(),
+        };
+        rows.into_iter().map(|row| segment.first_index + row + 1).collect()
+    };
+    step.segments.iter().flat_map(rows).collect()
 }
 
 /// The error of a device that is gone.
@@ -171,6 +193,9 @@ fn lost() -> DeviceError {
 struct Faulty {
     device: Device,
     program: Box<dyn Program>,
+    /// The outputs of a step in which something is said.
+    places: Vec<OutputPlace>,
+    words: Vec<u32>,
     is_lost: bool,
 }
 
@@ -197,7 +222,21 @@ impl Program for Faulty {
         let rows: usize = step.segments.iter().map(|segment| segment.rows).sum();
         self.device.change(|orders| orders.rows += rows);
         std::thread::sleep(self.device.lock().pace);
-        self.program.run(step, pool)
+        let outputs = self.program.run(step, pool)?;
+        let Some((prompt, tokens)) = self.device.lock().script.clone() else { return Ok(outputs) };
+        let OutputValues::F32(logits) = outputs.only().values() else { return Ok(outputs) };
+        self.words.clear();
+        self.words.extend(logits.iter().map(|logit| logit.to_bits()));
+        let vocabulary = logits.len() / step.outs().max(1);
+        for (out, behind) in places_behind(step).into_iter().enumerate() {
+            if let Some(&token) = behind.checked_sub(prompt).and_then(|at| tokens.get(at)) {
+                self.words[out * vocabulary + token as usize] = 1e4_f32.to_bits();
+            }
+        }
+        for place in &mut self.places {
+            place.resolve(&Sizes::of(step), 0);
+        }
+        Ok(Outputs::new(&self.places, &self.words))
     }
 
     /// Engines tell their state between chains, so short ones keep it fresh.
