@@ -16,7 +16,9 @@ use crate::limits::{KEPT_BYTES, KEPT_GRAMMARS, SOURCE_BYTES};
 use crate::parser::{Parser, ReadMasks};
 use crate::shapes::Shapes;
 use crate::thoughts::AfterThoughts;
-use crate::{CompiledGrammar, Grammar, GrammarError, compilers, gbnf, lark, limits, schema, vocabulary};
+use crate::{
+    CompiledGrammar, Grammar, GrammarError, compilers, gbnf, lark, limits, schema, stop, vocabulary,
+};
 
 /// Compiles grammars for one model.
 ///
@@ -37,21 +39,25 @@ struct Factory {
 }
 
 impl Factory {
-    /// A parser in front of the text, or why there is none.
+    /// A parser in front of the text.
+    ///
+    /// # Errors
+    ///
+    /// The error that `wrong` makes of the parser's reason; [`GrammarError::Stopped`].
     fn matcher(
         &self,
         grammar: TopLevelGrammar,
         numbers: &schema::Exact,
         limits: ParserLimits,
-    ) -> Result<Matcher, String> {
+        wrong: impl Fn(String) -> GrammarError,
+    ) -> Result<Matcher, GrammarError> {
+        let init = numbers.exchange(grammar, self.parsers.tok_env(), &limits).map_err(&wrong)?;
+        stop::check()?;
         let logger = Logger::new(0, 0);
-        let parser = self.parsers.create_parser_from_init_ext(
-            numbers.exchange(grammar, self.parsers.tok_env(), &limits)?,
-            logger,
-            InferenceCapabilities::default(),
-            limits,
-        );
-        let mut parser = parser.map_err(|error| error.to_string())?;
+        let parser =
+            self.parsers.create_parser_from_init_ext(init, logger, InferenceCapabilities::default(), limits);
+        let mut parser = parser.map_err(|error| wrong(error.to_string()))?;
+        stop::obeyed_by(parser.enable_cancellation());
         parser.bias_computer = Arc::clone(&self.masks) as _;
         Ok(Matcher::new(Ok(parser)))
     }
@@ -74,40 +80,42 @@ impl Grammars {
         if let Some(compiled) = self.cache.find(&key) {
             return compiled;
         }
-        let mut notes = schema::Notes::default();
-        let (source, loose) = self.source(grammar, &mut notes)?;
-        let compiled = self.compile_afresh(grammar.kind(), source, loose, notes);
+        let compiled = self.compile_afresh(grammar);
         // What is too slow once is not tried again.
-        if !matches!(compiled, Err(GrammarError::Busy | GrammarError::NoThread(_))) {
+        let is_lasting =
+            !matches!(compiled, Err(GrammarError::Busy | GrammarError::Stopped | GrammarError::NoThread(_)));
+        if is_lasting {
             self.cache.keep(key, &compiled, KEPT_GRAMMARS, KEPT_BYTES);
         }
         compiled
     }
 
-    fn compile_afresh(
-        &self,
-        kind: &'static str,
-        grammar: TopLevelGrammar,
-        loose: Option<schema::Loose>,
-        notes: schema::Notes,
-    ) -> Result<Arc<CompiledGrammar>, GrammarError> {
+    fn compile_afresh(&self, grammar: &Grammar) -> Result<Arc<CompiledGrammar>, GrammarError> {
         let factory = Arc::clone(self.factory()?);
-        let vocab_size = self.vocab_size;
+        let (kind, grammar) = (grammar.kind(), grammar.clone());
+        let (tokenizer, vocab_size) = (Arc::clone(&self.tokenizer), self.vocab_size);
         let work = move || {
+            let mut notes = schema::Notes::default();
+            let (grammar, loose) = source(&grammar, &tokenizer, &mut notes)?;
+            stop::check()?;
             let wrong = |what: String| refusal(kind, &what, notes.one_of.as_ref());
             let limits = if loose.is_some() { limits::exact_parser() } else { limits::parser() };
-            let exact = factory.matcher(grammar, &notes.numbers, limits).map_err(wrong)?;
+            let exact = factory.matcher(grammar, &notes.numbers, limits, wrong)?;
             // Without a loose form, the exact one does its work.
             let loose = loose.and_then(|loose| {
                 let most_chars = loose.slack_chars.checked_sub(factory.longest_chars)?;
                 let grammar = json_schema(loose.schema, false);
-                Some((factory.matcher(grammar, &notes.numbers, limits::parser()).ok()?, most_chars))
+                let parser = factory.matcher(grammar, &notes.numbers, limits::parser(), wrong);
+                Some((parser.ok()?, most_chars))
             });
+            stop::check()?;
             let parser = match loose {
                 Some((loose, most_chars)) => Parser::with_loose(exact, loose, most_chars),
                 None => Parser::new(exact),
             };
-            Ok(Arc::new(CompiledGrammar::new(parser, kind, vocab_size).map_err(wrong)?))
+            let compiled = CompiledGrammar::new(parser, kind, vocab_size);
+            stop::check()?;
+            Ok(Arc::new(compiled.map_err(wrong)?))
         };
         compilers::run(kind, work)
     }
@@ -142,60 +150,60 @@ impl Grammars {
         });
         made.as_ref().map_err(Clone::clone)
     }
-
-    /// The grammar in the parser's terms, and the loose form of a schema that has one.
-    fn source(
-        &self,
-        grammar: &Grammar,
-        notes: &mut schema::Notes,
-    ) -> Result<(TopLevelGrammar, Option<schema::Loose>), GrammarError> {
-        let source = match grammar {
-            Grammar::JsonSchema(value) => {
-                let schema::Checked { exact, loose } =
-                    schema::checked(value, schema::Unsupported::Refused, notes)?;
-                return Ok((json_schema(exact, false), loose));
-            }
-            Grammar::LenientJsonSchema(value) => {
-                json_schema(schema::checked(value, schema::Unsupported::Ignored, notes)?.exact, true)
-            }
-            Grammar::AnyJson => json_schema(json!({}), false),
-            Grammar::Regex(text) => TopLevelGrammar::from_regex(text),
-            Grammar::Lark(text) => TopLevelGrammar::from_lark(lark::with_checked_schemas(text, notes)?),
-            Grammar::Gbnf(text) => {
-                TopLevelGrammar::from_lark(gbnf::to_lark(text, &|name| self.tokenizer.token_to_id(name))?)
-            }
-            Grammar::OneOf(grammars) => {
-                // Rules of one grammar are unknown to the others.
-                let names: Vec<String> = (0..grammars.len()).map(|number| format!("g{number}")).collect();
-                let start = names.iter().map(|name| format!("@{name}")).collect::<Vec<_>>().join(" | ");
-                let mut whole = TopLevelGrammar::from_lark(format!("start: {start}"));
-                for (grammar, name) in grammars.iter().zip(names) {
-                    if matches!(grammar, Grammar::OneOf(_)) {
-                        let what = "a choice of grammars within another".to_owned();
-                        return Err(GrammarError::Grammar { kind: grammar.kind(), what });
-                    }
-                    let (TopLevelGrammar { grammars: mut parts, .. }, _) = self.source(grammar, notes)?;
-                    parts.iter_mut().take(1).for_each(|part| part.name = Some(name.clone()));
-                    whole.grammars.append(&mut parts);
-                }
-                whole
-            }
-            Grammar::AfterSpace(grammar) => {
-                let (TopLevelGrammar { grammars: mut parts, .. }, _) = self.source(grammar, notes)?;
-                parts.iter_mut().take(1).for_each(|part| part.name = Some("text".into()));
-                let mut whole = TopLevelGrammar::from_lark("start: \" \"? @text".into());
-                whole.grammars.append(&mut parts);
-                whole
-            }
-        };
-        Ok((source, None))
-    }
 }
 
 impl fmt::Debug for Grammars {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Grammars").field("vocab_size", &self.vocab_size).finish_non_exhaustive()
     }
+}
+
+/// The grammar in the parser's terms, and the loose form of a schema that has one.
+fn source(
+    grammar: &Grammar,
+    tokenizer: &Tokenizer,
+    notes: &mut schema::Notes,
+) -> Result<(TopLevelGrammar, Option<schema::Loose>), GrammarError> {
+    let source = match grammar {
+        Grammar::JsonSchema(value) => {
+            let schema::Checked { exact, loose } =
+                schema::checked(value, schema::Unsupported::Refused, notes)?;
+            return Ok((json_schema(exact, false), loose));
+        }
+        Grammar::LenientJsonSchema(value) => {
+            json_schema(schema::checked(value, schema::Unsupported::Ignored, notes)?.exact, true)
+        }
+        Grammar::AnyJson => json_schema(json!({}), false),
+        Grammar::Regex(text) => TopLevelGrammar::from_regex(text),
+        Grammar::Lark(text) => TopLevelGrammar::from_lark(lark::with_checked_schemas(text, notes)?),
+        Grammar::Gbnf(text) => {
+            TopLevelGrammar::from_lark(gbnf::to_lark(text, &|name| tokenizer.token_to_id(name))?)
+        }
+        Grammar::OneOf(grammars) => {
+            // Rules of one grammar are unknown to the others.
+            let names: Vec<String> = (0..grammars.len()).map(|number| format!("g{number}")).collect();
+            let start = names.iter().map(|name| format!("@{name}")).collect::<Vec<_>>().join(" | ");
+            let mut whole = TopLevelGrammar::from_lark(format!("start: {start}"));
+            for (grammar, name) in grammars.iter().zip(names) {
+                if matches!(grammar, Grammar::OneOf(_)) {
+                    let what = "a choice of grammars within another".to_owned();
+                    return Err(GrammarError::Grammar { kind: grammar.kind(), what });
+                }
+                let (TopLevelGrammar { grammars: mut parts, .. }, _) = source(grammar, tokenizer, notes)?;
+                parts.iter_mut().take(1).for_each(|part| part.name = Some(name.clone()));
+                whole.grammars.append(&mut parts);
+            }
+            whole
+        }
+        Grammar::AfterSpace(grammar) => {
+            let (TopLevelGrammar { grammars: mut parts, .. }, _) = source(grammar, tokenizer, notes)?;
+            parts.iter_mut().take(1).for_each(|part| part.name = Some("text".into()));
+            let mut whole = TopLevelGrammar::from_lark("start: \" \"? @text".into());
+            whole.grammars.append(&mut parts);
+            whole
+        }
+    };
+    Ok((source, None))
 }
 
 /// Refuses grammars that are too large to be looked at.

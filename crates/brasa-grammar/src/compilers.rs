@@ -1,24 +1,33 @@
 //! Threads that compile grammars, shared by all models of the process.
 //!
-//! Nothing ends a compilation from outside, so that their number is bounded: a grammar that takes too long keeps one thread until the
-//! limits of the parser end it. Threads end when nothing was to be compiled for a while.
+//! A compilation that nobody waits for any more ends between two of its steps, or within a mask. Other steps are ended by the limits of the
+//! parser alone, so the number of threads is bounded. Threads end when nothing was to be compiled for a while.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::GrammarError;
 use crate::limits::{COMPILE_STACK_BYTES, COMPILE_THREADS, COMPILE_TIME, WAITING_GRAMMARS};
+use crate::stop::{self, Stop};
 
 /// A thread without work ends behind this time.
 const IDLE: Duration = Duration::from_secs(5);
 
+/// Longest time in which whoever waits does not see an order to stop.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// The niceness of the threads beyond that of the process. Higher, and a schema would wait too long beside an engine that takes all
+/// processors.
+#[cfg(target_os = "linux")]
+const NICENESS: i32 = 5;
+
 struct Job {
     work: Box<dyn FnOnce() + Send>,
-    /// True if the result is no longer awaited.
-    is_dropped: Arc<AtomicBool>,
+    /// Given when the result is no longer awaited.
+    stop: Stop,
 }
 
 #[derive(Default)]
@@ -31,47 +40,70 @@ struct State {
 static STATE: Mutex<State> = Mutex::new(State { waiting: VecDeque::new(), threads: 0, idle_threads: 0 });
 static FILLED: Condvar = Condvar::new();
 
-/// Runs `work` on a thread with a large stack, and waits for a limited time.
+/// Runs `work` on a thread with a large stack, and waits for a limited time. `work` has to look at the order of its thread between its
+/// steps.
 ///
 /// # Errors
 ///
-/// [`GrammarError::TooSlow`] if the work did not end in time, [`GrammarError::Busy`] if it did not begin.
+/// [`GrammarError::TooSlow`] if the work did not end in time, [`GrammarError::Busy`] if it did not begin, [`GrammarError::Stopped`] once
+/// the order of this thread is given.
 pub fn run<T: Send + 'static>(
     kind: &'static str,
     work: impl FnOnce() -> Result<T, GrammarError> + Send + 'static,
 ) -> Result<T, GrammarError> {
-    let deadline = Instant::now() + COMPILE_TIME;
-    let (sender, result) = mpsc::sync_channel(1);
-    let (has_begun, begun) = mpsc::sync_channel(1);
-    let is_dropped = Arc::new(AtomicBool::new(false));
+    stop::check()?;
+    let (sender, result) = sync_channel(1);
+    let (has_begun, begun) = sync_channel(1);
+    let order = Stop::default();
     let job = Job {
         work: Box::new(move || {
             // Nobody listens any more if it took too long.
             let _ = has_begun.send(());
             let _ = sender.send(work());
         }),
-        is_dropped: Arc::clone(&is_dropped),
+        stop: order.clone(),
     };
     enqueue(job)?;
-    let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
-    if begun.recv_timeout(left(deadline)) == Err(mpsc::RecvTimeoutError::Timeout) {
-        is_dropped.store(true, Ordering::Relaxed);
-        return Err(GrammarError::Busy);
-    }
-    match result.recv_timeout(COMPILE_TIME) {
-        Ok(result) => result,
-        Err(mpsc::RecvTimeoutError::Timeout) => {
-            Err(GrammarError::TooSlow { kind, seconds: COMPILE_TIME.as_secs() })
-        }
-        Err(mpsc::RecvTimeoutError::Disconnected) => {
-            Err(GrammarError::Grammar { kind, what: "the parser failed".into() })
+    let ordered = stop::current();
+    let ended = match wait(&begun, &ordered) {
+        Err(Ended::Timeout) => GrammarError::Busy,
+        Err(Ended::Stopped) => GrammarError::Stopped,
+        Ok(()) | Err(Ended::Disconnected) => match wait(&result, &ordered) {
+            Ok(result) => return result,
+            Err(Ended::Timeout) => GrammarError::TooSlow { kind, seconds: COMPILE_TIME.as_secs() },
+            Err(Ended::Stopped) => GrammarError::Stopped,
+            Err(Ended::Disconnected) => GrammarError::Grammar { kind, what: "the parser failed".into() },
+        },
+    };
+    order.give();
+    Err(ended)
+}
+
+/// Why nothing came.
+enum Ended {
+    Timeout,
+    Stopped,
+    Disconnected,
+}
+
+/// Waits for the time that compiling may take, or until the order is given.
+fn wait<T>(come: &Receiver<T>, ordered: &Stop) -> Result<T, Ended> {
+    let deadline = Instant::now() + COMPILE_TIME;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match come.recv_timeout(left.min(LOOK)) {
+            Ok(come) => return Ok(come),
+            Err(RecvTimeoutError::Disconnected) => return Err(Ended::Disconnected),
+            Err(RecvTimeoutError::Timeout) if ordered.is_given() => return Err(Ended::Stopped),
+            Err(RecvTimeoutError::Timeout) if left.is_zero() => return Err(Ended::Timeout),
+            Err(RecvTimeoutError::Timeout) => {}
         }
     }
 }
 
 fn enqueue(job: Job) -> Result<(), GrammarError> {
     let mut state = lock();
-    state.waiting.retain(|job| !job.is_dropped.load(Ordering::Relaxed));
+    state.waiting.retain(|job| !job.stop.is_given());
     if state.waiting.len() >= WAITING_GRAMMARS {
         return Err(GrammarError::Busy);
     }
@@ -96,13 +128,17 @@ fn enqueue(job: Job) -> Result<(), GrammarError> {
 
 /// The work of one thread.
 fn compile() {
+    // Where a thread cannot be nicer it works as it is.
+    #[cfg(target_os = "linux")]
+    let _ = rustix::process::nice(NICENESS);
     let mut state = lock();
     loop {
         if let Some(job) = state.waiting.pop_front() {
             drop(state);
-            if !job.is_dropped.load(Ordering::Relaxed) {
+            if !job.stop.is_given() {
                 // A panic is an error of its own grammar.
-                let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(job.work));
+                let work = std::panic::AssertUnwindSafe(|| job.stop.during(job.work));
+                let _ = std::panic::catch_unwind(work);
             }
             state = lock();
             continue;

@@ -67,6 +67,9 @@ pub enum GrammarError {
     /// Too many other grammars are being compiled, or wait to be.
     #[error("grammars of other requests take too long; none of the threads that compile grammars is free")]
     Busy,
+    /// A grammar that nobody waits for any more.
+    #[error("the grammar is not wanted any more")]
+    Stopped,
     /// A vocabulary that no answer can end with.
     #[error("the model's vocabulary has no token that ends an answer, so that no grammar can end one")]
     NoEnd,

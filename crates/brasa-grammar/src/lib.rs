@@ -45,6 +45,7 @@ mod parser;
 mod pool;
 mod schema;
 mod shapes;
+mod stop;
 mod thoughts;
 mod vocabulary;
 
@@ -53,3 +54,4 @@ pub use error::GrammarError;
 pub use grammar::Grammar;
 pub use literals::Literals;
 pub use mask::CompiledGrammar;
+pub use stop::Stop;

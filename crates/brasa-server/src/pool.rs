@@ -2,7 +2,8 @@
 //!
 //! Two threads answer all connections, and nothing that a request can make long runs there. Handlers of requests with a body
 //! run on threads of their own, as many as there are processors; what takes longer, such as reading a long body, rendering a
-//! template or compiling a grammar, runs on further threads, in lanes: so many at once of each kind, the others wait.
+//! template or compiling a grammar, runs on further threads, in lanes: so many at once of each kind, the others wait. Threads of work
+//! that may take seconds have a lower priority than those that answer.
 
 use std::pin::Pin;
 use std::sync::LazyLock;
@@ -13,6 +14,7 @@ use axum::extract::{Request, State};
 use axum::http::Method;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use brasa::grammar::Stop;
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
@@ -59,7 +61,17 @@ pub(crate) enum Lane {
     Waits,
 }
 
+/// The niceness of threads for long work beyond that of the process. Higher, and a schema would wait too long beside an engine that
+/// takes all processors.
+#[cfg(target_os = "linux")]
+const NICENESS: i32 = 5;
+
 impl Lane {
+    /// True if the work may take seconds of a processor.
+    fn is_long(self) -> bool {
+        matches!(self, Self::LongTexts | Self::Grammars)
+    }
+
     fn places(self) -> &'static Semaphore {
         static TEXTS: LazyLock<Semaphore> =
             LazyLock::new(|| Semaphore::new((2 * processors()).clamp(4, MOST_THREADS)));
@@ -77,7 +89,8 @@ impl Lane {
     }
 }
 
-/// Runs work that blocks on a thread where that does no harm, once there is a place for it in its lane.
+/// Runs work that blocks on a thread where that does no harm, once there is a place for it in its lane. Grammars of the work are given up
+/// if this future is dropped: its client has gone, its time is over, or the server ends.
 ///
 /// # Errors
 ///
@@ -87,12 +100,45 @@ pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
     let place = lane.places().acquire().await;
-    let work = tokio::task::spawn_blocking(move || {
+    let stop = Stop::default();
+    let _unwanted = Unwanted(stop.clone());
+    let work = move || {
         // The place is free when the work has ended, not when its client has gone.
         let _place = place;
-        work()
-    });
+        stop.during(work)
+    };
+    let work = match behind().filter(|_| lane.is_long()) {
+        Some(behind) => behind.spawn_blocking(work),
+        None => tokio::task::spawn_blocking(work),
+    };
     work.await.map_err(ApiError::from)?
+}
+
+/// Has grammars given up when nobody waits for them any more.
+struct Unwanted(Stop);
+
+impl Drop for Unwanted {
+    fn drop(&mut self) {
+        self.0.give();
+    }
+}
+
+/// The threads of long work, which other threads of the process go before; `None` if the system gives none.
+fn behind() -> Option<&'static Runtime> {
+    // Nothing but its threads for blocking work is used.
+    static BEHIND: LazyLock<Option<Runtime>> = LazyLock::new(|| {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.thread_name("brasa-behind").on_thread_start(lower_priority).build().ok()
+    });
+    BEHIND.as_ref()
+}
+
+/// Has the other threads of the process go first. Only Linux knows priorities of threads that a program may lower without further
+/// rights; elsewhere nothing changes.
+fn lower_priority() {
+    // A thread that may not be nicer works as it is.
+    #[cfg(target_os = "linux")]
+    let _ = rustix::process::nice(NICENESS);
 }
 
 tokio::task_local! {

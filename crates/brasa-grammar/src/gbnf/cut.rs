@@ -8,6 +8,7 @@ use super::automaton::{Automaton, Bytes, START};
 use super::conflict::{Budget, conflict};
 use super::regular::{Expression, expression, times};
 use super::syntax::{Node, Rule};
+use crate::stop;
 
 /// Pairs of states that may be looked at before everything is cut into characters.
 const MOST_PAIRS: usize = 200_000;
@@ -53,6 +54,10 @@ pub fn lark(rules: &[Rule], regular: &[Option<Expression>]) -> String {
     let (mut cuts, mut automata) = (HashSet::new(), HashMap::new());
     let (mut budget, mut rounds) = (Budget(MOST_PAIRS), 0);
     loop {
+        // What nobody waits for may be anything.
+        if stop::is_given() {
+            return String::new();
+        }
         let mut cutter = Cutter { regular, cuts: &cuts, lexemes: Vec::new(), numbers: HashMap::new() };
         let pieces = cutter.rules(rules);
         let mut lexemes = cutter.lexemes;
@@ -76,6 +81,9 @@ pub fn lark(rules: &[Rule], regular: &[Option<Expression>]) -> String {
 /// Lexemes that must be cut: of each pair the one that goes on, which is never a character.
 fn conflicts(lexemes: &[Lexeme], budget: &mut Budget) -> Vec<usize> {
     let is_wrong = |lexeme: &Lexeme, budget: &mut Budget| {
+        if stop::is_given() {
+            return true;
+        }
         let Some(automaton) = &lexeme.automaton else { return true };
         lexemes
             .iter()
@@ -100,7 +108,7 @@ impl Cutter<'_> {
         let mut pieces: Vec<Option<Piece>> = rules.iter().map(|_| None).collect();
         let mut open = vec![0];
         while let Some(number) = open.pop() {
-            if pieces[number].is_some() {
+            if pieces[number].is_some() || stop::is_given() {
                 continue;
             }
             let mut used = Vec::new();

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::syntax::{Node, Rule};
-use crate::GrammarError;
+use crate::{GrammarError, stop};
 
 /// Bytes of the longest regular expression that a lexeme may be. Longer parts are cut.
 pub const LONGEST: usize = 8 << 10;
@@ -31,6 +31,7 @@ pub fn expressions(rules: &[Rule]) -> Result<Vec<Option<Expression>>, GrammarErr
     let mut found: Vec<Option<Expression>> = vec![None; rules.len()];
     // A rule is regular once all rules that it uses are; recursive ones never come to be.
     loop {
+        stop::check()?;
         let mut has_new = false;
         for (number, rule) in rules.iter().enumerate() {
             if found[number].is_none()

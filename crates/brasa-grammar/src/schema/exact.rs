@@ -34,17 +34,14 @@ impl Exact {
         environment: &TokEnv,
         limits: &ParserLimits,
     ) -> Result<GrammarInit, String> {
-        let init = GrammarInit::Serialized(grammar);
-        if self.lexemes.is_empty() {
-            return Ok(init);
-        }
         let plain = |error: &dyn ToString| error.to_string();
-        let (grammar, mut lexer) =
-            init.to_internal(Some(environment.clone()), limits.clone()).map_err(|error| plain(&error))?;
+        let (grammar, mut lexer) = GrammarInit::Serialized(grammar)
+            .to_internal(Some(environment.clone()), limits.clone())
+            .map_err(|error| plain(&error))?;
         for (number, lexeme) in self.lexemes.iter().enumerate() {
             exchange(&mut lexer, number, lexeme).map_err(|error| plain(&error))?;
         }
-        if lexer.cost() > limits.initial_lexer_fuel {
+        if !self.lexemes.is_empty() && lexer.cost() > limits.initial_lexer_fuel {
             return Err("the numbers of the schema have too many digits".into());
         }
         Ok(GrammarInit::Internal(grammar, lexer))

@@ -1,7 +1,9 @@
 //! Fuzzing: whatever a grammar says, it is a grammar or an error, and soon.
 
+use std::time::Duration;
+
 use brasa_fuzz::{Fuzzer, sweeps};
-use brasa_grammar::{Grammar, gbnf};
+use brasa_grammar::{Grammar, GrammarError, Stop, gbnf};
 
 use super::common::{compile, try_judge};
 
@@ -72,4 +74,38 @@ fn grammars_compile_or_say_why_not() {
             },
         );
     }
+}
+
+/// Grammars that nobody waits for any more leave their threads to others. There are four, and each of these grammars would keep one for
+/// longer than another waits.
+#[test]
+fn grammars_are_given_up() {
+    let rules = |mark: char| -> String {
+        (0..3000)
+            .map(|rule| format!("r{rule} ::= [a-z]* \"{mark}{rule}\" [a-z]* | r{}\n", rule + 1))
+            .collect()
+    };
+    let gbnf = |mark: char| Grammar::Gbnf(format!("root ::= r0\n{}r3000 ::= \"q\"", rules(mark)));
+    let regex = |letter: char| Grammar::Regex(format!("({letter}{{1000}}){{1000}}"));
+    let slow = [gbnf('x'), gbnf('y'), regex('x'), regex('y')];
+    std::thread::scope(|scope| {
+        let compiling = slow.map(|grammar| {
+            let stop = Stop::default();
+            let order = stop.clone();
+            (stop, scope.spawn(move || order.during(|| compile(&grammar).map(|_| ()))))
+        });
+        // They have begun by then; else the test shows less.
+        std::thread::sleep(Duration::from_millis(500));
+        for (stop, thread) in compiling {
+            stop.give();
+            assert_eq!(thread.join().unwrap(), Err(GrammarError::Stopped));
+        }
+    });
+    assert_eq!(compile(&Grammar::Regex("(ab)+ and no other".into())).map(|_| ()), Ok(()));
+    // An order holds for what is compiled beside it alone, and another compilation of the grammar may succeed.
+    let stop = Stop::default();
+    stop.give();
+    let late = || compile(&Grammar::Regex("late".into())).map(|_| ());
+    assert_eq!(stop.during(late), Err(GrammarError::Stopped));
+    assert_eq!(late(), Ok(()));
 }

@@ -31,5 +31,6 @@ mod status;
 mod stops;
 mod structured;
 mod telling;
+mod threads;
 mod tls;
 mod vectors;

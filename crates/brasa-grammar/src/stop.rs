@@ -1,0 +1,95 @@
+//! Orders to give up compiling.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use llguidance::CancellationHandle;
+
+use crate::GrammarError;
+
+thread_local! {
+    static CURRENT: RefCell<Option<Stop>> = const { RefCell::new(None) };
+}
+
+/// An order to give up compiling, for whoever waits for grammars on another thread. Clones are one order.
+///
+/// A compilation obeys it between its steps, such as the rules of a GBNF grammar and the parser's form of a grammar, and within masks. What
+/// one step may take is bounded by the limits of its grammar.
+///
+/// ```
+/// use brasa_grammar::Stop;
+///
+/// let stop = Stop::default();
+/// let order = stop.clone();
+/// std::thread::spawn(move || order.give());
+/// stop.during(|| { /* grammars that are compiled here end with `GrammarError::Stopped` once the order is given */ });
+/// ```
+#[derive(Clone, Default)]
+pub struct Stop(Arc<Order>);
+
+#[derive(Default)]
+struct Order {
+    is_given: AtomicBool,
+    /// Parsers that obey the order while they compute a mask.
+    parsers: Mutex<Vec<CancellationHandle>>,
+}
+
+impl Stop {
+    /// Gives the order, for good.
+    pub fn give(&self) {
+        self.0.is_given.store(true, Ordering::SeqCst);
+        for parser in self.0.parsers.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            parser.cancel();
+        }
+    }
+
+    /// True once the order is given.
+    pub fn is_given(&self) -> bool {
+        self.0.is_given.load(Ordering::SeqCst)
+    }
+
+    /// Runs `work`, in which the grammars that this thread compiles obey the order.
+    pub fn during<T>(&self, work: impl FnOnce() -> T) -> T {
+        struct Restore(Option<Stop>);
+        impl Drop for Restore {
+            fn drop(&mut self) {
+                CURRENT.set(self.0.take());
+            }
+        }
+        let _restore = Restore(CURRENT.replace(Some(self.clone())));
+        work()
+    }
+}
+
+impl fmt::Debug for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stop").field("is_given", &self.is_given()).finish()
+    }
+}
+
+/// The order that grammars of this thread obey; one that nobody gives if there is none.
+pub fn current() -> Stop {
+    CURRENT.with_borrow(Clone::clone).unwrap_or_default()
+}
+
+/// True once the order of this thread is given.
+pub fn is_given() -> bool {
+    CURRENT.with_borrow(|stop| stop.as_ref().is_some_and(Stop::is_given))
+}
+
+/// An error once the order of this thread is given.
+pub fn check() -> Result<(), GrammarError> {
+    if is_given() { Err(GrammarError::Stopped) } else { Ok(()) }
+}
+
+/// Has a parser obey the order of this thread.
+pub fn obeyed_by(parser: CancellationHandle) {
+    let stop = current();
+    stop.0.parsers.lock().unwrap_or_else(PoisonError::into_inner).push(parser.clone());
+    // The order may have come before the parser was there.
+    if stop.is_given() {
+        parser.cancel();
+    }
+}
