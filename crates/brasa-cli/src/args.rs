@@ -28,7 +28,7 @@ pub use look::{
     EmbedArguments, InspectArguments, LogitsArguments, PoolingName, RerankArguments, TokenizeArguments,
 };
 pub use measure::{BenchArguments, EvalArguments, PerplexityArguments, TableFormat};
-pub use sampling::{OrderName, PolicyName, SamplingArguments};
+pub use sampling::{PolicyName, SamplingArguments};
 pub use serve::ServeArguments;
 pub use speech::TranscribeArguments;
 pub use train::{

@@ -1,10 +1,10 @@
 //! Generation options from flags, the checkpoint's recommendation and defaults, in that order.
 
 use brasa::grammar::Literals;
-use brasa::sampling::{SamplingOrder, SamplingParams};
+use brasa::sampling::SamplingParams;
 use brasa::{ContextPolicy, GenerateOptions, Grammar, Model};
 
-use crate::args::{OrderName, PolicyName, SamplingArguments};
+use crate::args::{PolicyName, SamplingArguments};
 use crate::failure::Failure;
 use crate::{input, interrupt, values};
 
@@ -29,12 +29,7 @@ pub fn options(arguments: &SamplingArguments, model: &Model) -> Result<GenerateO
         presence_penalty: arguments.presence_penalty,
         logit_bias: arguments.logit_bias.clone(),
         seed: arguments.seed.unwrap_or_else(fresh_seed),
-        order: match arguments.sampling_order {
-            OrderName::TemperatureFirst => SamplingOrder::TemperatureFirst,
-            OrderName::LlamaCpp => SamplingOrder::LlamaCpp,
-            OrderName::Mlx => SamplingOrder::Mlx,
-            OrderName::Akunu => SamplingOrder::Akunu,
-        },
+        order: arguments.order().unwrap_or_default(),
         ..defaults
     };
     let context_policy = match arguments.context_policy.unwrap_or(PolicyName::Error) {

@@ -8,7 +8,7 @@ use brasa::AdapterSource;
 use brasa::ProbeKind;
 use brasa::audio::transcript::TranscriptFormat;
 use brasa::audio::{SampleFormat, VoiceDetector};
-use brasa::sampling::SamplingParams;
+use brasa::sampling::{SamplingOrder, SamplingParams};
 use brasa::speech::language_code;
 use brasa::train::optimizer::{Adafactor, MlxSchedule};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -203,6 +203,12 @@ pub fn top_p(text: &str) -> Result<f32, String> {
 /// Reads the share of min-p.
 pub fn min_p(text: &str) -> Result<f32, String> {
     checked(text, |sampling, value| sampling.min_p = value)
+}
+
+/// Reads names of samplers with `;` or `,` between them.
+pub fn samplers(text: &str) -> Result<SamplingOrder, String> {
+    let names = text.split([';', ',']).map(str::trim).filter(|name| !name.is_empty());
+    SamplingOrder::from_names(names).map_err(|error| error.to_string())
 }
 
 /// Reads the factor of the repeat penalty.

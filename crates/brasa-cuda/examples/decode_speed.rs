@@ -124,7 +124,7 @@ fn ways() -> Result<Vec<Way>, Failure> {
         top_k: 40,
         top_p: 0.95,
         min_p: 0.05,
-        order: SamplingOrder::LlamaCpp,
+        order: SamplingOrder::LLAMA_CPP,
         ..SamplingParams::default()
     };
     let logprobs = Some(Logprobs { top: 0, of: Distribution::default() });

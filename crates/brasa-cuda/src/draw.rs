@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use brasa_graph::chain::RowDraw;
 use brasa_graph::device::{DeviceError, DrawInputs, Drawn, FillMask};
-use brasa_graph::sampling::{SamplingOrder, SamplingParams, Stage};
+use brasa_graph::sampling::{Phase, SamplingParams, Stage};
 
 use crate::driver::{DeviceMemory, Grid, Kernel};
 use crate::gpu::Gpu;
@@ -44,12 +44,16 @@ pub(crate) struct Drawer {
     find: Kernel,
     weigh: Kernel,
     list: Kernel,
+    cut: Kernel,
     take: Kernel,
     /// The drawn ids, and what kernels pass on.
     memory: DeviceMemory,
     /// The rows that were loaded, their lists, and the ids that end a chain.
     inputs: DeviceMemory,
+    /// The rules that were loaded, in the phases that they have: those of the first phase, then those of the next. The draws with the fewest
+    /// phases begin last.
     rows: Vec<DrawRow>,
+    phases: usize,
     words: Vec<u32>,
     stops: Range<usize>,
     bytes: Vec<u8>,
@@ -86,10 +90,12 @@ impl Places {
 }
 
 /// Offsets of a row's lists in the loaded words.
+#[derive(Clone, Copy)]
 struct Lists {
     occurrences: usize,
     biases: usize,
     forbidden: usize,
+    end: usize,
 }
 
 impl Drawer {
@@ -101,10 +107,12 @@ impl Drawer {
             find: gpu.kernel("draw_find")?,
             weigh: gpu.kernel("draw_weigh")?,
             list: gpu.kernel("draw_list")?,
+            cut: gpu.kernel("draw_cut")?,
             take: gpu.kernel("draw_take")?,
             memory: gpu.allocate(0, MEMORY)?,
             inputs: gpu.allocate(0, "rules of drawing")?,
             rows: Vec::new(),
+            phases: 1,
             words: Vec::new(),
             stops: 0..0,
             bytes: Vec::new(),
@@ -224,50 +232,72 @@ impl Drawer {
     fn queue(&self, x: Rows, first: usize, count: usize, hand_on: HandOn) -> Result<(), DeviceError> {
         let places = Places::new(x.width, count);
         let at = |start: usize| self.memory.address() + start as u64;
-        let params = DrawParams {
-            x,
-            rows: Ptr::new(self.inputs.address() + (first * size_of::<DrawRow>()) as u64),
-            largest: Ptr::new(at(places.largest)),
-            scores: Ptr::new(at(places.scores)),
-            listed: Ptr::new(at(places.listed)),
-            sums: Ptr::new(at(places.sums)),
-            counts: Ptr::new(at(places.counts)),
-            y: Ptr::new(at(0)),
-            hand_on,
-        };
-        let rows = &self.rows[first..first + count];
-        if rows.iter().any(|row| row.occurrences_count + row.biases_count + row.forbidden_count > 0) {
-            self.launch(&self.adjust, [1, count], PART_THREADS, &params)?;
+        let draws = self.rows.len() / self.phases;
+        for phase in 0..self.phases {
+            let first = phase * draws + first;
+            let params = DrawParams {
+                x,
+                rows: Ptr::new(self.inputs.address() + (first * size_of::<DrawRow>()) as u64),
+                largest: Ptr::new(at(places.largest)),
+                scores: Ptr::new(at(places.scores)),
+                listed: Ptr::new(at(places.listed)),
+                sums: Ptr::new(at(places.sums)),
+                counts: Ptr::new(at(places.counts)),
+                y: Ptr::new(at(0)),
+                hand_on,
+            };
+            let rows = &self.rows[first..first + count];
+            if rows.iter().any(|row| row.occurrences_count + row.biases_count + row.forbidden_count > 0) {
+                self.launch(&self.adjust, [1, count], PART_THREADS, &params)?;
+            }
+            self.launch(&self.find, [places.parts, count], PART_THREADS, &params)?;
+            if rows.iter().any(|row| row.is_greedy == 0) {
+                self.launch(&self.weigh, [places.parts, count], PART_THREADS, &params)?;
+            }
+            if rows.iter().any(|row| row.is_greedy == 0 && row.filters_count > 0) {
+                self.launch(&self.list, [places.parts, count], PART_THREADS, &params)?;
+            }
+            let end = if phase + 1 < self.phases { &self.cut } else { &self.take };
+            self.launch(end, [1, count], ROW_THREADS, &params)?;
         }
-        self.launch(&self.find, [places.parts, count], PART_THREADS, &params)?;
-        if rows.iter().any(|row| row.is_greedy == 0) {
-            self.launch(&self.weigh, [places.parts, count], PART_THREADS, &params)?;
-        }
-        if rows.iter().any(|row| row.is_greedy == 0 && row.filters_count > 0) {
-            self.launch(&self.list, [places.parts, count], PART_THREADS, &params)?;
-        }
-        self.launch(&self.take, [1, count], ROW_THREADS, &params)
+        Ok(())
     }
 
     /// Makes the rows and their lists, whose addresses are bytes behind the first.
     fn gather(&mut self, width: u32, draws: &[DrawInputs<'_>], fill: &mut FillMask<'_>) {
-        self.rows.clear();
+        let phases = |draw: &DrawInputs<'_>| if reports(draw) { 1 } else { draw.rules.phases().count() };
+        self.phases = draws.iter().map(phases).max().unwrap_or(1);
         self.words.clear();
-        for (number, draw) in draws.iter().enumerate() {
-            if reports(draw) {
-                let end = self.words.len();
-                let lists = Lists { occurrences: end, biases: end, forbidden: end };
-                self.rows.push(DrawRow { is_greedy: 1, ..row_of(draw, width, &lists, end) });
-                continue;
-            }
+        let nothing = Lists { occurrences: 0, biases: 0, forbidden: 0, end: 0 };
+        let idle = |draw: &DrawInputs<'_>| {
+            let phase = Phase { changes: &[], filters: &[], is_last: false };
+            DrawRow { is_greedy: 1, ..row_of(draw, phase, width, &nothing) }
+        };
+        self.rows.clear();
+        for _ in 0..self.phases {
+            self.rows.extend(draws.iter().map(idle));
+        }
+        for (number, draw) in draws.iter().enumerate().filter(|(_, draw)| !reports(draw)) {
             let mask = self.push_mask(width, number, draw, fill);
-            let lists = Lists {
-                occurrences: self.words.len(),
-                biases: self.push_occurrences(width, draw),
-                forbidden: self.push_biases(&draw.rules.params().logit_bias),
-            };
+            let occurrences = self.words.len();
+            let biases = self.push_occurrences(width, draw);
+            let forbidden = self.push_biases(&draw.rules.params().logit_bias);
             self.words.extend(draw.rules.forbidden(draw.position));
-            self.rows.push(DrawRow { mask, ..row_of(draw, width, &lists, self.words.len()) });
+            let lists = Lists { occurrences, biases, forbidden, end: self.words.len() };
+            let later = self.phases - phases(draw);
+            for (place, phase) in draw.rules.phases().enumerate() {
+                let mut lists = lists;
+                if phase.changes.is_empty() {
+                    lists.occurrences = lists.biases;
+                }
+                let mut mask = mask;
+                if place > 0 {
+                    // Biases and masks came before the first filter.
+                    (lists.forbidden, lists.end, mask) = (lists.biases, lists.biases, Ptr::NONE);
+                }
+                self.rows[(later + place) * draws.len() + number] =
+                    DrawRow { mask, ..row_of(draw, phase, width, &lists) };
+            }
         }
     }
 
@@ -348,15 +378,16 @@ fn grow(gpu: &Gpu, memory: &mut DeviceMemory, bytes: usize, what: &str) -> Resul
     Ok(())
 }
 
-/// A row of `width` logits as the kernels read it; `end` is where its forbidden ids end.
-fn row_of(draw: &DrawInputs<'_>, width: u32, lists: &Lists, end: usize) -> DrawRow {
+/// A phase of drawing from a row of `width` logits, as the kernels read it.
+fn row_of(draw: &DrawInputs<'_>, phase: Phase<'_>, width: u32, lists: &Lists) -> DrawRow {
     let params = draw.rules.params();
     // Of as many tokens as there are, all are kept.
-    let top_k = u32::try_from(params.top_k).ok().filter(|&top_k| top_k > 0 && top_k < width);
+    let is_cut = phase.filters.contains(&Stage::TopK);
+    let top_k = u32::try_from(params.top_k).ok().filter(|&top_k| is_cut && top_k < width);
     let start = |words: usize| Ptr::new(words as u64 * 4);
-    let (kinds, values, filters_count, sum_temperature) = filters(params, top_k);
-    let top_p_at = kinds[..filters_count].iter().position(|&kind| kind == DRAW_TOP_P);
-    let whole = params.order == SamplingOrder::Akunu;
+    let Filters { kinds, values, count, temperature, sum_temperature } = filters(params, phase, top_k);
+    let top_p_at = kinds[..count].iter().position(|&kind| kind == DRAW_TOP_P);
+    let whole = phase.filters.contains(&Stage::TopPOfAll);
     DrawRow {
         occurrences: start(lists.occurrences),
         biases: start(lists.biases),
@@ -364,18 +395,18 @@ fn row_of(draw: &DrawInputs<'_>, width: u32, lists: &Lists, end: usize) -> DrawR
         mask: Ptr::NONE,
         occurrences_count: (lists.biases - lists.occurrences) as u32 / 2,
         biases_count: (lists.forbidden - lists.biases) as u32 / 2,
-        forbidden_count: (end - lists.forbidden) as u32,
+        forbidden_count: (lists.end - lists.forbidden) as u32,
         position: draw.position,
         seed_low: params.seed as u32,
         seed_high: (params.seed >> 32) as u32,
         repeat: params.repeat_penalty,
         frequency: params.frequency_penalty,
         presence: params.presence_penalty,
-        inverse_temperature: inverse(params.temperature),
+        inverse_temperature: inverse(temperature),
         sum_temperature: inverse(sum_temperature),
-        is_greedy: u32::from(params.is_greedy()),
+        is_greedy: u32::from(phase.is_last && params.is_greedy()),
         most: top_k.unwrap_or(u32::MAX),
-        filters_count: filters_count as u32,
+        filters_count: count as u32,
         kinds,
         values,
         sums: u32::from(top_p_at.is_some_and(|place| place == 0 || whole)),
@@ -383,28 +414,39 @@ fn row_of(draw: &DrawInputs<'_>, width: u32, lists: &Lists, end: usize) -> DrawR
     }
 }
 
-/// The filters that do something, in order, and the temperature at top-p.
-fn filters(params: &SamplingParams, top_k: Option<u32>) -> ([u32; 3], [f32; 3], usize, f32) {
-    let (mut kinds, mut values, mut count) = ([0; 3], [0.0; 3], 0);
-    let (mut temperature, mut at_top_p) = (1.0, 1.0);
-    for stage in params.order.stages() {
+/// The filters of a phase.
+struct Filters {
+    kinds: [u32; 3],
+    values: [f32; 3],
+    count: usize,
+    /// The temperature behind the filters.
+    temperature: f32,
+    /// The temperature at top-p.
+    sum_temperature: f32,
+}
+
+/// The filters of `phase`, in order. `top_k` is none where all tokens are kept.
+fn filters(params: &SamplingParams, phase: Phase<'_>, top_k: Option<u32>) -> Filters {
+    let mut all =
+        Filters { kinds: [0; 3], values: [0.0; 3], count: 0, temperature: 1.0, sum_temperature: 1.0 };
+    for stage in phase.filters {
         let (kind, value) = match stage {
             Stage::Temperature => {
-                temperature = params.temperature;
+                all.temperature = params.temperature;
                 continue;
             }
             Stage::TopK if top_k.is_some() => (DRAW_TOP_K, 0.0),
-            Stage::MinP if params.min_p > 0.0 => (DRAW_MIN_P, temperature * params.min_p.ln()),
-            Stage::TopP if params.top_p < 1.0 => {
-                at_top_p = temperature;
+            Stage::MinP => (DRAW_MIN_P, all.temperature * params.min_p.ln()),
+            Stage::TopP | Stage::TopPOfAll => {
+                all.sum_temperature = all.temperature;
                 (DRAW_TOP_P, params.top_p)
             }
-            Stage::TopK | Stage::MinP | Stage::TopP => continue,
+            Stage::TopK | Stage::Penalties => continue,
         };
-        (kinds[count], values[count]) = (kind, value);
-        count += 1;
+        (all.kinds[all.count], all.values[all.count]) = (kind, value);
+        all.count += 1;
     }
-    (kinds, values, count, at_top_p)
+    all
 }
 
 /// `1/T`, a normal number.

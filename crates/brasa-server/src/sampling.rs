@@ -228,95 +228,38 @@ fn id_or_text(key: String) -> Value {
     key.parse::<u32>().map_or(Value::String(key), Value::from)
 }
 
-/// Reads `samplers`, llama.cpp's list of filters in their order, or their letters. A filter that the list leaves out does nothing.
+/// Reads `samplers`, llama.cpp's list of samplers in their order, or their letters. A sampler that the list leaves out does nothing.
 fn read_samplers(fields: &mut Fields, sampling: &mut SamplingParams) -> Result<()> {
     let name = fields.name("samplers");
     let Some(value) = fields.value("samplers") else { return Ok(()) };
-    let wrong = || {
-        let orders = SamplingOrder::ALL.map(|order| order.stages().map(stage_name).join(", ")).join("; ");
-        let message = format!("`{name}` is no order that Brasa has; it has, whole or in part: {orders}");
-        ApiError::field(&name, message)
-    };
-    let names: Vec<String> = match value {
+    let wrong = |why: &dyn std::fmt::Display| ApiError::field(&name, format!("`{name}`: {why}"));
+    let mut names: Vec<String> = match value {
         Value::String(letters) => letters
             .chars()
-            .map(of_letter)
-            .map(|name| name.map(str::to_owned))
-            .collect::<Option<_>>()
-            .ok_or_else(wrong)?,
-        names => serde_json::from_value(names).map_err(|_| wrong())?,
+            .map(|letter| {
+                let known = SamplingOrder::name_of_letter(letter).map(str::to_owned);
+                known.ok_or_else(|| wrong(&format!("{letter:?} is the letter of no sampler")))
+            })
+            .collect::<Result<_>>()?,
+        names => serde_json::from_value(names)
+            .map_err(|_| wrong(&"expected a list of names, or letters in a text"))?,
     };
-    let others = ["penalties", "dry", "top_n_sigma", "typ_p", "typical_p", "xtc", "infill", "adaptive_p"];
-    let listed: Vec<&str> = names.iter().map(String::as_str).filter(|name| !others.contains(name)).collect();
-    let is_listed = |stage: &Stage| listed.contains(&stage_name(*stage));
-    let mut orders = SamplingOrder::ALL.into_iter();
-    let fits = |order: &SamplingOrder| {
-        // Akunu's counts differently from llama.cpp's filters, and is meant only if it is written out.
-        let is_meant = *order != SamplingOrder::Akunu || listed.len() == order.stages().len();
-        let stages = order.stages().into_iter().filter(is_listed).map(stage_name);
-        is_meant && stages.eq(listed.iter().copied())
-    };
-    sampling.order = orders.find(fits).ok_or_else(wrong)?;
-    for stage in sampling.order.stages().into_iter().filter(|stage| !is_listed(stage)) {
-        match stage {
-            Stage::Temperature => sampling.temperature = 1.0,
-            Stage::TopK => sampling.top_k = 0,
-            Stage::TopP => sampling.top_p = 1.0,
-            Stage::MinP => sampling.min_p = 0.0,
-        }
-    }
-    let neutral = SamplingParams::default();
-    let penalties = |of: &SamplingParams| [of.repeat_penalty, of.frequency_penalty, of.presence_penalty];
-    let are_neutral = penalties(sampling).map(f32::to_bits) == penalties(&neutral).map(f32::to_bits);
-    let first = names.iter().position(|name| stages_or_penalties(name));
-    match names.iter().position(|name| name == "penalties") {
-        None => {
-            [sampling.repeat_penalty, sampling.frequency_penalty, sampling.presence_penalty] =
-                penalties(&neutral);
-        }
-        at if at != first && !are_neutral => {
-            let message = format!("`{name}`: penalties come before the filters, and cannot come behind one");
-            return Err(ApiError::field(&name, message));
-        }
-        Some(_) => {}
-    }
     // llama.cpp's sampler for gaps lets through what is likely by far; editors name it always.
-    if names.iter().any(|name| name == "infill") {
+    let listed = names.len();
+    names.retain(|name| name != "infill");
+    let fills = names.len() < listed;
+    let order = |names: &[String]| {
+        SamplingOrder::from_names(names.iter().map(String::as_str)).map_err(|error| wrong(&error))
+    };
+    sampling.order = order(&names)?;
+    if fills {
+        if !sampling.order.has(Stage::Temperature) {
+            names.push(Stage::Temperature.name().to_owned());
+            sampling.order = order(&names)?;
+        }
         sampling.temperature = 0.0;
     }
     Ok(())
-}
-
-/// True for the name of a filter that Brasa has, and for the penalties.
-fn stages_or_penalties(name: &str) -> bool {
-    ["penalties", "temperature", "top_k", "top_p", "min_p"].contains(&name)
-}
-
-/// The filter that llama.cpp names by a letter.
-fn of_letter(letter: char) -> Option<&'static str> {
-    Some(match letter {
-        'e' => "penalties",
-        'd' => "dry",
-        's' => "top_n_sigma",
-        'k' => "top_k",
-        'y' => "typ_p",
-        'p' => "top_p",
-        'm' => "min_p",
-        'x' => "xtc",
-        't' => "temperature",
-        'i' => "infill",
-        'a' => "adaptive_p",
-        _ => return None,
-    })
-}
-
-fn stage_name(stage: Stage) -> &'static str {
-    match stage {
-        Stage::Temperature => "temperature",
-        Stage::TopK => "top_k",
-        Stage::TopP => "top_p",
-        Stage::MinP => "min_p",
-    }
 }
 
 /// Requests of different salts never share cached keys and values.

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use brasa::sampling::SamplingOrder;
 use clap::{Args, ValueEnum};
 
 use crate::values::{self, Limit, Seed};
@@ -42,7 +43,10 @@ pub struct SamplingArguments {
     /// Add BIAS to a token's logit: ID+BIAS or ID-BIAS, e.g. 15043+1 (may be repeated)
     #[arg(short = 'l', long, value_name = "ID±BIAS", value_parser = values::bias, allow_hyphen_values = true, hide_short_help = true)]
     pub logit_bias: Vec<(u32, f32)>,
-    /// Order in which sampling applies its filters
+    /// Samplers in their order, llama.cpp's names with ; between them: penalties, top_k, top_p, min_p, temperature; others are off
+    #[arg(long, value_name = "NAMES", value_parser = values::samplers, conflicts_with = "sampling_order", hide_short_help = true)]
+    pub samplers: Option<SamplingOrder>,
+    /// Order of the samplers, by its name
     #[arg(long, value_enum, value_name = "ORDER", default_value_t = OrderName::TemperatureFirst, hide_short_help = true)]
     pub sampling_order: OrderName,
     /// End the answer before this text (may be repeated)
@@ -71,6 +75,18 @@ pub struct SamplingArguments {
     pub keep: usize,
 }
 
+impl SamplingArguments {
+    /// The order of the samplers; `None` where no flag names one.
+    pub fn order(&self) -> Option<SamplingOrder> {
+        self.samplers.or(match self.sampling_order {
+            OrderName::TemperatureFirst => None,
+            OrderName::LlamaCpp => Some(SamplingOrder::LLAMA_CPP),
+            OrderName::Mlx => Some(SamplingOrder::MLX),
+            OrderName::Akunu => Some(SamplingOrder::AKUNU),
+        })
+    }
+}
+
 /// Behaviour when the context is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum PolicyName {
@@ -82,7 +98,7 @@ pub enum PolicyName {
     Slide,
 }
 
-/// Order of the sampling filters.
+/// Orders of samplers that have names. Penalties are the first of each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum OrderName {
     /// temperature, top-p, top-k, min-p
@@ -91,6 +107,6 @@ pub enum OrderName {
     LlamaCpp,
     /// top-p, min-p, top-k, temperature: MLX-LM's
     Mlx,
-    /// temperature, top-k, min-p, top-p
+    /// temperature, top-k, min-p, top-p of the whole vocabulary
     Akunu,
 }

@@ -3,11 +3,12 @@
 use std::io::{BufRead, BufReader, Read};
 use std::time::Duration;
 
+use brasa::sampling::SamplingOrder;
 use brasa::tokenizer::{AnswerPart, Thoughts};
 use serde_json::{Map, Value, json};
 use ureq::Agent;
 
-use crate::args::{OrderName, RemoteArguments, SamplingArguments};
+use crate::args::{RemoteArguments, SamplingArguments};
 use crate::failure::Failure;
 use crate::paint::Paint;
 use crate::painted::PaintedAnswer;
@@ -137,13 +138,8 @@ fn fields(sampling: &SamplingArguments) -> Result<Map<String, Value>, Failure> {
         let bias = |(id, bias): &(u32, f32)| (id.to_string(), bias.max(-100.0).into());
         set("logit_bias", Some(Value::Object(sampling.logit_bias.iter().map(bias).collect())));
     }
-    let order = match sampling.sampling_order {
-        OrderName::TemperatureFirst => None,
-        OrderName::LlamaCpp => Some(json!(["top_k", "top_p", "min_p", "temperature"])),
-        OrderName::Mlx => Some(json!(["top_p", "min_p", "top_k", "temperature"])),
-        OrderName::Akunu => Some(json!(["temperature", "top_k", "min_p", "top_p"])),
-    };
-    set("samplers", order);
+    let names = |order: SamplingOrder| order.stages().iter().map(|stage| stage.name()).collect();
+    set("samplers", sampling.order().map(names));
     set("stop", (!sampling.stop.is_empty()).then(|| sampling.stop.clone().into()));
     set("ignore_eos", sampling.ignore_eos.then_some(Value::Bool(true)));
     let file = |path: &Option<_>| path.as_deref().map(input::text).transpose();

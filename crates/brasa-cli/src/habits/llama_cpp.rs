@@ -4,7 +4,7 @@
 //! (tools/server/README.md at commit 00dc8057), `llama-cli` (tools/cli at 07179550), `llama-completion` (tools/completion at
 //! 0935e842) and `llama-bench` (tools/llama-bench at 08d0baac). A few spellings that later versions dropped are kept.
 
-use super::llama_server::scaled_adapters;
+use super::llama_server::{samplers, scaled_adapters};
 use super::row::Outcome::{Answered, Becomes, Cases, Command, Made, Noted, Ours, SingleTurn, True};
 use super::row::{Outcome, Row, flag, maybe, two, value};
 
@@ -26,14 +26,6 @@ const SERVER_CACHE: &str =
 const CUDA_NAMES: &str = "devices are named auto, cpu, cuda and cuda:N; `brasa doctor` lists them";
 const FILLED: &str = "a model is named by its file (`-m`) or its repository (`-hf`)";
 const AFFECTS_ITS_SAMPLER: &str = "sets a sampler that is off";
-
-/// The samplers' order that `--sampling-order llama-cpp` has, in llama.cpp's words.
-const OWN_ORDER: &[&str] = &[
-    "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature",
-    "top_k;typ_p;top_p;min_p;temperature",
-    "penalties;top_k;top_p;min_p;temperature",
-    "top_k;top_p;min_p;temperature",
-];
 
 /// Devices by llama.cpp's names.
 const DEVICES: &[(&[&str], Outcome)] = &[
@@ -392,26 +384,8 @@ pub const LLAMA_CPP: &[Row] = &[
     maybe("--log-colors", &["on", "off", "auto"], True(NO_LOG)),
     flag("--log-prefix --no-log-prefix --log-timestamps --no-log-timestamps", True(NO_LOG)),
     // Sampling.
-    value(
-        "--samplers",
-        "NAMES",
-        Cases(
-            &[(OWN_ORDER, Becomes(&["--sampling-order", "llama-cpp"]))],
-            &Answered(
-                "`--sampling-order` lists the orders that there are; a sampler is off at `--top-k 0`, `--top-p 1`, `--min-p 0`",
-            ),
-        ),
-    ),
-    value(
-        "--sampler-seq --sampling-seq",
-        "LETTERS",
-        Cases(
-            &[(&["edskypmxt", "kypmt", "kpmt"], Becomes(&["--sampling-order", "llama-cpp"]))],
-            &Answered(
-                "`--sampling-order` lists the orders that there are; a sampler is off at `--top-k 0`, `--top-p 1`, `--min-p 0`",
-            ),
-        ),
-    ),
+    value("--samplers", "NAMES", Ours("--samplers")),
+    value("--sampler-seq --sampling-seq", "LETTERS", Made(samplers, "`--samplers`, a name for each letter")),
     value("-s --seed", "N", Ours("--seed")),
     flag("--ignore-eos", Ours("--ignore-eos")),
     value("--temp --temperature", "T", Ours("--temp")),

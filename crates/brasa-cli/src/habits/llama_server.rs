@@ -4,6 +4,8 @@
 //! Options that are spelled alike here and mean the same are left out, and so are those to which the table of the other programs has an
 //! answer that holds for a server too.
 
+use brasa::sampling::SamplingOrder;
+
 use super::row::Outcome::{Answered, Becomes, Cases, Made, Noted, Ours, True};
 use super::row::{Row, flag, maybe, value};
 
@@ -55,8 +57,6 @@ pub const LLAMA_SERVER: &[Row] = &[
     value("-l --logit-bias", "ID±BIAS", Ours("--logit-bias")),
     value("-j --json-schema", "SCHEMA", Ours("--json-schema")),
     value("-jf --json-schema-file", "FILE", Ours("--json-schema-file")),
-    value("--samplers", "NAMES", Ours("--samplers")),
-    value("--sampler-seq --sampling-seq", "LETTERS", Made(samplers, "`--samplers`, a name for each letter")),
     flag("-sp --special", Answered("the texts of control tokens are not shown; `return_tokens` shows ids")),
     flag("--spm-infill", True("a gap is asked for in the order of the model's own tokens")),
     // Templates and thoughts.
@@ -197,19 +197,10 @@ fn stop(text: &str) -> Result<Vec<String>, String> {
 }
 
 /// `--samplers` for llama.cpp's letters.
-fn samplers(letters: &str) -> Result<Vec<String>, String> {
-    let name = |letter| match letter {
-        'e' => Ok("penalties"),
-        'd' => Ok("dry"),
-        's' => Ok("top_n_sigma"),
-        'k' => Ok("top_k"),
-        'y' => Ok("typ_p"),
-        'p' => Ok("top_p"),
-        'm' => Ok("min_p"),
-        'x' => Ok("xtc"),
-        't' => Ok("temperature"),
-        'i' => Ok("infill"),
-        other => Err(format!("`{other}` is no sampler that there is; `--samplers` takes names")),
+pub(super) fn samplers(letters: &str) -> Result<Vec<String>, String> {
+    let name = |letter| {
+        SamplingOrder::name_of_letter(letter)
+            .ok_or_else(|| format!("`{letter}` is no sampler that there is; `--samplers` takes names"))
     };
     let names = letters.chars().map(name).collect::<Result<Vec<_>, _>>()?;
     Ok(vec!["--samplers".into(), names.join(";")])

@@ -32,7 +32,7 @@ What is different:
   `llama-completion -no-cnv` does, `brasa serve` stands for `llama-server`, `brasa bench` and
   `brasa perplexity` for `llama-bench` and `llama-perplexity`, `brasa quantize` for `llama-quantize` and `convert_hf_to_gguf.py`.
 - A prompt is taken as it is; `-e` reads `\\n` in it as a line end, which is llama.cpp's default.
-- Samplers run in another order unless `--sampling-order llama-cpp` asks for llama.cpp's. Values that a checkpoint recommends come before the
+- Samplers run in another order unless `--samplers` gives one, or `--sampling-order llama-cpp` asks for llama.cpp's. Values that a checkpoint recommends come before the
   defaults, which are llama.cpp's.
 - A context that is full is an error unless `--context-policy` says otherwise.
 - Variables such as `LLAMA_ARG_CTX_SIZE` are read for `brasa serve` and `brasa run`, and stand for the options that llama.cpp's help names beside them. Our

@@ -6,6 +6,8 @@
 // draw_weigh: without filters, finds the best score of each part; with filters, adds shares in blocks of 256 and counts the tokens of each bin.
 //   Grid: parts × rows, 256 threads.
 // draw_list: lists the likeliest tokens, at most DRAW_LISTED, in no order. Grid: parts × rows, 256 threads.
+// draw_cut: ends a run of filters that penalties follow: makes logits −∞ that are not kept, and multiplies the others by the inverse temperature.
+//   Grid: 1 × rows, 1024 threads.
 // draw_take: draws the token, and hands it to the interpreter if one waits for it. Grid: 1 × rows, 1024 threads.
 #include "draw_bins.cuh"
 #include "draw_keys.cuh"
@@ -200,6 +202,43 @@ DEVICE void draw_hand_on(const HandOn& to, u32 token, u32 cancel) {
     row[0] = ends ? DRAW_NO_TOKEN : token;
     row[1] += 1;
     row[2] += 1;
+}
+
+KERNEL(draw_cut, DrawParams) {
+    __shared__ DrawMemory memory;
+    const DrawRow& row = p.rows[blockIdx.y];
+    u32 parts = (p.x.width + DRAW_PART - 1) / DRAW_PART, blocks = (p.x.width + 255) / 256;
+    u64 likeliest = draw_of_parts(p.largest, parts, memory.scratch);
+    float largest = draw_value(likeliest);
+    // Greedy is a row whose filters all come later.
+    if (row.is_greedy || !(fabsf(largest) < INFINITY)) {
+        return;
+    }
+    u64 lowest = (u64)0x00800000u << 32;  // above the keys of −∞
+    float scale = row.inverse_temperature;
+    if (!(fabsf(__fmul_rn(largest, scale)) < INFINITY)) {
+        lowest = likeliest;
+        scale = 1.0f;
+    } else if (row.filters_count > 0) {
+        DrawListed tokens = draw_listed(p, row, largest, memory);
+        float sum_of_all = row.sums ? draw_sum_of_all(p.sums + blockIdx.y * blocks, blocks, memory.groups) : 0.0f;
+        u32 kept = tokens.count == 0 ? 0 : draw_kept(row, tokens, sum_of_all);
+        if (kept == 0) {
+            DrawWhole whole = {row_of(p.x, blockIdx.y), p.sums + blockIdx.y * blocks, p.x.width, largest};
+            lowest = draw_lowest(row, whole, likeliest, sum_of_all, memory.groups, &memory.number);
+        } else {
+            __syncthreads();
+            if (threadIdx.x == kept - 1) {
+                memory.scratch[0] = tokens.key;
+            }
+            __syncthreads();
+            lowest = memory.scratch[0];
+        }
+    }
+    float* z = const_cast<float*>(row_of(p.x, blockIdx.y));
+    for (u32 id = threadIdx.x; id < p.x.width; id += blockDim.x) {
+        z[id] = draw_key_or_none(z[id], id) >= lowest ? __fmul_rn(z[id], scale) : -INFINITY;
+    }
 }
 
 KERNEL(draw_take, DrawParams) {

@@ -9,7 +9,8 @@ use brasa_graph::device::{
 };
 use brasa_graph::op::Binary;
 use brasa_graph::sampling::{
-    Distribution, DrawRules, Logprobs, Row, Sampler, SamplingOrder, SamplingParams, exp_nonpositive, tree_sum,
+    Distribution, DrawRules, Logprobs, Row, Sampler, SamplingOrder, SamplingParams, Stage, exp_nonpositive,
+    tree_sum,
 };
 use brasa_graph::step::{GivenValues, Outs, Segment, SequenceId, Step};
 use brasa_graph::testing::Random;
@@ -52,11 +53,26 @@ fn logits(random: &mut Random, vocab_size: usize) -> Vec<f32> {
     z
 }
 
+/// An order that has a name, or some stages in any order.
+fn order(random: &mut Random) -> SamplingOrder {
+    if random.below(2) == 0 {
+        return one_of(random, &SamplingOrder::NAMED).1;
+    }
+    let mut stages: Vec<Stage> = Stage::ALL.into_iter().filter(|_| random.below(4) > 0).collect();
+    if stages.contains(&Stage::TopP) {
+        stages.retain(|&stage| stage != Stage::TopPOfAll);
+    }
+    for i in (1..stages.len()).rev() {
+        stages.swap(i, random.below(i + 1));
+    }
+    SamplingOrder::new(&stages).unwrap()
+}
+
 fn rules(random: &mut Random, vocab_size: usize) -> DrawRules {
     let ids = |random: &mut Random| -> Vec<u32> {
         (0..random.below(9)).map(|_| random.below(vocab_size + 2) as u32).collect()
     };
-    let penalties = random.below(3) == 0;
+    let penalties = random.below(2) == 0;
     let biases = if random.below(4) == 0 { ids(random) } else { Vec::new() };
     let reported = Logprobs { top: 2, of: Distribution::default() };
     let params = SamplingParams {
@@ -75,7 +91,7 @@ fn rules(random: &mut Random, vocab_size: usize) -> DrawRules {
             .collect(),
         suppressed: if random.below(4) == 0 { ids(random) } else { Vec::new() },
         seed: random.below(1 << 40) as u64,
-        order: one_of(random, &SamplingOrder::ALL),
+        order: order(random),
         ..SamplingParams::default()
     };
     DrawRules::new(params).unwrap()
@@ -213,7 +229,7 @@ fn sums_beside_the_target_of_top_p_are_those_of_the_tree() {
                 top_k,
                 top_p: sum_of_first(few) / sum_of_first(top_k),
                 seed: random.below(1 << 30) as u64,
-                order: SamplingOrder::LlamaCpp,
+                order: SamplingOrder::LLAMA_CPP,
                 temperature: 1.0,
                 ..SamplingParams::default()
             };

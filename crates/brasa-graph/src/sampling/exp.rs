@@ -42,6 +42,11 @@ impl Shares {
         Self { max, inverse_temperature: (1.0 / temperature).clamp(f32::MIN_POSITIVE, f32::MAX) }
     }
 
+    /// `1/T`, a normal number.
+    pub(super) fn inverse_temperature(self) -> f32 {
+        self.inverse_temperature
+    }
+
     /// `x = (z − max)·t`: 0 for the largest, otherwise negative or no number.
     pub(super) fn exponent(self, z: f32) -> f32 {
         // An infinite logit minus itself is no number.

@@ -2,15 +2,15 @@
 //!
 //! For each row, in this order:
 //!
-//! 1. **Penalties**, on the tokens of the history's window, each distinct token once: `z > 0 ? z/r : z·r` for the
-//!    repeat penalty *r* (Keskar et al. 2019, arXiv:1909.05858), then `z − (count·frequency + presence)`.
+//! 1. **Penalties**, if they are the first stage of the order ([`SamplingOrder`]).
 //! 2. **Bias**, added; suppressed ids and, before the minimum length, end ids become −∞.
 //! 3. **Mask** of a grammar: what it forbids becomes −∞.
-//! 4. **Filters** and temperature, in the order of the preset ([`SamplingOrder`]).
+//! 4. **Filters**, temperature, and penalties that are not the first stage, in their order. A stage whose parameter is neutral is as if it
+//!    were not in the order.
 //! 5. **Draw**: the largest score `x + g` among the survivors, ties to the lowest id, where `g` is Gumbel noise that
 //!    depends on nothing but seed, position and token id ([`gumbel`]). That is a draw from `softmax(z/T)`
-//!    (Gumbel 1954; Maddison, Tarlow & Minka 2014, arXiv:1411.0030). At temperature 0 it is the argmax: the lowest id of
-//!    the largest logit, and no filter runs.
+//!    (Gumbel 1954; Maddison, Tarlow & Minka 2014, arXiv:1411.0030). A temperature of 0 keeps the lowest id of the largest logit alone,
+//!    and no stage behind it runs.
 //!
 //! Because the noise is a pure function, one seed gives one text on every device and in every batch, up to rounding,
 //! and speculation may compare a draft with the draw: accepted exactly when equal.
@@ -22,12 +22,21 @@
 //!
 //! - The **exponent** of a token is `x = (z − m)·t`, where `m` is the largest logit that is a number and `t` is `1/T`, at least
 //!   `f32::MIN_POSITIVE` and at most `f32::MAX`. A token with `z = m` has `x = 0`. Stages that come before the temperature
-//!   use `T = 1`.
+//!   use `T = 1`, and so does the draw if the order has no temperature.
 //! - The **share** of a token is `exp(x)` as [`exp_nonpositive`] computes it. Shares are 1 for the likeliest token and 0 for
 //!   tokens of −∞ and for NaN.
 //! - **Sums** of shares are tree sums by token id ([`tree_sum`]): each share lies at its own id's place, and tokens that do
 //!   not count lie there as 0. Rounding is monotone, so a sum never falls when one more token counts.
 //! - A **log-probability** is `x − ln(S)`, with `S` the sum of all shares that count. The logarithm is the device's own.
+//!
+//! # Penalties
+//!
+//! Penalties change the logits of tokens in the history's window, each distinct token once: `z > 0 ? z/r : z·r` for the
+//! repeat penalty *r* (Keskar et al. 2019, arXiv:1909.05858), then `z − (count·frequency + presence)`.
+//!
+//! Penalties behind other stages begin a new row. What the filters left out becomes −∞ before them; if the temperature came before
+//! them, logits are multiplied by `t`, and `T = 1` from there on. A temperature for which `m·t` is not finite keeps the likeliest
+//! token alone, unchanged. The penalties change what is left, and `m` and the order of tokens are those of the changed logits.
 //!
 //! # Filters
 //!
@@ -37,8 +46,8 @@
 //!
 //! - **top-k** keeps *k*; 0 keeps all.
 //! - **top-p** keeps the smallest *n ≥ 1* for which the sum of the first *n* tokens' shares is at least `p·S` (Holtzman et al.
-//!   2019, arXiv:1904.09751). `S` is the sum over the tokens that the filters before it kept, or over all tokens with
-//!   [`SamplingOrder::Akunu`]. If no *n* reaches `p·S`, which only that order allows, all of them stay. `p = 1` keeps all,
+//!   2019, arXiv:1904.09751). `S` is the sum over the tokens that the filters before it kept, or over all tokens above −∞ with
+//!   [`Stage::TopPOfAll`]. If no *n* reaches `p·S`, which only that stage allows, all of them stay. `p = 1` keeps all,
 //!   shares of 0 included. As sums never fall, a device may find *n* by bisection, of ranks or of logits.
 //! - **min-p** keeps tokens with `z ≥ m + T·ln(min_p)`: those at least `min_p` times as likely as the likeliest (Nguyen et
 //!   al. 2024, arXiv:2407.01082). The host computes the bound. 0 keeps all, 1 keeps those that equal the largest.
@@ -60,6 +69,7 @@ mod candidates;
 mod exp;
 mod largest;
 mod mask;
+mod order;
 mod params;
 mod philox;
 mod rules;
@@ -68,7 +78,8 @@ mod tree;
 
 pub use exp::exp_nonpositive;
 pub use mask::TokenMask;
-pub use params::{Distribution, Logprobs, SamplingError, SamplingOrder, SamplingParams, Stage};
+pub use order::{Phase, SamplingOrder, Stage};
+pub use params::{Distribution, Logprobs, SamplingError, SamplingParams};
 pub use philox::{gumbel, philox4x32};
 pub use rules::DrawRules;
 pub use sampler::{Draw, Row, Sampler};

@@ -1,5 +1,7 @@
 //! Parameters of sampling, and the check that they make sense.
 
+use super::{SamplingOrder, Stage};
+
 /// How tokens are drawn. The default is greedy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SamplingParams {
@@ -27,7 +29,7 @@ pub struct SamplingParams {
     pub min_tokens: usize,
     /// Names the noise.
     pub seed: u64,
-    /// The order of the filters.
+    /// The order of penalties, filters and temperature. What it leaves out does nothing.
     pub order: SamplingOrder,
     /// Log-probabilities to report.
     pub logprobs: Option<Logprobs>,
@@ -77,57 +79,6 @@ pub enum Distribution {
     Final,
 }
 
-/// A step from logits to survivors.
-///
-/// A match over it is exhaustive on purpose: a device that draws by itself has to know every step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    /// Division by the temperature: probabilities of later stages are tempered.
-    Temperature,
-    /// [`SamplingParams::top_k`].
-    TopK,
-    /// [`SamplingParams::top_p`].
-    TopP,
-    /// [`SamplingParams::min_p`].
-    MinP,
-}
-
-/// The order of temperature and filters. It matters: a temperature first widens or narrows what top-p and min-p keep.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-#[non_exhaustive]
-pub enum SamplingOrder {
-    /// Temperature, top-p, top-k, min-p. Filters see the distribution after the temperature.
-    #[default]
-    TemperatureFirst,
-    /// llama.cpp's order: top-k, then top-p of the kept tokens, min-p, temperature.
-    LlamaCpp,
-    /// Top-p, min-p, top-k, temperature: MLX-LM's.
-    Mlx,
-    /// Temperature, top-k, min-p, top-p. Top-p counts probabilities of the whole vocabulary, not of the tokens that top-k kept.
-    Akunu,
-}
-
-impl SamplingOrder {
-    /// All presets.
-    pub const ALL: [Self; 4] = [Self::TemperatureFirst, Self::LlamaCpp, Self::Mlx, Self::Akunu];
-
-    /// Stages of the order, first to last.
-    pub const fn stages(self) -> [Stage; 4] {
-        use Stage::{MinP, Temperature, TopK, TopP};
-        match self {
-            Self::TemperatureFirst => [Temperature, TopP, TopK, MinP],
-            Self::LlamaCpp => [TopK, TopP, MinP, Temperature],
-            Self::Mlx => [TopP, MinP, TopK, Temperature],
-            Self::Akunu => [Temperature, TopK, MinP, TopP],
-        }
-    }
-
-    /// True if top-p counts in probabilities of the whole vocabulary even after another filter.
-    pub(super) const fn top_p_of_whole(self) -> bool {
-        matches!(self, Self::Akunu)
-    }
-}
-
 /// Why nothing can be drawn.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
@@ -151,6 +102,18 @@ pub enum SamplingError {
         id: u32,
         /// Tokens of the vocabulary.
         vocab_size: usize,
+    },
+    /// A name that no sampler has.
+    #[error("there is no sampler `{name}`; there are {}", Stage::ALL.map(Stage::name).join(", "))]
+    NoStage {
+        /// The name, cut if it is long.
+        name: String,
+    },
+    /// A sampler that an order has twice.
+    #[error("the sampler `{name}` is named twice")]
+    StageTwice {
+        /// Its name.
+        name: &'static str,
     },
     /// Bias, suppression and grammar leave no token, or the model's logits are not numbers.
     #[error(
@@ -178,7 +141,39 @@ impl SamplingParams {
 
     /// True if the most probable token is always taken, whatever the filters are.
     pub fn is_greedy(&self) -> bool {
-        self.temperature == 0.0 || self.top_p == 0.0
+        self.order.stages().iter().any(|&stage| self.leaves_one(stage))
+    }
+
+    /// The order without stages that do nothing: those whose parameter is neutral, and those behind one that leaves a single token.
+    pub fn active_order(&self) -> SamplingOrder {
+        let mut is_open = true;
+        self.order.only(|stage| {
+            let keeps = is_open && self.is_active(stage);
+            is_open &= !self.leaves_one(stage);
+            keeps
+        })
+    }
+
+    /// True if `stage` keeps the likeliest token alone.
+    pub(super) fn leaves_one(&self, stage: Stage) -> bool {
+        match stage {
+            Stage::Temperature => self.temperature == 0.0,
+            Stage::TopP | Stage::TopPOfAll => self.top_p == 0.0,
+            Stage::Penalties | Stage::TopK | Stage::MinP => false,
+        }
+    }
+
+    fn is_active(&self, stage: Stage) -> bool {
+        match stage {
+            Stage::Penalties => {
+                let neutral = [self.repeat_penalty - 1.0, self.frequency_penalty, self.presence_penalty];
+                neutral.iter().any(|&x| x != 0.0)
+            }
+            Stage::Temperature => self.temperature < 1.0 || self.temperature > 1.0,
+            Stage::TopK => self.top_k > 0,
+            Stage::TopP | Stage::TopPOfAll => self.top_p < 1.0,
+            Stage::MinP => self.min_p > 0.0,
+        }
     }
 
     /// Checks every parameter's range.

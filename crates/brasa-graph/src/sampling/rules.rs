@@ -1,6 +1,6 @@
 //! The plain data that a sequence's tokens are drawn by.
 
-use super::{SamplingError, SamplingParams};
+use super::{Phase, SamplingError, SamplingOrder, SamplingParams, Stage};
 
 /// Sampling parameters with checked ranges, and the end ids that wait for a minimum length.
 ///
@@ -8,6 +8,8 @@ use super::{SamplingError, SamplingParams};
 #[derive(Clone, Debug, PartialEq)]
 pub struct DrawRules {
     params: SamplingParams,
+    /// The stages that do something.
+    active: SamplingOrder,
     end_ids: Vec<u32>,
     ends_from: u32,
 }
@@ -20,7 +22,7 @@ impl DrawRules {
     /// [`SamplingError::Parameter`], naming the first parameter outside its range.
     pub fn new(params: SamplingParams) -> Result<Self, SamplingError> {
         params.validate()?;
-        Ok(Self { params, end_ids: Vec::new(), ends_from: 0 })
+        Ok(Self { active: params.active_order(), params, end_ids: Vec::new(), ends_from: 0 })
     }
 
     /// Forbids `end_ids` until the answer, which begins at position `answer_from`, has
@@ -62,8 +64,12 @@ impl DrawRules {
 
     /// True if tokens that were drawn before change logits.
     pub fn has_penalties(&self) -> bool {
-        let SamplingParams { repeat_penalty, frequency_penalty, presence_penalty, .. } = self.params;
-        [repeat_penalty - 1.0, frequency_penalty, presence_penalty].iter().any(|&x| x != 0.0)
+        self.active.has(Stage::Penalties)
+    }
+
+    /// The stages that do something, in runs of filters between which logits change. There is at least one run.
+    pub fn phases(&self) -> impl Iterator<Item = Phase<'_>> {
+        self.active.phases()
     }
 
     /// Ids that cannot be drawn at `position`: suppressed ones, and end ids before the minimum length.

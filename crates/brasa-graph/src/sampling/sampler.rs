@@ -4,7 +4,9 @@ use super::candidates::Candidates;
 use super::exp::Shares;
 use super::largest::largest;
 use super::philox::{gumbel_bound, gumbel_of, words};
-use super::{Distribution, DrawRules, Logprobs, SamplingError, SamplingParams, Stage, TokenMask, gumbel};
+use super::{
+    Distribution, DrawRules, Logprobs, Phase, SamplingError, SamplingParams, Stage, TokenMask, gumbel,
+};
 
 /// Memory for drawing tokens. A draw depends on its rules and its row, never on earlier draws, so one sampler serves any number of
 /// sequences.
@@ -81,35 +83,64 @@ impl Sampler {
             return max.is_finite().then(|| Draw { token, ..Draw::default() }).ok_or_else(no_token);
         }
         let mut changed = std::mem::take(&mut self.z);
-        let z = if rules.changes_logits(row.position) || row.mask.is_some() {
-            self.adjust(rules, row, &mut changed);
-            &changed
+        let draw = if rules.changes_logits(row.position) || row.mask.is_some() {
+            self.draw_changed(rules, row, &mut changed)
         } else {
-            row.logits
+            // Without penalties there is one phase.
+            rules.phases().next().and_then(|phase| self.draw_from(params, row, row.logits, phase))
         };
-        let draw = self.draw_from(params, row, z).ok_or_else(no_token);
         self.z = changed;
-        draw
+        draw.ok_or_else(no_token)
     }
 
-    /// Draws from logits `z` that are those of `row` behind penalties, bias and mask; `None` if no logit is finite.
-    fn draw_from(&mut self, params: &SamplingParams, row: &Row, z: &[f32]) -> Option<Draw> {
+    /// Draws from the row's logits behind penalties, bias and mask, for which `z` is memory; `None` if no logit is finite.
+    fn draw_changed(&mut self, rules: &DrawRules, row: &Row, z: &mut Vec<f32>) -> Option<Draw> {
+        let params = rules.params();
+        z.clear();
+        z.extend_from_slice(row.logits);
+        for (number, phase) in rules.phases().enumerate() {
+            if !phase.changes.is_empty() {
+                self.penalise(params, row, z);
+            }
+            if number == 0 {
+                forbid(rules, row, z);
+            }
+            if phase.is_last {
+                return self.draw_from(params, row, z, phase);
+            }
+            let (max, _) = self.candidates.reset(z);
+            if !max.is_finite() {
+                return None;
+            }
+            let survivors = self.filter(params, z, max, phase.filters);
+            self.cut(z, survivors, max, temperature(params, phase));
+        }
+        None
+    }
+
+    /// Draws from logits `z` by the filters of the last phase; `None` if no logit is finite.
+    fn draw_from(&mut self, params: &SamplingParams, row: &Row, z: &[f32], phase: Phase<'_>) -> Option<Draw> {
         let (max, likeliest) = self.candidates.reset(z);
         if !max.is_finite() {
             return None;
         }
-        let survivors = self.filter(params, z, max);
+        let shares = Shares::new(max, temperature(params, phase));
+        let survivors = self.filter(params, z, max, phase.filters);
         let token = match survivors {
             Survivors::First(1) => likeliest,
-            Survivors::First(few) => self.draw_among(params, z, few, max, row.position),
-            Survivors::All => draw_among_all(params, z, max, likeliest, row.position),
+            Survivors::First(few) => self.draw_among(params, z, few, shares, row.position),
+            Survivors::All => draw_among_all(params, z, shares, likeliest, row.position),
         };
         let mut draw = Draw { token, ..Draw::default() };
         match params.logprobs {
             None => {}
             Some(Logprobs { top, of: Distribution::Raw }) => self.report_raw(row.logits, top, &mut draw),
+            Some(Logprobs { top, of: Distribution::Final }) if params.is_greedy() => {
+                // All the probability lies on the likeliest.
+                (draw.logprob, draw.top) = (Some(0.0), vec![(draw.token, 0.0); top.min(1)]);
+            }
             Some(Logprobs { top, of: Distribution::Final }) => {
-                self.report_final(params, z, survivors, max, top, &mut draw);
+                self.report_final(z, survivors, shares, top, &mut draw);
             }
         }
         draw.entropy = params.entropy.then(|| self.candidates.entropy(row.logits, largest(row.logits).0));
@@ -138,98 +169,89 @@ impl Sampler {
         Ok(draw)
     }
 
-    /// Writes to `z` the row's logits behind penalties, bias, suppression and mask.
-    fn adjust(&mut self, rules: &DrawRules, row: &Row, z: &mut Vec<f32>) {
+    /// Changes the logits `z` of tokens in the window of the row's history.
+    fn penalise(&mut self, params: &SamplingParams, row: &Row, z: &mut [f32]) {
         let Self { counts, .. } = self;
-        let params = rules.params();
-        z.clear();
-        z.extend_from_slice(row.logits);
-        if rules.has_penalties() {
-            counts.resize(z.len().max(counts.len()), 0);
-            let window = params.repeat_last_n.unwrap_or(usize::MAX).min(row.history.len());
-            let recent = &row.history[row.history.len() - window..];
-            let known = || recent.iter().map(|&id| id as usize).filter(|&id| id < row.logits.len());
-            known().for_each(|id| counts[id] += 1);
-            for id in known() {
-                // The first visit takes the count away: each distinct token is penalised once.
-                let count = std::mem::take(&mut counts[id]);
-                if count > 0 {
-                    let repeat = params.repeat_penalty;
-                    z[id] = if z[id] > 0.0 { z[id] / repeat } else { z[id] * repeat };
-                    z[id] -= count as f32 * params.frequency_penalty + params.presence_penalty;
-                }
-            }
-        }
-        for &(id, bias) in &params.logit_bias {
-            if let Some(z) = z.get_mut(id as usize) {
-                *z += bias;
-            }
-        }
-        for id in rules.forbidden(row.position) {
-            if let Some(z) = z.get_mut(id as usize) {
-                *z = f32::NEG_INFINITY;
-            }
-        }
-        if let Some(mask) = row.mask {
-            let words = mask.iter().copied().chain(std::iter::repeat(0));
-            for (z, word) in z.chunks_mut(32).zip(words) {
-                match word {
-                    u32::MAX => {}
-                    0 => z.fill(f32::NEG_INFINITY),
-                    word => {
-                        let forbidden = z.iter_mut().enumerate().filter(|(lane, _)| word >> lane & 1 == 0);
-                        forbidden.for_each(|(_, z)| *z = f32::NEG_INFINITY);
-                    }
-                }
+        counts.resize(z.len().max(counts.len()), 0);
+        let window = params.repeat_last_n.unwrap_or(usize::MAX).min(row.history.len());
+        let recent = &row.history[row.history.len() - window..];
+        let known = || recent.iter().map(|&id| id as usize).filter(|&id| id < row.logits.len());
+        known().for_each(|id| counts[id] += 1);
+        for id in known() {
+            // The first visit takes the count away: each distinct token is penalised once.
+            let count = std::mem::take(&mut counts[id]);
+            if count > 0 {
+                let repeat = params.repeat_penalty;
+                z[id] = if z[id] > 0.0 { z[id] / repeat } else { z[id] * repeat };
+                z[id] -= count as f32 * params.frequency_penalty + params.presence_penalty;
             }
         }
     }
 
-    /// How many survive temperature and filters.
-    fn filter(&mut self, params: &SamplingParams, z: &[f32], max: f32) -> Survivors {
+    /// Makes logits of `z` −∞ that are not among the survivors, and multiplies the others by the inverse temperature. `max` is the largest.
+    fn cut(&mut self, z: &mut [f32], survivors: Survivors, max: f32, temperature: f32) {
+        let scale = Shares::new(max, temperature).inverse_temperature();
+        let (survivors, scale) =
+            if (max * scale).is_finite() { (survivors, scale) } else { (Survivors::First(1), 1.0) };
+        let last = match survivors {
+            Survivors::All => None,
+            Survivors::First(few) => self.candidates.get(z, few - 1),
+        };
+        let (least, last_id) = last.unwrap_or((f32::NEG_INFINITY, u32::MAX));
+        for (z, id) in z.iter_mut().zip(0..) {
+            let is_kept = *z > least || (*z >= least && id <= last_id);
+            *z = if is_kept { *z * scale } else { f32::NEG_INFINITY };
+        }
+    }
+
+    /// How many survive the filters and the temperature `stages`.
+    fn filter(&mut self, params: &SamplingParams, z: &[f32], max: f32, stages: &[Stage]) -> Survivors {
         let candidates = &mut self.candidates;
-        if params.is_greedy() {
+        // The stage that leaves one is the last.
+        if stages.last().is_some_and(|&stage| params.leaves_one(stage)) {
             return Survivors::First(1);
         }
         let mut survivors = Survivors::All;
         // Stages before the temperature see the logits as they are.
         let mut temperature = 1.0;
         // Top-k, wherever it stands in the order, keeps no more than this: nobody need count further.
-        let most = if params.top_k > 0 { params.top_k } else { usize::MAX };
+        let most = if stages.contains(&Stage::TopK) { params.top_k } else { usize::MAX };
         let limit = |survivors| if let Survivors::First(few) = survivors { most.min(few) } else { most };
-        for stage in params.order.stages() {
+        for &stage in stages {
             match stage {
                 Stage::Temperature => temperature = params.temperature,
-                Stage::TopK if params.top_k > 0 => {
-                    survivors = Survivors::First(limit(survivors));
-                }
-                Stage::MinP if params.min_p > 0.0 => {
+                Stage::TopK => survivors = Survivors::First(limit(survivors)),
+                Stage::MinP => {
                     let least = max + temperature * params.min_p.ln();
                     let ranks = 0..limit(survivors);
                     let kept =
                         ranks.take_while(|&rank| candidates.get(z, rank).is_some_and(|(z, _)| z >= least));
                     survivors = Survivors::First(kept.count().max(1));
                 }
-                Stage::TopP if params.top_p < 1.0 => {
+                Stage::TopP | Stage::TopPOfAll => {
                     let shares = Shares::new(max, temperature);
                     let mass = match survivors {
-                        Survivors::First(few) if !params.order.top_p_of_whole() => {
-                            candidates.mass(z, few, shares)
-                        }
+                        Survivors::First(few) if stage == Stage::TopP => candidates.mass(z, few, shares),
                         _ => candidates.mass_of_all(z, shares),
                     };
                     let reached = candidates.reach(z, limit(survivors), shares, params.top_p * mass);
                     survivors = Survivors::First(reached);
                 }
-                Stage::TopK | Stage::MinP | Stage::TopP => {}
+                Stage::Penalties => unreachable!("penalties part phases"),
             }
         }
         survivors
     }
 
     /// The token with the largest score `x + g` among the first `few` candidates.
-    fn draw_among(&mut self, params: &SamplingParams, z: &[f32], few: usize, max: f32, position: u32) -> u32 {
-        let shares = Shares::new(max, params.temperature);
+    fn draw_among(
+        &mut self,
+        params: &SamplingParams,
+        z: &[f32],
+        few: usize,
+        shares: Shares,
+        position: u32,
+    ) -> u32 {
         let mut best = (f32::NEG_INFINITY, u32::MAX);
         for rank in 0..few {
             let Some((z, id)) = self.candidates.get(z, rank) else { break };
@@ -257,23 +279,8 @@ impl Sampler {
         draw.top = listed.map(|(z, id)| (id, logprob(z))).collect();
     }
 
-    fn report_final(
-        &mut self,
-        params: &SamplingParams,
-        z: &[f32],
-        survivors: Survivors,
-        max: f32,
-        top: usize,
-        draw: &mut Draw,
-    ) {
+    fn report_final(&mut self, z: &[f32], survivors: Survivors, shares: Shares, top: usize, draw: &mut Draw) {
         let candidates = &mut self.candidates;
-        if params.is_greedy() {
-            // All the probability lies on the likeliest.
-            draw.logprob = Some(0.0);
-            draw.top = vec![(draw.token, 0.0); top.min(1)];
-            return;
-        }
-        let shares = Shares::new(max, params.temperature);
         let (mass, few) = match survivors {
             Survivors::All => (candidates.mass_of_all(z, shares), usize::MAX),
             Survivors::First(few) => (candidates.mass(z, few, shares), few),
@@ -287,8 +294,8 @@ impl Sampler {
 }
 
 /// Draws among all tokens. Skips a token if a cheap bound of its noise shows that it cannot win.
-fn draw_among_all(params: &SamplingParams, z: &[f32], max: f32, likeliest: u32, position: u32) -> u32 {
-    let (seed, shares) = (params.seed, Shares::new(max, params.temperature));
+fn draw_among_all(params: &SamplingParams, z: &[f32], shares: Shares, likeliest: u32, position: u32) -> u32 {
+    let seed = params.seed;
     // The likeliest token's score is a good one to beat.
     let mut best = (gumbel(seed, position, likeliest), likeliest);
     for (quad, zs) in z.chunks(4).enumerate() {
@@ -305,4 +312,36 @@ fn draw_among_all(params: &SamplingParams, z: &[f32], max: f32, likeliest: u32, 
         }
     }
     best.1
+}
+
+/// The temperature of the exponents behind the filters of a phase.
+fn temperature(params: &SamplingParams, phase: Phase<'_>) -> f32 {
+    if phase.filters.contains(&Stage::Temperature) { params.temperature } else { 1.0 }
+}
+
+/// Adds bias to the logits `z`, and makes those of suppressed ids, early end ids and ids that the row's mask forbids −∞.
+fn forbid(rules: &DrawRules, row: &Row, z: &mut [f32]) {
+    for &(id, bias) in &rules.params().logit_bias {
+        if let Some(z) = z.get_mut(id as usize) {
+            *z += bias;
+        }
+    }
+    for id in rules.forbidden(row.position) {
+        if let Some(z) = z.get_mut(id as usize) {
+            *z = f32::NEG_INFINITY;
+        }
+    }
+    if let Some(mask) = row.mask {
+        let words = mask.iter().copied().chain(std::iter::repeat(0));
+        for (z, word) in z.chunks_mut(32).zip(words) {
+            match word {
+                u32::MAX => {}
+                0 => z.fill(f32::NEG_INFINITY),
+                word => {
+                    let forbidden = z.iter_mut().enumerate().filter(|(lane, _)| word >> lane & 1 == 0);
+                    forbidden.for_each(|(_, z)| *z = f32::NEG_INFINITY);
+                }
+            }
+        }
+    }
 }

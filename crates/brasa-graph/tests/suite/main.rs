@@ -16,6 +16,7 @@ mod properties;
 mod reference_backend;
 mod rewrite;
 mod sampling;
+mod sampling_golden;
 mod schedule;
 mod shift;
 mod small_model;

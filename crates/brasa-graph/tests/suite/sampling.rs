@@ -6,22 +6,39 @@ use brasa_graph::sampling::{
 };
 use brasa_graph::testing::Random;
 
-/// Logits after penalties, bias and mask: the definition, written out.
-fn adjusted(params: &SamplingParams, row: &Row) -> Vec<f64> {
+/// A logit behind the penalties, in f32, which is part of the definition: equal logits must stay equal.
+fn penalised(params: &SamplingParams, row: &Row, id: usize, z: f32) -> f32 {
     let window = params.repeat_last_n.unwrap_or(usize::MAX).min(row.history.len());
     let recent = &row.history[row.history.len() - window..];
+    let count = recent.iter().filter(|&&seen| seen as usize == id).count();
+    if count == 0 {
+        return z;
+    }
+    let z = if z > 0.0 { z / params.repeat_penalty } else { z * params.repeat_penalty };
+    z - (count as f32 * params.frequency_penalty + params.presence_penalty)
+}
+
+/// True if penalties are the first stage that does something. Behind a stage that leaves one token nothing does.
+fn penalties_are_first(params: &SamplingParams) -> bool {
+    let does_something = |&stage: &Stage| match stage {
+        Stage::Penalties => true,
+        Stage::Temperature => (params.temperature - 1.0).abs() > 0.0,
+        Stage::TopK => params.top_k > 0,
+        Stage::TopP | Stage::TopPOfAll => params.top_p < 1.0,
+        Stage::MinP => params.min_p > 0.0,
+    };
+    params.order.stages().iter().copied().find(does_something) == Some(Stage::Penalties)
+}
+
+/// Logits after penalties that come first, bias and mask: the definition, written out.
+fn adjusted(params: &SamplingParams, row: &Row) -> Vec<f64> {
     let allowed =
         |id: usize| row.mask.is_none_or(|mask| mask.get(id / 32).is_some_and(|w| w >> (id % 32) & 1 == 1));
+    let penalties = penalties_are_first(params);
     let adjust = |(id, &z): (usize, &f32)| {
-        let count = recent.iter().filter(|&&seen| seen as usize == id).count();
-        // In f32, which is part of the definition: equal logits must stay equal.
-        let mut z = z;
-        if count > 0 {
-            z = if z > 0.0 { z / params.repeat_penalty } else { z * params.repeat_penalty };
-            z -= count as f32 * params.frequency_penalty + params.presence_penalty;
-        }
+        let z = if penalties { penalised(params, row, id, z) } else { z };
         let biases = params.logit_bias.iter().filter(|&&(token, _)| token as usize == id);
-        z = biases.fold(z, |z, &(_, bias)| z + bias);
+        let z = biases.fold(z, |z, &(_, bias)| z + bias);
         if params.suppressed.contains(&(id as u32)) || !allowed(id) {
             f64::NEG_INFINITY
         } else {
@@ -45,7 +62,7 @@ fn survivors(params: &SamplingParams, z: &[f64]) -> Option<Vec<usize>> {
     ids.sort_by(|&a, &b| z[b].total_cmp(&z[a]).then(a.cmp(&b)));
     let whole_tempered = softmax(z, f64::from(params.temperature));
     let mut temperature = 1.0;
-    for stage in params.order.stages() {
+    for &stage in params.order.stages() {
         let kept: Vec<f64> = ids.iter().map(|&id| z[id]).collect();
         let p = softmax(&kept, temperature);
         let near = |a: f64, b: f64| (a - b).abs() < 1e-5;
@@ -59,10 +76,8 @@ fn survivors(params: &SamplingParams, z: &[f64]) -> Option<Vec<usize>> {
                 }
                 ids.truncate(p.iter().take_while(|&&p| p >= least).count().max(1));
             }
-            Stage::TopP if params.top_p < 1.0 => {
-                let share = |i: usize| {
-                    if params.order == SamplingOrder::Akunu { whole_tempered[ids[i]] } else { p[i] }
-                };
+            Stage::TopP | Stage::TopPOfAll if params.top_p < 1.0 => {
+                let share = |i: usize| if stage == Stage::TopPOfAll { whole_tempered[ids[i]] } else { p[i] };
                 let (mut sum, mut count) = (0.0, 0);
                 while count < ids.len() && sum < f64::from(params.top_p) {
                     sum += share(count);
@@ -129,8 +144,8 @@ fn draw(params: &SamplingParams, row: &Row) -> Result<Draw, SamplingError> {
 
 #[test]
 fn every_preset_draws_as_defined() {
-    for order in SamplingOrder::ALL {
-        let mut random = Random::new(order as u64);
+    for (number, (name, order)) in (0..).zip(SamplingOrder::NAMED) {
+        let mut random = Random::new(number);
         let (mut checked, mut few) = (0, 0);
         for trial in 0..1500 {
             let vocab = [3, 50, 700][trial % 3];
@@ -154,13 +169,13 @@ fn every_preset_draws_as_defined() {
                 few += usize::from(ids.len() > 1 && ids.len() < vocab);
             }
         }
-        assert!(checked > 1200 && few > 300, "{order:?}: {checked} checked, {few} with some tokens filtered");
+        assert!(checked > 1200 && few > 300, "{name}: {checked} checked, {few} with some tokens filtered");
     }
 }
 
 /// The definition of the module's documentation in f32, word by word; it shares nothing with the implementation but the noise.
 mod by_definition {
-    use super::{Row, SamplingOrder, SamplingParams, Stage, adjusted, gumbel};
+    use super::{Row, SamplingParams, Stage, adjusted, gumbel, penalised, penalties_are_first};
 
     /// The drawn token, the survivors in order, and their sum of shares.
     pub struct Drawn {
@@ -201,59 +216,87 @@ mod by_definition {
         level[0]
     }
 
-    /// `None` if there is no token.
-    pub fn draw(params: &SamplingParams, row: &Row) -> Option<Drawn> {
-        let z: Vec<f32> = adjusted(params, row).into_iter().map(|z| z as f32).collect();
+    /// Tokens in order, the largest first, and the largest logit; `None` if it is not finite.
+    fn in_order(z: &[f32]) -> Option<(Vec<usize>, f32)> {
         let numbers = z.iter().copied().filter(|z| !z.is_nan());
         let m = numbers.fold(f32::NEG_INFINITY, |m, z| if z > m { z } else { m });
-        if m.is_infinite() {
-            return None;
-        }
         let mut order: Vec<usize> = (0..z.len()).filter(|&id| z[id] > f32::NEG_INFINITY).collect();
         order.sort_by(|&a, &b| z[b].partial_cmp(&z[a]).unwrap().then(a.cmp(&b)));
-        if params.temperature == 0.0 {
-            return Some(Drawn { token: order[0] as u32, survivors: vec![order[0]], logprob: 0.0 });
-        }
-        let exponent = |id: usize, temperature: f32| {
-            if z[id] >= m {
-                0.0
-            } else {
-                (z[id] - m) * (1.0 / temperature).clamp(f32::MIN_POSITIVE, f32::MAX)
-            }
-        };
-        let sum_of_first = |n: usize, temperature: f32| {
-            let mut shares = vec![0.0; z.len()];
-            order[..n].iter().for_each(|&id| shares[id] = exp(exponent(id, temperature)));
-            tree_sum(&shares)
-        };
+        m.is_finite().then_some((order, m))
+    }
+
+    fn inverse(temperature: f32) -> f32 {
+        (1.0 / temperature).clamp(f32::MIN_POSITIVE, f32::MAX)
+    }
+
+    fn exponent(z: f32, m: f32, temperature: f32) -> f32 {
+        if z >= m { 0.0 } else { (z - m) * inverse(temperature) }
+    }
+
+    /// `None` if there is no token.
+    pub fn draw(params: &SamplingParams, row: &Row) -> Option<Drawn> {
+        let mut z: Vec<f32> = adjusted(params, row).into_iter().map(|z| z as f32).collect();
+        let (mut order, mut m) = in_order(&z)?;
         let (mut kept, mut temperature) = (order.len(), 1.0);
-        for stage in params.order.stages() {
+        let mut stages = params.order.stages().to_vec();
+        if penalties_are_first(params) {
+            stages.retain(|&stage| stage != Stage::Penalties);
+        }
+        let are_neutral = [params.repeat_penalty, params.frequency_penalty, params.presence_penalty]
+            .map(f32::to_bits)
+            == [1.0, 0.0, 0.0].map(f32::to_bits);
+        for stage in stages {
+            let sum_of_first = |n: usize| {
+                let mut shares = vec![0.0; z.len()];
+                order[..n].iter().for_each(|&id| shares[id] = exp(exponent(z[id], m, temperature)));
+                tree_sum(&shares)
+            };
             match stage {
+                Stage::Temperature if params.temperature == 0.0 => {
+                    return Some(Drawn { token: order[0] as u32, survivors: vec![order[0]], logprob: 0.0 });
+                }
                 Stage::Temperature => temperature = params.temperature,
                 Stage::TopK => kept = if params.top_k == 0 { kept } else { kept.min(params.top_k) },
-                Stage::TopP if params.top_p < 1.0 => {
-                    let whole = params.order == SamplingOrder::Akunu;
-                    let s = sum_of_first(if whole { order.len() } else { kept }, temperature);
-                    let reaches = |&n: &usize| sum_of_first(n, temperature) >= params.top_p * s;
+                Stage::TopP | Stage::TopPOfAll if params.top_p < 1.0 => {
+                    let s = sum_of_first(if stage == Stage::TopPOfAll { order.len() } else { kept });
+                    let reaches = |&n: &usize| sum_of_first(n) >= params.top_p * s;
                     kept = (1..=kept).find(reaches).unwrap_or(kept);
                 }
                 Stage::MinP if params.min_p > 0.0 => {
                     let least = m + temperature * params.min_p.ln();
                     kept = order[..kept].iter().filter(|&&id| z[id] >= least).count();
                 }
-                Stage::TopP | Stage::MinP => {}
+                Stage::Penalties if !are_neutral => {
+                    if (m * inverse(temperature)).is_finite() {
+                        order.truncate(kept);
+                        order.iter().for_each(|&id| z[id] *= inverse(temperature));
+                    } else {
+                        order.truncate(1);
+                    }
+                    z = (0..z.len())
+                        .map(|id| {
+                            let z = if order.contains(&id) { z[id] } else { f32::NEG_INFINITY };
+                            penalised(params, row, id, z)
+                        })
+                        .collect();
+                    (order, m) = in_order(&z)?;
+                    (kept, temperature) = (order.len(), 1.0);
+                }
+                Stage::Penalties | Stage::TopP | Stage::TopPOfAll | Stage::MinP => {}
             }
         }
         let mut best = (f32::NEG_INFINITY, 0);
         let mut by_id = order[..kept].to_vec();
         by_id.sort_unstable();
-        for id in by_id {
-            let score = exponent(id, params.temperature) + gumbel(params.seed, row.position, id as u32);
+        for &id in &by_id {
+            let score = exponent(z[id], m, temperature) + gumbel(params.seed, row.position, id as u32);
             if score > best.0 {
                 best = (score, id);
             }
         }
-        let logprob = exponent(best.1, params.temperature) - sum_of_first(kept, params.temperature).ln();
+        let mut shares = vec![0.0; z.len()];
+        by_id.iter().for_each(|&id| shares[id] = exp(exponent(z[id], m, temperature)));
+        let logprob = exponent(z[best.1], m, temperature) - tree_sum(&shares).ln();
         Some(Drawn { token: best.1 as u32, survivors: order[..kept].to_vec(), logprob })
     }
 }
@@ -276,13 +319,27 @@ fn odd_logits(random: &mut Random, vocab: usize) -> Vec<f32> {
     (0..vocab).map(|_| logit()).collect()
 }
 
+/// Some of the stages in any order.
+fn random_order(random: &mut Random) -> SamplingOrder {
+    let mut stages: Vec<Stage> = Stage::ALL.into_iter().filter(|_| random.below(4) > 0).collect();
+    if stages.contains(&Stage::TopP) {
+        stages.retain(|&stage| stage != Stage::TopPOfAll);
+    }
+    for i in (1..stages.len()).rev() {
+        stages.swap(i, random.below(i + 1));
+    }
+    SamplingOrder::new(&stages).unwrap()
+}
+
 #[test]
 fn every_bit_is_as_defined() {
-    for order in SamplingOrder::ALL {
-        let mut random = Random::new(100 + order as u64);
+    let named = SamplingOrder::NAMED.map(|(_, order)| Some(order));
+    for (number, order) in (0..).zip(named.into_iter().chain([None, None, None])) {
+        let mut random = Random::new(100 + number);
         let (mut drawn, mut none, mut cut) = (0, 0, 0);
         for trial in 0..800 {
             let vocab = [1, 3, 50, 256, 700][trial % 5];
+            let order = order.unwrap_or_else(|| random_order(&mut random));
             let mut params = random_params(&mut random, order, vocab);
             let pick = |random: &mut Random, of: &[f32]| of[random.below(of.len())];
             params.top_p = pick(&mut random, &[1.0, 0.999_999_94, 0.95, 0.5, 0.01, 1e-45]);
@@ -309,6 +366,37 @@ fn every_bit_is_as_defined() {
         }
         assert!(drawn > 500 && none > 50 && cut > 80, "{order:?}: {drawn} drawn, {none} not, {cut} filtered");
     }
+}
+
+/// A temperature of 0 is the end where it stands, and a stage that the order leaves out does nothing.
+#[test]
+fn orders_are_followed() {
+    use Stage::{MinP, Penalties, Temperature, TopK};
+    let logits = [5.0, 4.5, 4.0, -2.0];
+    let of = |stages: &[Stage], temperature: f32| {
+        let params = SamplingParams {
+            temperature,
+            top_k: 2,
+            min_p: 0.9,
+            presence_penalty: 3.0,
+            seed: 5,
+            order: SamplingOrder::new(stages).unwrap(),
+            logprobs: Some(Logprobs { top: 9, of: Distribution::Final }),
+            ..SamplingParams::default()
+        };
+        let draw = draw(&params, &Row::new(&logits, 1, &[0])).unwrap();
+        draw.top.into_iter().map(|(id, _)| id).collect::<Vec<_>>()
+    };
+    assert_eq!(of(&[Penalties, Temperature], 0.0), [1]);
+    assert_eq!(of(&[Temperature, Penalties], 0.0), [0]);
+    assert_eq!(of(&[], 0.0), [0, 1, 2, 3]);
+    assert_eq!(of(&[TopK, Penalties], 1.0), [1, 0]);
+    assert_eq!(of(&[Penalties, TopK], 1.0), [1, 2]);
+    assert_eq!(of(&[TopK, Penalties, MinP], 1.0), [1]);
+    assert_eq!(of(&[MinP, Penalties], 1.0), [0]);
+    // Half a logit below the likeliest is likely enough at this temperature, which the penalty does not change.
+    assert_eq!(of(&[Temperature, MinP, Penalties], 8.0), [1, 0]);
+    assert_eq!(of(&[Temperature, Penalties, MinP, TopK], 8.0), [1, 2]);
 }
 
 /// A sum of many equal shares stands still in f32 if it is made one by one; in a tree it does not.
@@ -354,8 +442,8 @@ fn the_parts_of_the_definition_are_public() {
 
 #[test]
 fn final_logprobs_are_those_of_the_survivors() {
-    for order in SamplingOrder::ALL {
-        let mut random = Random::new(77 + order as u64);
+    for (number, (_, order)) in (0..).zip(SamplingOrder::NAMED) {
+        let mut random = Random::new(77 + number);
         for _ in 0..300 {
             let mut params = random_params(&mut random, order, 60);
             params.logprobs = Some(Logprobs { top: 5, of: Distribution::Final });

@@ -321,6 +321,7 @@ pub(crate) fn settings(model: &Model, options: &GenerateOptions, stream: bool) -
         "repeat_last_n": sampling.repeat_last_n.map_or(json!(-1), |tokens| json!(tokens)),
         "presence_penalty": sampling.presence_penalty,
         "frequency_penalty": sampling.frequency_penalty,
+        "samplers": sampling.order.stages().iter().map(|stage| stage.name()).collect::<Value>(),
         "ignore_eos": options.ignore_eos,
         "stop": options.stop_strings,
         "stream": stream,

@@ -344,13 +344,24 @@ fn samplers_may_be_letters_and_leave_penalties_out() {
     assert_eq!(content(text(json!("edkpmt"))), listed);
     let without = content(text(json!(["top_k", "top_p", "min_p", "temperature"])));
     assert_ne!(without, listed);
-    for wrong in [
-        json!("kz"),
-        json!(["top_k", "penalties"]),
-        json!(["min_p", "top_k", "top_p", "temperature"]),
-        json!(7),
+    // In any order: behind the filter, penalties leave the likeliest token alone.
+    let likeliest = |samplers: Value| {
+        let body = json!({"prompt": "An ember is", "n_predict": 24, "top_k": 1, "repeat_penalty": 1.8, "samplers": samplers});
+        content(server().post("/completion", &body))
+    };
+    let behind = likeliest(json!(["top_k", "penalties"]));
+    assert_eq!(likeliest(json!("ke")), behind);
+    assert_eq!(likeliest(json!("k")), behind);
+    assert_ne!(likeliest(json!("ek")), behind);
+    for (wrong, named) in [
+        (json!("kz"), "'z' is the letter of no sampler"),
+        (json!(["top_k", "top-K"]), "the sampler `top_k` is named twice"),
+        (json!(["top_k", "mirostat"]), "there is no sampler `mirostat`; there are penalties, temperature"),
+        (json!(7), "expected a list of names, or letters in a text"),
     ] {
-        assert_eq!(text(wrong.clone()).error(400).1.as_deref(), Some("samplers"), "{wrong}");
+        let (message, field, _) = text(wrong.clone()).error(400);
+        assert_eq!(field.as_deref(), Some("samplers"), "{wrong}");
+        assert!(message.contains(named), "{message}");
     }
 }
 

@@ -234,24 +234,30 @@ fn filters_that_a_list_of_samplers_leaves_out_do_nothing() {
     let ask = |samplers: Value| {
         coder().post("/completion", &json!({"prompt": "a", "n_predict": 1, "samplers": samplers}))
     };
-    for (samplers, expected) in [
-        (json!(["top_k", "top_p", "min_p", "temperature"]), [0.8, 40.0, 0.95, 0.05]),
-        (json!(["top_k", "top_p"]), [1.0, 40.0, 0.95, 0.0]),
-        (json!(["min_p", "top_k", "temperature"]), [0.8, 40.0, 1.0, 0.05]),
-        (json!([]), [1.0, 0.0, 1.0, 0.0]),
-        (json!(["top_k", "infill"]), [0.0, 40.0, 1.0, 0.0]),
+    for (samplers, expected, temperature) in [
+        (
+            json!(["top_k", "top_p", "min_p", "temperature"]),
+            json!(["top_k", "top_p", "min_p", "temperature"]),
+            0.8,
+        ),
+        (json!(["top_k", "top_p"]), json!(["top_k", "top_p"]), 0.8),
+        (json!(["min_p", "temp", "xtc", "top-k"]), json!(["min_p", "temperature", "top_k"]), 0.8),
+        (json!([]), json!([]), 0.8),
+        (json!(["top_k", "infill"]), json!(["top_k", "temperature"]), 0.0),
     ] {
         let settings = ask(samplers.clone()).json(200)["generation_settings"].take();
-        for (name, expected) in ["temperature", "top_k", "top_p", "min_p"].iter().zip(expected) {
-            let found = settings[name].as_f64().unwrap();
-            assert!((found - expected).abs() < 1e-6, "{samplers} {name}: {found}, expected {expected}");
-        }
+        assert_eq!(settings["samplers"], expected, "{samplers}");
+        let found = settings["temperature"].as_f64().unwrap();
+        assert!((found - temperature).abs() < 1e-6, "{samplers}: {found}, expected {temperature}");
     }
-    for wrong in [
-        json!(["min_p", "temperature", "top_k"]),
-        json!(["top_k", "top_k"]),
-        json!(["temperature", "top_k", "top_p"]),
-    ] {
+    // Without a temperature tokens are drawn, and without filters from all.
+    let text = |samplers: Value| {
+        let body = json!({"prompt": "a", "n_predict": 12, "seed": 4, "temperature": 0, "samplers": samplers});
+        coder().post("/completion", &body).json(200)["content"].clone()
+    };
+    assert_eq!(text(json!(["temperature"])), text(json!(["top_k", "temperature", "min_p"])));
+    assert_ne!(text(json!(["temperature"])), text(json!([])));
+    for wrong in [json!(["min_p", "temperature", "magic"]), json!(["top_k", "top_k"])] {
         assert_eq!(ask(wrong).error(400).1.as_deref(), Some("samplers"));
     }
 }

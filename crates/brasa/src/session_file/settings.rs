@@ -6,13 +6,9 @@ use serde_json::{Value, json};
 
 use super::SessionFileError;
 
-/// Names of the orders of filters, in the order of [`SamplingOrder::ALL`].
-const ORDERS: [&str; 4] = ["temperature-first", "llama-cpp", "mlx", "akunu"];
-
 /// The settings that a text depends on, as JSON. A mask is a program and is left out.
 pub(crate) fn to_json(options: &GenerateOptions) -> Value {
     let sampling = &options.sampling;
-    let order = SamplingOrder::ALL.iter().zip(ORDERS).find(|(order, _)| **order == sampling.order);
     let bias = sampling.logit_bias.iter().map(|&(id, bias)| {
         // JSON has no infinity.
         json!([id, bias.is_finite().then_some(bias)])
@@ -30,7 +26,7 @@ pub(crate) fn to_json(options: &GenerateOptions) -> Value {
         "suppressed": sampling.suppressed,
         "min_tokens": sampling.min_tokens,
         "seed": sampling.seed,
-        "order": order.map(|(_, name)| name),
+        "order": order(sampling.order),
         "logprobs": sampling.logprobs.map(|logprobs| json!({
             "top": logprobs.top,
             "final": logprobs.of == Distribution::Final,
@@ -55,9 +51,12 @@ pub(crate) fn to_json(options: &GenerateOptions) -> Value {
 /// [`SessionFileError::Malformed`], naming the setting.
 pub(crate) fn from_json(value: &Value) -> Result<GenerateOptions, SessionFileError> {
     let settings = Settings(value);
-    let order = settings.get("order", |value| {
-        let place = ORDERS.iter().position(|&name| Some(name) == value.as_str())?;
-        SamplingOrder::ALL.get(place).copied()
+    let order = settings.get("order", |value| match value.as_str() {
+        Some(name) => SamplingOrder::NAMED.iter().find(|(known, _)| *known == name).map(|&(_, order)| order),
+        None => {
+            let names: Option<Vec<&str>> = value.as_array()?.iter().map(Value::as_str).collect();
+            SamplingOrder::from_names(names?).ok()
+        }
     })?;
     let logprobs = settings.optional("logprobs", |value| {
         let of = if value["final"].as_bool()? { Distribution::Final } else { Distribution::Raw };
@@ -101,6 +100,15 @@ pub(crate) fn from_json(value: &Value) -> Result<GenerateOptions, SessionFileErr
     };
     options.validate().map_err(|error| SessionFileError::malformed(error.to_string()))?;
     Ok(options)
+}
+
+/// The name of an order, or those of its stages.
+fn order(order: SamplingOrder) -> Value {
+    let named = SamplingOrder::NAMED.iter().find(|(_, known)| *known == order);
+    match named {
+        Some((name, _)) => json!(name),
+        None => order.stages().iter().map(|stage| stage.name()).collect(),
+    }
 }
 
 struct Settings<'a>(&'a Value);
@@ -147,4 +155,30 @@ fn bias(value: &Value) -> Option<(u32, f32)> {
 
 fn list<T>(value: &Value, read: impl Fn(&Value) -> Option<T>) -> Option<Vec<T>> {
     value.as_array()?.iter().map(read).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    #[test]
+    fn orders_are_kept_by_their_name_or_their_stages() {
+        for (names, expected) in [
+            ("penalties;top_k;top_p;min_p;temperature", json!("llama-cpp")),
+            ("top_k;penalties;temperature", json!(["top_k", "penalties", "temperature"])),
+            ("", json!([])),
+        ] {
+            let names = names.split(';').filter(|name| !name.is_empty());
+            let sampling =
+                SamplingParams { order: SamplingOrder::from_names(names).unwrap(), ..Default::default() };
+            let mut written = to_json(&GenerateOptions { sampling, ..GenerateOptions::default() });
+            assert_eq!(written["order"], expected);
+            let read = from_json(&written).unwrap();
+            assert_eq!(to_json(&read), written);
+            written["order"] = json!(["top_k", "magic"]);
+            assert!(from_json(&written).unwrap_err().to_string().contains("order"));
+        }
+    }
 }

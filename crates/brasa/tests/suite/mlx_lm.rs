@@ -121,7 +121,7 @@ fn every_command_is_sent_and_understood() {
         top_p: 0.25,
         min_p: 0.125,
         seed: 11,
-        order: SamplingOrder::Mlx,
+        order: SamplingOrder::MLX,
         ..SamplingParams::default()
     };
     let options = GenerateOptions { sampling, max_tokens: Some(5), ..GenerateOptions::default() };
@@ -549,7 +549,7 @@ fn options_that_are_not_honoured_are_refused_by_name() {
         SamplingParams { min_p: 0.5, ..warm },
     ] {
         let order = sampling(&|params| *params = filtered.clone());
-        assert_eq!(order, "the sampling order TemperatureFirst");
+        assert_eq!(order, "the sampling order penalties;temperature;top_p;top_k;min_p");
     }
 
     let loading = |options: LoadOptions| match child("load").load(&folder("tiny-qwen2"), &options).err() {

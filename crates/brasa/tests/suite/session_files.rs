@@ -126,7 +126,7 @@ fn settings_come_back() {
             suppressed: vec![9, 11],
             min_tokens: 2,
             seed: u64::MAX - 3,
-            order: SamplingOrder::LlamaCpp,
+            order: SamplingOrder::LLAMA_CPP,
             logprobs: Some(Logprobs { top: 3, of: Distribution::Final }),
             entropy: true,
         },

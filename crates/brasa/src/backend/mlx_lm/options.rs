@@ -2,7 +2,7 @@
 
 use brasa_engine::EngineError;
 use brasa_graph::device::Precision;
-use brasa_graph::sampling::{SamplingOrder, SamplingParams};
+use brasa_graph::sampling::{SamplingOrder, SamplingParams, Stage};
 use serde_json::{Map, Value, json};
 
 use super::NAME;
@@ -122,22 +122,34 @@ pub(super) fn fields(options: &GenerateOptions, context: usize) -> Result<Map<St
         ("logprobs", logprobs.is_some()),
         ("entropy", *entropy),
     ])?;
-    let filters = *top_k > 0 || *top_p < 1.0 || *min_p > 0.0;
-    if !sampling.is_greedy() && filters && *order != SamplingOrder::Mlx {
+    // What the stages that do something do in MLX-LM's order. In front, top-p counts in the whole vocabulary anyway.
+    let is_first = |place: usize, stage: Stage| place == 0 && stage == Stage::TopPOfAll;
+    let active = sampling.active_order();
+    let active: Vec<Stage> = (active.stages().iter().enumerate())
+        .map(|(place, &stage)| if is_first(place, stage) { Stage::TopP } else { stage })
+        .collect();
+    let own = SamplingOrder::MLX;
+    let own = own.stages().iter().filter(|stage| active.contains(stage));
+    if !sampling.is_greedy() && !own.eq(&active) {
         return Err(Error::Backend(BackendError::Unsupported {
             backend: NAME,
-            what: format!("the sampling order {order:?}"),
-            hint: "set `order` to `SamplingOrder::Mlx`, which filters before the temperature",
+            what: format!("the sampling order {order}"),
+            hint: "set `order` to `SamplingOrder::MLX`, which filters before the temperature",
         }));
     }
+    let has = |stage| active.contains(&stage);
     let fields = json!({
         "max_tokens": max_tokens,
         "context": context,
         // There a top-p of 0 turns the filter off.
-        "temperature": if sampling.is_greedy() { 0.0 } else { *temperature },
-        "top_k": top_k,
-        "top_p": top_p,
-        "min_p": min_p,
+        "temperature": match () {
+            () if sampling.is_greedy() => 0.0,
+            () if has(Stage::Temperature) => *temperature,
+            () => 1.0,
+        },
+        "top_k": if has(Stage::TopK) { *top_k } else { 0 },
+        "top_p": if has(Stage::TopP) { *top_p } else { 1.0 },
+        "min_p": if has(Stage::MinP) { *min_p } else { 0.0 },
         "seed": seed,
     });
     match fields {
@@ -163,5 +175,38 @@ fn refuse(options: &[(&str, bool)]) -> Result<(), BackendError> {
             Err(BackendError::Unsupported { backend: NAME, what: (*name).to_owned(), hint: LEAVE_OUT })
         }
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    #[test]
+    fn orders_that_filter_alike_are_taken() {
+        let of = |names: &str, params: SamplingParams| {
+            let order = SamplingOrder::from_names(names.split(';')).unwrap();
+            let sampling = SamplingParams { order, ..params };
+            let fields = fields(&GenerateOptions { sampling, ..GenerateOptions::default() }, 50);
+            fields.map(|fields| ["temperature", "top_k", "top_p", "min_p"].map(|name| fields[name].clone()))
+        };
+        let warm = SamplingParams { temperature: 0.5, top_k: 7, ..SamplingParams::default() };
+        let both = SamplingParams { top_p: 0.75, ..warm.clone() };
+        let numbers = |numbers: [f64; 4]| numbers.map(|number| json!(number));
+        let whole = |fields: [Value; 4]| fields.map(|field| json!(field.as_f64().unwrap()));
+        // One filter before the temperature is in every order.
+        let own = of("top_k;top_p;temperature", warm.clone()).unwrap();
+        assert_eq!(whole(own), numbers([0.5, 7.0, 1.0, 0.0]));
+        let own = of("top_p_of_all;top_k;temperature", both.clone()).unwrap();
+        assert_eq!(whole(own), numbers([0.5, 7.0, 0.75, 0.0]));
+        // A sampler that is left out does nothing.
+        let own = of("top_p;top_k", both.clone()).unwrap();
+        assert_eq!(whole(own), numbers([1.0, 7.0, 0.75, 0.0]));
+        for (order, params) in [("temperature;top_k", warm), ("top_k;top_p;temperature", both)] {
+            let refused = of(order, params).unwrap_err().to_string();
+            assert!(refused.contains(&format!("the sampling order {order}")), "{refused}");
+        }
     }
 }

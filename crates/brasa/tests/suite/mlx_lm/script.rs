@@ -56,7 +56,7 @@ fn serves_what_the_package_makes() {
         top_p: 0.25,
         min_p: 0.125,
         seed: u64::MAX,
-        order: SamplingOrder::Mlx,
+        order: SamplingOrder::MLX,
         ..SamplingParams::default()
     };
     let options = GenerateOptions { sampling, ..tokens(100) };
