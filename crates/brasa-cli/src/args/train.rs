@@ -23,10 +23,10 @@ pub struct TrainArguments {
     /// Examples: a folder with train.jsonl (and valid.jsonl, test.jsonl), or a file; .csv too
     #[arg(long, value_name = "PATH", required_unless_present_any = ["plot", "config"])]
     pub data: Option<PathBuf>,
-    /// YAML file of mlx_lm.lora; MLX-LM's defaults hold for settings that it leaves out
+    /// YAML file of mlx_lm.lora; MLX-LM's defaults for all other settings
     #[arg(short, long, value_name = "FILE", conflicts_with = "plot")]
     pub config: Option<PathBuf>,
-    /// Folder for the adapter or model, metrics and checkpoint
+    /// Folder for results, metrics and checkpoint
     #[arg(long, alias = "adapter-path", value_name = "DIR", default_value = "adapter", value_hint = clap::ValueHint::DirPath)]
     pub out: PathBuf,
     /// Go on from the checkpoint in the folder
