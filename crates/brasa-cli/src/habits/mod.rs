@@ -221,15 +221,15 @@ impl Translation {
         let value = match row.value {
             Value::None => inline,
             Value::One(value) => Some(inline.or_else(|| rest.pop()).ok_or_else(|| missing(value))?),
-            Value::Many(value) if inline.is_none() => {
-                let mut all = rest.pop().ok_or_else(|| missing(value))?;
-                while let Some(next) = rest.pop_if(|next| is_bare(next)) {
+            Value::Many(value) => {
+                let is_list = inline.is_none();
+                let mut all = inline.or_else(|| rest.pop()).ok_or_else(|| missing(value))?;
+                while let Some(next) = rest.pop_if(|next| is_list && is_bare(next)) {
                     all.push(" ");
                     all.push(next);
                 }
                 Some(all)
             }
-            Value::Many(_) => inline,
             Value::Maybe(words) => inline.or_else(|| if next_is(words, rest) { rest.pop() } else { None }),
             Value::Two(first, second) => {
                 inline.or_else(|| rest.pop()).ok_or_else(|| missing(first))?;

@@ -4,13 +4,15 @@ use std::ops::ControlFlow;
 
 use brasa_formats::StorageFormat;
 use brasa_graph::device::{Backend, Precision, ProgramLimits};
+use brasa_graph::op::{Binary, Reduce, ReduceFn};
 use brasa_graph::reference::ReferenceBackend;
+use brasa_graph::step::GivenValues;
 use brasa_graph::testing::{Decoder, Random};
-use brasa_graph::{Graph, WeightId};
+use brasa_graph::{DType, Dim, Graph, WeightId};
 use brasa_train::data::{Batches, Document, Span};
 use brasa_train::lora::{AdapterDtype, Layer, Lora, LoraOptions};
 use brasa_train::optimizer::{Adam, Rates, Rule, Schedule, Shape};
-use brasa_train::{Activations, Noise, Objective, Resources, TrainOptions, Trainer};
+use brasa_train::{Activations, Noise, Objective, Resources, TokenLoss, TrainOptions, Trainer};
 
 use crate::device::{device, full_or_few};
 
@@ -61,9 +63,20 @@ struct Course {
 
 /// The losses of updates on a device, and the adapter behind them.
 fn learned(backend: &dyn Backend, graph: &Graph, vocab: usize, course: Course) -> (Vec<f64>, Vec<Vec<f32>>) {
+    learned_by(Objective::default(), backend, graph, vocab, course)
+}
+
+/// Like [`learned`], by any objective.
+fn learned_by(
+    objective: Objective,
+    backend: &dyn Backend,
+    graph: &Graph,
+    vocab: usize,
+    course: Course,
+) -> (Vec<f64>, Vec<Vec<f32>>) {
     let Course { precision, activations, peak, updates, dtype, stop } = course;
     let options = TrainOptions {
-        objective: Objective::default(),
+        objective,
         rule: Rule::AdamW(Adam::default()),
         schedule: Rates::Schedule(Schedule {
             shape: Shape::Constant,
@@ -168,5 +181,41 @@ fn twenty_updates_on_a_gpu_are_those_of_the_reference() {
             println!("{name}, rate {peak}: losses off by {off:.1e}");
             assert!(off < bound, "{name}: {:?}, expected {:?}", found.0, expected.0);
         }
+    }
+}
+
+/// Label smoothing, and a factor that each document brings for its tokens.
+fn own_loss() -> Objective {
+    let loss = TokenLoss::new("smoothed", |g, at| {
+        let factors = g.given("factors", DType::F32, Dim::OUTS, &[]);
+        let reduced = |function| Reduce { function, axis: 1 };
+        let all = g.apply(reduced(ReduceFn::LogSumExp), &[at.logits])[0];
+        let mean = g.apply(reduced(ReduceFn::Mean), &[at.logits])[0];
+        let spread = g.apply(Binary::Sub, &[all, mean])[0];
+        let (own, spread) = (g.scale(at.cross_entropies, 0.8), g.scale(spread, 0.2));
+        let sum = g.add(own, spread);
+        g.mul(sum, factors)
+    });
+    Objective::Own(loss.bringing(|number, document| {
+        let factors = (0..document.learned()).map(|at| 0.5 + ((number + at) % 3) as f32);
+        vec![GivenValues::F32(factors.collect())]
+    }))
+}
+
+#[test]
+fn a_loss_of_ones_own_is_that_of_the_reference() {
+    let Some(device) = device() else { return };
+    let spec = Decoder { windows: vec![None], ..Decoder::small(StorageFormat::Q4_K) };
+    let graph = spec.graph(5);
+    let (activations, dtype) = (Activations::Kept, AdapterDtype::F32);
+    let of = |backend: &dyn Backend, precision| {
+        let course = Course { precision, activations, peak: FAST, updates: 2, dtype, stop: None };
+        learned_by(own_loss(), backend, &graph, spec.vocab, course).0
+    };
+    let expected = of(&ReferenceBackend, Precision::Reference);
+    for (precision, bound) in [(Precision::Reference, 1e-5), (Precision::Fast, 1e-3)] {
+        let found = of(device, precision);
+        let off = found.iter().zip(&expected).map(|(a, b)| (a - b).abs() / b).fold(0.0, f64::max);
+        assert!(off < bound, "{precision:?}: {found:?}, expected {expected:?}");
     }
 }
