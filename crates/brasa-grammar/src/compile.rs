@@ -57,7 +57,7 @@ impl Factory {
         let parser =
             self.parsers.create_parser_from_init_ext(init, logger, InferenceCapabilities::default(), limits);
         let mut parser = parser.map_err(|error| wrong(error.to_string()))?;
-        stop::obeyed_by(parser.enable_cancellation());
+        stop::obeyed_by(&parser.enable_cancellation());
         parser.bias_computer = Arc::clone(&self.masks) as _;
         Ok(Matcher::new(Ok(parser)))
     }

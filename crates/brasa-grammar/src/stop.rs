@@ -85,7 +85,7 @@ pub fn check() -> Result<(), GrammarError> {
 }
 
 /// Has a parser obey the order of this thread.
-pub fn obeyed_by(parser: CancellationHandle) {
+pub fn obeyed_by(parser: &CancellationHandle) {
     let stop = current();
     stop.0.parsers.lock().unwrap_or_else(PoisonError::into_inner).push(parser.clone());
     // The order may have come before the parser was there.

@@ -657,8 +657,11 @@ mod tests {
         assert!(registry.entries().iter().all(|entry| entry.loaded().is_none()));
     }
 
+    /// The end where it is told how loading ends.
+    type Teller = watch::Sender<Option<Result<Loaded>>>;
+
     /// A registry of one model that is being loaded, and the end where it would be told how that ends.
-    fn loading() -> (Arc<Registry>, Arc<Entry>, Loading, watch::Sender<Option<Result<Loaded>>>) {
+    fn loading() -> (Arc<Registry>, Arc<Entry>, Loading, Teller) {
         let source = ModelSource { id: "a".into(), data: ModelData::Path("not-there".into()) };
         let registry =
             Registry::new(vec![source], None, LoadOptions::default(), 1, Duration::from_secs(1)).unwrap();
@@ -667,7 +670,7 @@ mod tests {
         (Arc::new(registry), entry, loading, sender)
     }
 
-    fn begun(entry: &Entry) -> (Loading, watch::Sender<Option<Result<Loaded>>>) {
+    fn begun(entry: &Entry) -> (Loading, Teller) {
         let (sender, outcome) = watch::channel(None);
         let loading = Loading { outcome, cancelled: Arc::default() };
         entry.set(State::Loading(loading.clone()));

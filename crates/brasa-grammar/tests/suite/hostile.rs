@@ -80,12 +80,10 @@ fn grammars_compile_or_say_why_not() {
 /// longer than another waits.
 #[test]
 fn grammars_are_given_up() {
-    let rules = |mark: char| -> String {
-        (0..3000)
-            .map(|rule| format!("r{rule} ::= [a-z]* \"{mark}{rule}\" [a-z]* | r{}\n", rule + 1))
-            .collect()
-    };
-    let gbnf = |mark: char| Grammar::Gbnf(format!("root ::= r0\n{}r3000 ::= \"q\"", rules(mark)));
+    let rule =
+        |mark: char, rule: usize| format!("r{rule} ::= [a-z]* \"{mark}{rule}\" [a-z]* | r{}", rule + 1);
+    let rules = |mark: char| (0..3000).map(|number| rule(mark, number)).collect::<Vec<_>>().join("\n");
+    let gbnf = |mark: char| Grammar::Gbnf(format!("root ::= r0\n{}\nr3000 ::= \"q\"", rules(mark)));
     let regex = |letter: char| Grammar::Regex(format!("({letter}{{1000}}){{1000}}"));
     let slow = [gbnf('x'), gbnf('y'), regex('x'), regex('y')];
     std::thread::scope(|scope| {

@@ -150,7 +150,7 @@ fn an_answer_names_its_slot() {
 }
 
 /// A text of a client, whose request names its slot.
-fn remember(server: &Running, who: &str, slot: Value) -> Value {
+fn remember(server: &Running, who: &str, slot: Option<i64>) -> Value {
     let prompt = format!("{who}: a word of its own, and some more of it. ").repeat(4);
     let body =
         json!({"prompt": prompt, "n_predict": 4, "temperature": 0, "ignore_eos": true, "id_slot": slot});
@@ -168,14 +168,14 @@ fn saved_tokens(server: &Running, file: &str) -> u64 {
 fn two_clients_save_their_own_texts() {
     let (server, folder) = server("own");
     let tokens = |answer: &Value| answer["tokens_evaluated"].as_u64().unwrap() + 4;
-    let (ada, ben) = (remember(&server, "ada ada", json!(3)), remember(&server, "ben", json!(0)));
+    let (ada, ben) = (remember(&server, "ada ada", Some(3)), remember(&server, "ben", Some(0)));
     assert_eq!((&ada["id_slot"], &ben["id_slot"]), (&json!(3), &json!(0)));
     assert_ne!(tokens(&ada), tokens(&ben));
     // Requests of others run elsewhere, and where they must run here they leave no text.
     for _ in 0..3 {
-        assert_eq!(remember(&server, "anybody", json!(-1))["id_slot"], 1);
+        assert_eq!(remember(&server, "anybody", Some(-1))["id_slot"], 1);
     }
-    assert_eq!(remember(&server, "anybody", Value::Null)["id_slot"], 1);
+    assert_eq!(remember(&server, "anybody", None)["id_slot"], 1);
     for (slot, file, answer) in [(3, "ada", &ada), (0, "ben", &ben)] {
         let saved = server.post(&format!("/slots/{slot}?action=save"), &json!({"filename": file})).json(200);
         assert_eq!(saved["n_saved"], tokens(answer));
