@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use brasa::tokenizer::{AddSpecial, ParseSpecial};
-use brasa::{LoadOptions, Model, RequestOptions};
+use brasa::{Model, RequestOptions};
 use serde_json::{Value, json};
 
 use brasa_server::ServerOptions;
@@ -44,13 +44,8 @@ fn a_prompt_is_scored_as_the_library_scores_it() {
     assert_eq!(choice["text"], text);
     let numbers: Vec<Option<f64>> =
         choice["logprobs"]["token_logprobs"].as_array().unwrap().iter().map(Value::as_f64).collect();
-    let load = LoadOptions {
-        device: Some("cpu".into()),
-        context: Some(512),
-        threads: Some(1),
-        ..LoadOptions::default()
-    };
-    let model = Model::load(models().join("lexicon-qwen3/lexicon-qwen3-Q6_K.gguf"), &load).unwrap();
+    let path = models().join("lexicon-qwen3/lexicon-qwen3-Q6_K.gguf");
+    let model = Model::load(path, &options().load).unwrap();
     let ids = model.tokenizer().encode(text, AddSpecial::AsModel, ParseSpecial::Yes).unwrap();
     assert_eq!(numbers.len(), ids.len());
     assert_eq!(numbers[0], None);

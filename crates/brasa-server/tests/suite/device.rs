@@ -54,7 +54,9 @@ struct Orders {
 
 impl Device {
     pub fn new() -> Self {
-        let cpu = CpuBackend::new(CpuOptions { threads: Some(1), ..CpuOptions::default() }).unwrap();
+        // Like the devices of the other servers.
+        let options = CpuOptions { threads: Some(1), deterministic: true, ..CpuOptions::default() };
+        let cpu = CpuBackend::new(options).unwrap();
         Self { cpu: Arc::new(cpu), orders: Arc::default() }
     }
 
