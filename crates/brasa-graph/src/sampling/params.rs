@@ -169,7 +169,7 @@ impl SamplingParams {
                 let neutral = [self.repeat_penalty - 1.0, self.frequency_penalty, self.presence_penalty];
                 neutral.iter().any(|&x| x != 0.0)
             }
-            Stage::Temperature => self.temperature < 1.0 || self.temperature > 1.0,
+            Stage::Temperature => self.temperature - 1.0 != 0.0,
             Stage::TopK => self.top_k > 0,
             Stage::TopP | Stage::TopPOfAll => self.top_p < 1.0,
             Stage::MinP => self.min_p > 0.0,
