@@ -122,7 +122,8 @@ fn a_prompt_is_kept_in_a_file() {
     let prompt = "ember: a small piece of coal that glows in a dying fire. ember, noun: ";
     let run = |more: &[&str]| {
         let plain = ["generate", "-p", prompt, "-n", "6", "--temp", "0.8", "-s", "7", "--ignore-eos", "-v"];
-        let output = brasa(&[&plain, more].concat());
+        // Bits of bf16 products depend on how a prompt is cut, and what is cached cuts it.
+        let output = brasa(&[&plain, &["--deterministic"][..], more].concat());
         assert!(output.status.success(), "{more:?}: {}", stderr(&output));
         let note = stderr(&output);
         let cached = note.split_once(" cached)").unwrap().0.rsplit_once('(').unwrap().1.parse().unwrap();

@@ -147,7 +147,7 @@ fn mistakes_are_told_plainly() {
         (&["nowhere", &wav], 1, "nowhere: no model of this name here or in the hub's cache"),
         (&[&wav], 2, "held-3.wav: a file of sound, and the first word names the model"),
         (&[], 2, "the model is missing\nhint: `-hf openai/whisper-small` downloads one"),
-        (&[&whisper, &wav, "--json", "--format", "srt"], 2, "--json and a --format that is no JSON"),
+        (&[&whisper, &wav, "--json", "--format", "srt"], 2, "--json and a --format other than JSON"),
     ] {
         let told = fails(&[&["transcribe"], arguments].concat(), code);
         assert!(told.contains(words), "{arguments:?}: {told}");
