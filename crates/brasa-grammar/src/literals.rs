@@ -44,20 +44,26 @@ impl Literals {
 
     /// Restores the numbers of a schema in a form that only [`Grammar::JsonSchema`](crate::Grammar::JsonSchema) reads.
     pub fn put_back(&self, schema: &mut Value) {
+        self.exchange(schema, &mut |text| {
+            // Which one was meant is not known.
+            let text = text.unwrap_or("written here, or another one that is rounded alike,");
+            json!({LITERAL: text})
+        });
+    }
+
+    /// Exchanges the rounded numbers of a value for what `exact` makes of their texts; `None` is a number that is rounded like another one of the text.
+    pub fn exchange(&self, value: &mut Value, exact: &mut dyn FnMut(Option<&str>) -> Value) {
         if self.texts.is_empty() {
             return;
         }
-        match schema {
-            Value::Array(items) => items.iter_mut().for_each(|item| self.put_back(item)),
-            Value::Object(map) => map.values_mut().for_each(|value| self.put_back(value)),
+        match value {
+            Value::Array(items) => items.iter_mut().for_each(|item| self.exchange(item, exact)),
+            Value::Object(map) => map.values_mut().for_each(|value| self.exchange(value, exact)),
             Value::Number(number) if number.is_f64() => {
                 let text = number.as_f64().and_then(|number| self.texts.get(&number.to_bits()));
                 let text = text.or(self.is_full.then_some(&None));
                 if let Some(text) = text {
-                    // Which one was meant is not known.
-                    let text =
-                        text.as_deref().unwrap_or("written here, or another one that is rounded alike,");
-                    *schema = json!({LITERAL: text});
+                    *value = exact(text.as_deref());
                 }
             }
             _ => {}

@@ -22,6 +22,7 @@ pub struct CompiledGrammar {
     /// The kind of grammar, for errors.
     kind: &'static str,
     vocab_size: usize,
+    warnings: Vec<String>,
 }
 
 /// The mask of one text.
@@ -55,16 +56,21 @@ struct Computed {
 }
 
 impl CompiledGrammar {
-    /// A grammar whose `parser` stands in front of the text.
+    /// A grammar whose `parser` stands in front of the text. `warnings` say what the parser does not hold.
     ///
     /// # Errors
     ///
     /// The parser's reason why no text can begin.
-    pub(crate) fn new(parser: Parser, kind: &'static str, vocab_size: usize) -> Result<Self, String> {
+    pub(crate) fn new(
+        parser: Parser,
+        kind: &'static str,
+        vocab_size: usize,
+        warnings: Vec<String>,
+    ) -> Result<Self, String> {
         let first = Computed::ahead_of(parser);
         match first.allowed.front() {
             Some(Err(reason)) => Err(reason.clone()),
-            _ => Ok(Self { first: Mutex::new(first), kind, vocab_size }),
+            _ => Ok(Self { first: Mutex::new(first), kind, vocab_size, warnings }),
         }
     }
 }
@@ -78,6 +84,10 @@ impl MaskSource for CompiledGrammar {
             allowed: first.allowed.clone(),
         };
         Box::new(GrammarMask { next: Next::Here(here.into()), kind: self.kind, vocab_size: self.vocab_size })
+    }
+
+    fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 }
 

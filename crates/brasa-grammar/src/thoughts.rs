@@ -100,6 +100,10 @@ impl MaskSource for AfterThoughts {
             place: self.place.clone(),
         })
     }
+
+    fn warnings(&self) -> &[String] {
+        self.grammar.warnings()
+    }
 }
 
 impl fmt::Debug for AfterThoughts {

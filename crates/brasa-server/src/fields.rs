@@ -7,6 +7,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use brasa::grammar::Literals;
+use brasa::tokenizer::exact_number;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -74,6 +75,27 @@ impl Fields {
     pub fn exact(&self, mut schema: Value) -> Value {
         self.literals.put_back(&mut schema);
         schema
+    }
+
+    /// A tool of the body with its numbers as they are written, for the chat template and the grammar of calls.
+    ///
+    /// # Errors
+    ///
+    /// 400 for a number that cannot be told from another one of the body.
+    pub fn exact_tool(&self, place: &str, mut tool: Value) -> Result<Value> {
+        let mut is_known = true;
+        self.literals.exchange(&mut tool, &mut |text| {
+            let number = text.and_then(exact_number);
+            is_known &= number.is_some();
+            number.unwrap_or_default()
+        });
+        if is_known {
+            return Ok(tool);
+        }
+        let message = format!(
+            "`{place}` has a number that 64 bits do not hold, and that another number of the request is rounded like"
+        );
+        Err(ApiError { code: "unsupported_schema", ..ApiError::field(place, message) })
     }
 
     /// The fields of an object inside the body, by its way from there.

@@ -173,6 +173,10 @@ impl Choice {
         let Prompt { ids, options, shown } = prompt;
         let kept = app.options.slot_save_path.is_some();
         let text = kept.then(|| SlotText { tokens: ids.clone(), scope: options.request.cache_scope });
+        let warnings = options.mask.as_ref().map_or(&[][..], |mask| mask.warnings());
+        if !warnings.is_empty() {
+            record.set("warnings", warnings.to_vec());
+        }
         let mut task = loaded.begin(ids.len(), options.max_tokens, text, reserved);
         let model = &loaded.model;
         let stream = if shown.control {

@@ -173,6 +173,11 @@ impl MaskSource for Both {
     fn start(&self) -> Box<dyn TokenMask> {
         Box::new(BothMasks { one: self.0.start(), other: self.1.start(), words: Vec::new() })
     }
+
+    fn warnings(&self) -> &[String] {
+        let (one, other) = (self.0.warnings(), self.1.warnings());
+        if one.is_empty() { other } else { one }
+    }
 }
 
 struct BothMasks {

@@ -47,8 +47,8 @@ mod words;
 
 pub use chat::{
     AnswerEvent, AnswerParser, AnswerPart, BuiltinTemplate, ChatOptions, ChatTemplate, CivilTime, Content,
-    EncodedTurns, InputReader, Message, TemplateGuess, ThoughtMarks, Thoughts, ToolChoice, ToolFormat,
-    TrainedTurns,
+    EncodedTurns, InputReader, Message, OtherAnswers, TemplateGuess, ThoughtMarks, Thoughts, ToolChoice,
+    ToolFormat, TrainedTurns, exact_number,
 };
 pub use decode::DecodeStream;
 pub use error::{Result, TokenizerError};

@@ -1,4 +1,7 @@
-//! Enumerated lists and objects with numbers that the parser would round, spelled out so that each number is a schema of its own.
+//! Constants that the parser would not read as they are meant.
+//!
+//! Listed lists and objects whose numbers the parser would round are spelled out, so that each number is a schema of its own. Draft 4 has no `const`, and
+//! the parser would pass over one there: the value is listed.
 
 use std::borrow::Cow;
 
@@ -28,11 +31,13 @@ const BESIDE: [&str; 10] = [
 ///
 /// [`GrammarError::Unsupported`] if other keywords narrow them.
 pub fn spelled_out(schema: &Value) -> Result<Cow<'_, Value>, GrammarError> {
-    if !has_rounded(schema) {
+    let is_draft_4 =
+        schema.get("$schema").and_then(Value::as_str).is_some_and(|draft| draft.contains("/draft-04/"));
+    if !is_draft_4 && !has_rounded(schema) {
         return Ok(Cow::Borrowed(schema));
     }
     let mut schema = schema.clone();
-    spell(&mut schema, "#")?;
+    spell(&mut schema, "#", is_draft_4)?;
     Ok(Cow::Owned(schema))
 }
 
@@ -46,8 +51,19 @@ fn has_rounded(value: &Value) -> bool {
     }
 }
 
-fn spell(schema: &mut Value, place: &str) -> Result<(), GrammarError> {
+fn spell(schema: &mut Value, place: &str, is_draft_4: bool) -> Result<(), GrammarError> {
     let Some(keywords) = schema.as_object_mut() else { return Ok(()) };
+    if is_draft_4 && let Some(value) = keywords.get_mut("const") {
+        let listed = json!([value.take()]);
+        keywords.shift_remove("const");
+        match keywords.get("enum") {
+            None => _ = keywords.insert("enum".into(), listed),
+            Some(_) => {
+                let all = keywords.entry("allOf").or_insert_with(|| json!([]));
+                all.as_array_mut().into_iter().for_each(|all| all.push(json!({"enum": listed})));
+            }
+        }
+    }
     let is_container = |value: &Value| is_plain(value) && has_rounded(value);
     let values = match (keywords.get("const"), keywords.get("enum").and_then(Value::as_array)) {
         (Some(value), _) => vec![value.clone()],
@@ -79,15 +95,17 @@ fn spell(schema: &mut Value, place: &str) -> Result<(), GrammarError> {
         match (name.as_str(), value) {
             (name, Value::Object(map)) if MAPS.contains(&name) || matches!(name, "$defs" | "definitions") => {
                 for (key, value) in map {
-                    spell(value, &format!("{here}/{}", escaped(key)))?;
+                    spell(value, &format!("{here}/{}", escaped(key)), is_draft_4)?;
                 }
             }
             (name, Value::Array(items)) if name == "items" || LISTS.contains(&name) => {
                 for (at, item) in items.iter_mut().enumerate() {
-                    spell(item, &format!("{here}/{at}"))?;
+                    spell(item, &format!("{here}/{at}"), is_draft_4)?;
                 }
             }
-            (name, value) if name == "items" || ONE.contains(&name) => spell(value, &here)?,
+            (name, value) if matches!(name, "items" | "not") || ONE.contains(&name) => {
+                spell(value, &here, is_draft_4)?;
+            }
             _ => {}
         }
     }
@@ -108,6 +126,6 @@ fn structure(value: &Value) -> Value {
                 map.iter().map(|(key, value)| (key.clone(), structure(value))).collect();
             json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false})
         }
-        value => json!({"const": value}),
+        value => json!({"enum": [value]}),
     }
 }

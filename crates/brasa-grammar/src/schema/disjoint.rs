@@ -83,6 +83,11 @@ impl<'a> Proofs<'a> {
         Self { root, steps: 0 }
     }
 
+    /// The schema in which references are looked up.
+    pub fn root(&self) -> &'a Value {
+        self.root
+    }
+
     /// True if it is proven that no value satisfies all of `one` and all of `other`.
     pub fn are_disjoint<'b>(&mut self, one: &[&'b Value], other: &[&'b Value]) -> bool
     where

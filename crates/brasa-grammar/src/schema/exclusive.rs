@@ -1,15 +1,19 @@
 //! `oneOf` as `anyOf`, where both allow the same values.
 //!
 //! They do if no value is right by two branches. Where branches overlap, the overlap is cut out if it is known: `null` that several branches
-//! allow, and objects told apart by the properties that they require. Every other `oneOf` stays as it is.
+//! allow, objects told apart by the properties that they require, and whatever a branch does not allow, if that can be said. Every other
+//! `oneOf` stays as it is.
 
 use serde_json::{Map, Value, json};
 
 use super::disjoint::Proofs;
+use super::negation::{any, negated};
+use super::texts;
+use crate::limits::PATTERNS_TOGETHER;
 
 /// Remarks, which say nothing about values.
 const REMARKS: [&str; 6] = ["title", "description", "$comment", "default", "examples", "deprecated"];
-/// Alternatives into which one branch may be cut.
+/// Alternatives into which branches may be cut.
 const MOST_ALTERNATIVES: usize = 64;
 
 /// Replaces `oneOf` in `keywords` by an `anyOf` that allows the same values, if one is known.
@@ -18,9 +22,10 @@ pub fn replace(proofs: &mut Proofs<'_>, keywords: &mut Map<String, Value>) {
     if keywords.contains_key("anyOf") {
         return;
     }
-    let Some(any) = by_required(branches).or_else(|| disjoint(proofs, keywords, branches)) else {
-        return;
-    };
+    let known = by_required(branches)
+        .or_else(|| disjoint(proofs, keywords, branches))
+        .or_else(|| cut(proofs, keywords, branches));
+    let Some(any) = known else { return };
     // The parser's objects have their properties in the order of keywords.
     *keywords = std::mem::take(keywords)
         .into_iter()
@@ -37,10 +42,7 @@ fn disjoint(
     keywords: &Map<String, Value>,
     branches: &[Value],
 ) -> Option<Vec<Value>> {
-    // What stands beside the branches narrows each of them.
-    let beside =
-        ["type", "required"].iter().filter_map(|name| Some(((*name).into(), keywords.get(*name)?.clone())));
-    let beside = Value::Object(beside.collect());
+    let beside = beside(keywords);
     let may_be_null: Vec<_> =
         branches.iter().filter(|branch| !proofs.is_wrong(&Value::Null, &[branch, &beside])).collect();
     let is_null_shared = may_be_null.len() > 1;
@@ -59,6 +61,38 @@ fn disjoint(
         return Some(branches.to_vec());
     }
     Some(branches.iter().map(|branch| json!({"allOf": [branch, any_but_null]})).collect())
+}
+
+/// Each branch without the values of the others. `None` if it cannot be said which values are not right by a branch.
+fn cut(proofs: &mut Proofs<'_>, keywords: &Map<String, Value>, branches: &[Value]) -> Option<Vec<Value>> {
+    let beside = beside(keywords);
+    let mut left = MOST_ALTERNATIVES;
+    let mut alternatives = Vec::new();
+    for (number, branch) in branches.iter().enumerate() {
+        let mut all = vec![branch.clone()];
+        let mut ways = 1_usize;
+        for (other, schema) in branches.iter().enumerate() {
+            if other != number && !proofs.are_disjoint(&[branch, &beside], &[schema, &beside]) {
+                let wrong = negated(proofs.root(), schema)?;
+                ways = ways.saturating_mul(wrong.len());
+                all.push(any(&wrong));
+            }
+        }
+        left = left.checked_sub(ways)?;
+        let alternative = json!({"allOf": all});
+        if texts::patterns_together(proofs.root(), &alternative, &mut 200) > PATTERNS_TOGETHER {
+            return None;
+        }
+        alternatives.push(alternative);
+    }
+    Some(alternatives)
+}
+
+/// What stands beside the branches and narrows each of them.
+fn beside(keywords: &Map<String, Value>) -> Value {
+    let beside =
+        ["type", "required"].iter().filter_map(|name| Some(((*name).into(), keywords.get(*name)?.clone())));
+    Value::Object(beside.collect())
 }
 
 /// Objects that require the properties of one branch, and of no other branch all.

@@ -1,5 +1,6 @@
 //! JSON schemas: finds unsupported parts before the parser sees them, so that errors name the place.
 
+mod absence;
 mod classes;
 mod constants;
 mod counts;
@@ -54,20 +55,24 @@ const FORMATS: [&str; 11] =
     ["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri", "unknown"];
 /// Formats that JSON Schema defines and that are not supported. Every other format is a remark by JSON Schema's rules (2020-12,
 /// validation, section 7.2.3), and says nothing about which values are right: `int64`, `AWS::EC2::VPC.Id`.
-const OTHER_FORMATS: [&str; 9] = [
-    "idn-email",
-    "idn-hostname",
-    "uri-reference",
-    "iri",
-    "iri-reference",
-    "json-pointer",
-    "relative-json-pointer",
-    "regex",
-    "color",
+const OTHER_FORMATS: [&str; 2] = ["regex", "color"];
+/// Formats of texts in all languages, each with its format in ASCII, which answers have.
+const NARROWER: [(&str, &str); 4] = [
+    ("idn-email", "email"),
+    ("idn-hostname", "hostname"),
+    ("iri", "uri"),
+    ("iri-reference", "uri-reference"),
 ];
-/// Patterns that narrow formats of the parser. URI templates (RFC 6570) are limited to ASCII and plain names. Times have no second 60: the
-/// parser allows it in every minute, but only leap seconds have it (RFC 3339, section 5.7).
-const PATTERNS: [(&str, &str); 3] = [
+/// Patterns that a format adds to a schema. URI templates (RFC 6570) are those in ASCII with plain names. References (RFC 3986, section 4.1) have
+/// names as hosts. The parser's times allow the second
+/// 60 in every minute, where only leap seconds have it (RFC 3339, section 5.7): here no time has it.
+const PATTERNS: [(&str, &str); 6] = [
+    (
+        "uri-reference",
+        r"^(([A-Za-z][A-Za-z0-9+.-]*:)?(//([A-Za-z0-9._~-]|%[0-9A-Fa-f]{2})+(:[0-9]{1,5})?(/([A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})*)*|/(([A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})+(/([A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})*)*)?)|[A-Za-z][A-Za-z0-9+.-]*:(([A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})+(/([A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})*)*)?|(([A-Za-z0-9._~!$&'()*+,;=@-]|%[0-9A-Fa-f]{2})+(/([A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})*)*)?)(\?([A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*)?(#([A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*)?$",
+    ),
+    ("json-pointer", r"^(/([^~/]|~[01])*)*$"),
+    ("relative-json-pointer", r"^(0|[1-9][0-9]*)(#|(/([^~/]|~[01])*)*)$"),
     (
         "uri-template",
         r"^([A-Za-z0-9._~:/?#@!$&()*+,;=-]|%[0-9A-F]{2}|\{[+#./;?&]?[A-Za-z0-9_]+\*?(,[A-Za-z0-9_]+\*?)*\})*$",
@@ -75,6 +80,9 @@ const PATTERNS: [(&str, &str); 3] = [
     ("date-time", r"^.{17}[0-5]"),
     ("time", r"^.{6}[0-5]"),
 ];
+
+/// Places of `oneOf` that warnings name.
+const MOST_WARNINGS: usize = 8;
 
 /// Keywords whose value is a schema.
 const ONE: [&str; 2] = ["additionalProperties", "additionalItems"];
@@ -95,8 +103,20 @@ pub struct Checked {
 pub struct Notes {
     /// Numbers that the parser would round.
     pub numbers: Exact,
-    /// The place of a `oneOf` that is not known to be an `anyOf`.
-    pub one_of: Option<String>,
+    /// What is done about `oneOf` whose schemas may overlap.
+    pub one_of: OneOf,
+    /// Places of such a `oneOf`.
+    pub overlaps: Vec<String>,
+}
+
+/// What is done about `oneOf` whose schemas may overlap in ways that are not known.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub enum OneOf {
+    /// It is an error.
+    #[default]
+    Exact,
+    /// It is read as `anyOf`.
+    AsAnyOf,
 }
 
 /// Treatment of keywords that are not supported.
@@ -123,6 +143,7 @@ pub fn checked(schema: &Value, unsupported: Unsupported, notes: &mut Notes) -> R
         open: Vec::new(),
         neutral: Vec::new(),
         patterns: Vec::new(),
+        formats: Vec::new(),
         texts: Vec::new(),
         exclusive: Vec::new(),
         unique: Vec::new(),
@@ -150,7 +171,7 @@ pub fn checked(schema: &Value, unsupported: Unsupported, notes: &mut Notes) -> R
                 walk.root,
                 &place,
                 schema,
-                unsupported == Unsupported::Ignored,
+                unsupported == Unsupported::Ignored || notes.one_of == OneOf::AsAnyOf,
                 &mut notes.numbers,
             )?
         {
@@ -166,6 +187,11 @@ pub fn checked(schema: &Value, unsupported: Unsupported, notes: &mut Notes) -> R
     for (place, pattern) in &walk.patterns {
         edit(&mut exact, place, |keywords| {
             keywords.insert("pattern".into(), (*pattern).into());
+        });
+    }
+    for (place, format) in &walk.formats {
+        edit(&mut exact, place, |keywords| {
+            keywords.insert("format".into(), (*format).into());
         });
     }
     for place in &walk.texts {
@@ -184,9 +210,10 @@ pub fn checked(schema: &Value, unsupported: Unsupported, notes: &mut Notes) -> R
         Unsupported::Ignored => None,
     };
     for form in std::iter::once(&mut exact).chain(loose.as_mut().map(|loose| &mut loose.schema)) {
-        walk.replace(form);
-        if notes.one_of.is_none() {
-            notes.one_of = walk.first_one_of(form);
+        for place in walk.replace(form) {
+            if !notes.overlaps.contains(place) && notes.overlaps.len() < MOST_WARNINGS {
+                notes.overlaps.push(place.clone());
+            }
         }
         if !marked.is_empty() {
             let mut used = HashSet::new();
@@ -274,6 +301,8 @@ struct Walk<'a> {
     neutral: Vec<(String, &'static str)>,
     /// Patterns that formats add, with their places.
     patterns: Vec<(String, &'static str)>,
+    /// Formats in the places of others.
+    formats: Vec<(String, &'static str)>,
     /// Places of patterns.
     texts: Vec<String>,
     /// Places of `oneOf`.
@@ -329,7 +358,10 @@ impl<'a> Walk<'a> {
         }
         if let Some(format) = keywords.get("format").and_then(Value::as_str) {
             let has_pattern = keywords.contains_key("pattern");
-            let is_unsupported = OTHER_FORMATS.contains(&format) || format == "uri-template" && has_pattern;
+            let narrower = NARROWER.iter().find(|(wide, _)| *wide == format).map(|(_, narrow)| *narrow);
+            let format = narrower.unwrap_or(format);
+            let is_whole = PATTERNS.iter().any(|(name, _)| *name == format) && !FORMATS.contains(&format);
+            let is_unsupported = OTHER_FORMATS.contains(&format) || is_whole && has_pattern;
             if is_unsupported && self.unsupported == Unsupported::Refused {
                 return Err(GrammarError::Keyword {
                     keyword: format!("format: {format}"),
@@ -341,8 +373,10 @@ impl<'a> Walk<'a> {
             {
                 self.patterns.push((place.into(), pattern));
             }
-            if !FORMATS.contains(&format) {
-                self.neutral.push((place.into(), "format"));
+            match narrower {
+                Some(narrow) if FORMATS.contains(&narrow) => self.formats.push((place.into(), narrow)),
+                _ if !FORMATS.contains(&format) => self.neutral.push((place.into(), "format")),
+                _ => {}
             }
         }
         if keywords.contains_key("pattern") || keywords.contains_key("patternProperties") {
@@ -385,8 +419,9 @@ impl<'a> Walk<'a> {
         self.open.extend(items.iter().enumerate().map(|(at, item)| (format!("{here}/{at}"), item, position)));
     }
 
-    /// Says with `anyOf` what the parser does not know: lists without equal items, and each `oneOf` for which the same values are known.
-    fn replace(&self, schema: &mut Value) {
+    /// Says with `anyOf` what the parser does not know: lists without equal items, and each `oneOf` for which the same values are known. Returns
+    /// the places of the others.
+    fn replace(&self, schema: &mut Value) -> Vec<&String> {
         for place in &self.unique {
             edit(schema, place, |keywords| {
                 if let Some(lists) = unique::lists(keywords) {
@@ -396,25 +431,22 @@ impl<'a> Walk<'a> {
         }
         // References into branches have to find them where they are.
         if self.exclusive.is_empty() || self.seen.iter().any(|reference| reference.contains("/oneOf/")) {
-            return;
+            return self.exclusive.iter().collect();
         }
         let root = schema.clone();
         let mut proofs = disjoint::Proofs::new(&root);
         // Inner ones first, as their places are below the outer ones'.
         let mut places: Vec<_> = self.exclusive.iter().collect();
         places.sort_by_key(|place| std::cmp::Reverse(place.len()));
-        for place in places {
-            edit(schema, place, |keywords| exclusive::replace(&mut proofs, keywords));
-        }
-    }
-
-    /// The first place of a `oneOf` that stayed.
-    fn first_one_of(&self, schema: &Value) -> Option<String> {
-        let mut places = self.exclusive.iter().filter(|place| {
-            let found = schema.pointer(place.strip_prefix('#').unwrap_or_default());
-            found.is_some_and(|keywords| keywords.get("oneOf").is_some())
+        places.retain(|place| {
+            let mut stays = false;
+            edit(schema, place, |keywords| {
+                exclusive::replace(&mut proofs, keywords);
+                stays = keywords.contains_key("oneOf");
+            });
+            stays
         });
-        places.next().cloned()
+        places
     }
 
     /// Opens the schema that a reference names, the first time.
@@ -453,6 +485,23 @@ fn says_nothing(keyword: &str, value: &Value, keywords: &serde_json::Map<String,
     let is_any = |value: &Value| {
         *value == Value::Bool(true) || value.as_object().is_some_and(serde_json::Map::is_empty)
     };
+    let excludes = |kind: &str| match keywords.get("type") {
+        Some(Value::String(name)) => name != kind,
+        Some(Value::Array(names)) => !names.iter().any(|name| name == kind),
+        _ => false,
+    };
+    let is_about_others = match keyword {
+        "uniqueItems" | "contains" | "minContains" | "maxContains" | "unevaluatedItems" => excludes("array"),
+        "propertyNames"
+        | "dependencies"
+        | "dependentRequired"
+        | "dependentSchemas"
+        | "unevaluatedProperties" => excludes("object"),
+        _ => false,
+    };
+    if is_about_others {
+        return true;
+    }
     match keyword {
         "not" => *value == Value::Bool(false),
         "uniqueItems" => {

@@ -4,32 +4,83 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
+use super::{FORMATS, NARROWER, OTHER_FORMATS, PATTERNS, absence, classes};
+
 /// Names of types.
 const TYPES: [&str; 6] = ["null", "boolean", "number", "string", "array", "object"];
-/// Remarks, which say nothing about values.
-const REMARKS: [&str; 6] = ["title", "description", "$comment", "default", "examples", "deprecated"];
+/// Keywords that say something about values, and whose negation is not known. Every other name that is not handled below says nothing.
+const OTHERS: [&str; 28] = [
+    "$dynamicRef",
+    "$recursiveRef",
+    "additionalItems",
+    "contains",
+    "dependencies",
+    "dependentRequired",
+    "dependentSchemas",
+    "disallow",
+    "divisibleBy",
+    "else",
+    "extends",
+    "if",
+    "items",
+    "maxContains",
+    "maxProperties",
+    "minContains",
+    "multipleOf",
+    "oneOf",
+    "patternProperties",
+    "prefixItems",
+    "propertyNames",
+    "then",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+    "uniqueItems",
+    "x-guidance",
+    super::numbers::LITERAL,
+    super::numbers::MARK,
+];
 /// Alternatives that one schema may have.
 const MOST_ALTERNATIVES: usize = 32;
+/// References and parts that are followed into one another.
+const MOST_DEPTH: usize = 8;
+/// Names of a closed object whose negation is spelled out.
+const MOST_NAMES: usize = 3;
 
-/// Schemas such that a value matches at least one of them exactly if it does not match `schema`. `None` if they are not known.
-pub fn negated(schema: &Value) -> Option<Vec<Value>> {
+/// Schemas such that a value matches at least one of them exactly if it does not match `schema`, whose references are looked up in
+/// `root`. `None` if they are not known.
+pub fn negated(root: &Value, schema: &Value) -> Option<Vec<Value>> {
+    negate(root, schema, 0)
+}
+
+fn negate(root: &Value, schema: &Value, depth: usize) -> Option<Vec<Value>> {
+    let negated = |schema: &Value| negate(root, schema, depth + 1);
     let keywords = match schema {
         Value::Bool(true) => return Some(Vec::new()),
         Value::Bool(false) => return Some(vec![json!(true)]),
-        Value::Object(keywords) => keywords,
+        Value::Object(keywords) if depth < MOST_DEPTH => keywords,
         _ => return None,
     };
     let mut alternatives = Vec::new();
     for (name, value) in keywords {
-        if REMARKS.contains(&name.as_str()) {
-            continue;
-        }
         alternatives.extend(match name.as_str() {
             "type" => of_types(value)?,
             "const" => of_values(std::slice::from_ref(value))?,
             "enum" => of_values(value.as_array()?)?,
             "required" => of_required(value)?,
-            "properties" => of_properties(value.as_object()?)?,
+            "properties" => of_properties(value.as_object()?, &negated)?,
+            "additionalProperties" if says_nothing(value) => Vec::new(),
+            "additionalProperties" if *value == Value::Bool(false) => of_closed(keywords)?,
+            "additionalProperties" => return None,
+            "minProperties" => below(value, "object", "maxProperties")?,
+            "items" if says_nothing(value) => Vec::new(),
+            "uniqueItems" if *value == Value::Bool(false) => Vec::new(),
+            "pattern" => absence::of_pattern(value.as_str()?)?,
+            "format" if is_remark(value) => Vec::new(),
+            "format" => return None,
+            "$ref" => {
+                let pointer = value.as_str()?.strip_prefix('#')?;
+                negated(root.pointer(if pointer == "/" { "" } else { pointer })?)?
+            }
             "anyOf" => {
                 let parts: Option<Vec<Value>> =
                     value.as_array()?.iter().map(|part| Some(any(&negated(part)?))).collect();
@@ -45,18 +96,60 @@ pub fn negated(schema: &Value) -> Option<Vec<Value>> {
             ],
             "exclusiveMinimum" if value.is_number() => vec![json!({"type": "number", "maximum": value})],
             "exclusiveMaximum" if value.is_number() => vec![json!({"type": "number", "minimum": value})],
+            // Said by `minimum` and `maximum`.
+            "exclusiveMinimum" | "exclusiveMaximum" if value.is_boolean() => Vec::new(),
+            "exclusiveMinimum" | "exclusiveMaximum" => return None,
             "minLength" => below(value, "string", "maxLength")?,
             "maxLength" => vec![json!({"type": "string", "minLength": value.as_u64()?.checked_add(1)?})],
             "minItems" => below(value, "array", "maxItems")?,
             "maxItems" => vec![json!({"type": "array", "minItems": value.as_u64()?.checked_add(1)?})],
-            _ => return None,
+            other if OTHERS.contains(&other) => return None,
+            _ => Vec::new(),
         });
     }
     (alternatives.len() <= MOST_ALTERNATIVES).then_some(alternatives)
 }
 
-fn any(alternatives: &[Value]) -> Value {
+/// One schema of which a value is right if it is right by one of the alternatives.
+pub fn any(alternatives: &[Value]) -> Value {
     if alternatives.is_empty() { json!(false) } else { json!({"anyOf": alternatives}) }
+}
+
+/// True for a schema that allows all values.
+fn says_nothing(schema: &Value) -> bool {
+    *schema == Value::Bool(true) || schema.as_object().is_some_and(Map::is_empty)
+}
+
+/// True for a format that JSON Schema does not define.
+fn is_remark(format: &Value) -> bool {
+    format.as_str().is_some_and(|format| {
+        let is_pattern = PATTERNS.iter().any(|(name, _)| *name == format);
+        let is_narrower = NARROWER.iter().any(|(name, _)| *name == format);
+        !is_pattern && !is_narrower && !FORMATS.contains(&format) && !OTHER_FORMATS.contains(&format)
+    })
+}
+
+/// An object with a property that a closed one does not have: for each choice of those that it may have, one more.
+fn of_closed(keywords: &Map<String, Value>) -> Option<Vec<Value>> {
+    if keywords.contains_key("patternProperties") {
+        return None;
+    }
+    let properties = keywords.get("properties").and_then(Value::as_object).into_iter().flatten();
+    let names: Vec<&String> = properties.map(|(name, _)| name).collect();
+    if names.len() > MOST_NAMES {
+        return None;
+    }
+    let choice = |chosen: usize| {
+        let is_chosen = |at: usize| chosen >> at & 1 == 1;
+        let absent = names.iter().enumerate().filter(|(at, _)| !is_chosen(*at));
+        let absent: Map<String, Value> =
+            absent.map(|(_, name)| ((*name).clone(), Value::Bool(false))).collect();
+        let present: Vec<&&String> =
+            names.iter().enumerate().filter(|(at, _)| is_chosen(*at)).map(|(_, name)| name).collect();
+        let least = present.len() + 1;
+        json!({"type": "object", "properties": absent, "required": present, "minProperties": least})
+    };
+    Some((0..1 << names.len()).map(choice).collect())
 }
 
 /// A bound, unless a truth value of draft 4 says more about it.
@@ -94,7 +187,10 @@ fn of_required(value: &Value) -> Option<Vec<Value>> {
 }
 
 /// An object with a property of another schema.
-fn of_properties(properties: &Map<String, Value>) -> Option<Vec<Value>> {
+fn of_properties(
+    properties: &Map<String, Value>,
+    negated: &dyn Fn(&Value) -> Option<Vec<Value>>,
+) -> Option<Vec<Value>> {
     let mut alternatives = Vec::new();
     for (key, schema) in properties {
         let wrong = negated(schema)?;
@@ -133,7 +229,7 @@ fn of_values(values: &[Value]) -> Option<Vec<Value>> {
     }
     alternatives.push(json!({"type": kinds}));
     if !texts.is_empty() {
-        alternatives.push(json!({"type": "string", "pattern": format!("^{}$", other_texts(&texts))}));
+        alternatives.push(text(format!("^{}$", other_texts(&texts))));
     }
     if !numbers.is_empty() {
         numbers.sort_by(|one, other| {
@@ -154,8 +250,14 @@ fn of_values(values: &[Value]) -> Option<Vec<Value>> {
     Some(alternatives)
 }
 
+/// The schema of the texts of a pattern.
+pub fn text(pattern: String) -> Value {
+    let pattern = classes::narrowed(&pattern).unwrap_or(pattern);
+    json!({"type": "string", "pattern": pattern})
+}
+
 /// A pattern of the texts that are none of a list.
-fn other_texts(texts: &[&str]) -> String {
+pub fn other_texts(texts: &[&str]) -> String {
     let mut behind: BTreeMap<char, Vec<&str>> = BTreeMap::new();
     for text in texts {
         let mut letters = text.chars();
@@ -172,6 +274,6 @@ fn other_texts(texts: &[&str]) -> String {
 }
 
 /// A letter by its number, which means itself in a pattern.
-fn escaped(letter: char) -> String {
+pub fn escaped(letter: char) -> String {
     format!(r"\x{{{:x}}}", u32::from(letter))
 }

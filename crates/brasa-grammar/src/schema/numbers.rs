@@ -120,7 +120,8 @@ pub fn may_matter(schema: &Value) -> bool {
 ///
 /// # Errors
 ///
-/// [`GrammarError::Unsupported`] if they need one, and none is known.
+/// [`GrammarError::Unsupported`] if they need one, and none is known; [`GrammarError::Keyword`] for a `oneOf` of numbers that more than one
+/// of its schemas may allow.
 pub fn mark(
     root: &Value,
     place: &str,
@@ -139,8 +140,11 @@ pub fn mark(
     }
     let many =
         "numbers beyond 2^53, or decimals that f64 does not hold, within this many choices are not supported";
-    let alternatives = alternatives(root, schema, coerces_one_of, &mut { MOST_STEPS })
-        .map_err(|problem| refused(problem.unwrap_or(many)))?;
+    let alternatives =
+        alternatives(root, schema, coerces_one_of, &mut { MOST_STEPS }).map_err(|problem| match problem {
+            Problem::Overlap => GrammarError::Keyword { keyword: "oneOf".into(), place: place.into() },
+            Problem::TooMany => refused(many),
+        })?;
     let mut stands = Vec::new();
     let mut other_types: Vec<&'static str> = Vec::new();
     for together in alternatives {
@@ -183,7 +187,7 @@ pub fn define(root: &mut Value, used: &HashSet<usize>) {
     let definitions = keywords.entry("$defs").or_insert_with(|| json!({}));
     if let Some(definitions) = definitions.as_object_mut() {
         for number in used {
-            definitions.insert(name(*number), json!({"const": stand(*number)}));
+            definitions.insert(name(*number), json!({"enum": [stand(*number)]}));
         }
     }
 }
@@ -256,19 +260,26 @@ fn target<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
     root.pointer(if pointer == "/" { "" } else { pointer })
 }
 
-/// The ways in which a value can be right: schemas without choices that have to hold together. An error without a reason: too many.
+/// The reason why the numbers of a schema have no description.
+enum Problem {
+    /// The schemas of a `oneOf` may overlap.
+    Overlap,
+    TooMany,
+}
+
+/// The ways in which a value can be right: schemas without choices that have to hold together.
 fn alternatives<'a>(
     root: &'a Value,
     schema: &'a Value,
     coerces_one_of: bool,
     steps: &mut usize,
-) -> Result<Vec<Together<'a>>, Option<&'static str>> {
-    *steps = steps.checked_sub(1).ok_or(None)?;
+) -> Result<Vec<Together<'a>>, Problem> {
+    *steps = steps.checked_sub(1).ok_or(Problem::TooMany)?;
     let keywords = match schema {
         Value::Object(keywords) => keywords,
         Value::Bool(false) => return Ok(Vec::new()),
         Value::Bool(true) => return Ok(vec![Vec::new()]),
-        _ => return Err(None),
+        _ => return Err(Problem::TooMany),
     };
     let mut all: Vec<Together<'a>> = vec![vec![keywords]];
     let mut narrow = |options: Vec<Together<'a>>| {
@@ -277,10 +288,10 @@ fn alternatives<'a>(
             .flat_map(|one| options.iter().map(|other| [one.as_slice(), other.as_slice()].concat()))
             .take(MOST_ALTERNATIVES + 1)
             .collect();
-        if all.len() > MOST_ALTERNATIVES { Err(None) } else { Ok(()) }
+        if all.len() > MOST_ALTERNATIVES { Err(Problem::TooMany) } else { Ok(()) }
     };
     if let Some(reference) = keywords.get("$ref").and_then(Value::as_str) {
-        let target = target(root, reference).ok_or(None)?;
+        let target = target(root, reference).ok_or(Problem::TooMany)?;
         narrow(alternatives(root, target, coerces_one_of, steps)?)?;
     }
     for part in keywords.get("allOf").and_then(Value::as_array).into_iter().flatten() {
@@ -295,9 +306,7 @@ fn alternatives<'a>(
             ends.push(options.len());
         }
         if name == "oneOf" && !coerces_one_of && !are_apart(&options, &ends) {
-            return Err(Some(
-                "`oneOf` of numbers beyond 2^53 that more than one of its schemas may allow is not supported",
-            ));
+            return Err(Problem::Overlap);
         }
         narrow(options)?;
     }

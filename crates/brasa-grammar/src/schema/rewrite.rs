@@ -32,9 +32,9 @@ pub fn rewritten(schema: &Value) -> Cow<'_, Value> {
     if !has_some(schema) {
         return Cow::Borrowed(schema);
     }
-    let mut schema = schema.clone();
-    rewrite(&mut schema);
-    Cow::Owned(schema)
+    let mut rewritten = schema.clone();
+    rewrite(schema, &mut rewritten);
+    Cow::Owned(rewritten)
 }
 
 /// True if a key anywhere in a value has the name of such a keyword.
@@ -48,7 +48,8 @@ fn has_some(value: &Value) -> bool {
     }
 }
 
-fn rewrite(schema: &mut Value) {
+/// `root` is the whole schema as it was.
+fn rewrite(root: &Value, schema: &mut Value) {
     let Some(keywords) = schema.as_object_mut() else { return };
     for (name, value) in keywords.iter_mut() {
         match (name.as_str(), value) {
@@ -56,15 +57,15 @@ fn rewrite(schema: &mut Value) {
                 if MAPS.contains(&name)
                     || matches!(name, "$defs" | "definitions" | "dependencies" | "dependentSchemas") =>
             {
-                map.values_mut().for_each(rewrite);
+                map.values_mut().for_each(|value| rewrite(root, value));
             }
             (name, Value::Array(items)) if name == "items" || LISTS.contains(&name) => {
-                items.iter_mut().for_each(rewrite);
+                items.iter_mut().for_each(|item| rewrite(root, item));
             }
             (name, value)
                 if ONE.contains(&name) || matches!(name, "items" | "not" | "if" | "then" | "else") =>
             {
-                rewrite(value);
+                rewrite(root, value);
             }
             _ => {}
         }
@@ -79,10 +80,10 @@ fn rewrite(schema: &mut Value) {
             added.extend(choices);
         }
     };
-    if let Some(alternatives) = keywords.get("not").and_then(negated) {
+    if let Some(alternatives) = keywords.get("not").and_then(|not| negated(root, not)) {
         say(keywords, &["not"], vec![alternatives]);
     }
-    if let Some(alternatives) = conditional(keywords) {
+    if let Some(alternatives) = conditional(root, keywords) {
         say(keywords, &["if", "then", "else"], vec![alternatives]);
     }
     for name in ["dependencies", "dependentRequired", "dependentSchemas"] {
@@ -122,7 +123,7 @@ pub fn with_other_types(keywords: &Map<String, Value>, mut alternatives: Vec<Val
 }
 
 /// `if`, `then` and `else` as alternatives.
-fn conditional(keywords: &Map<String, Value>) -> Option<Vec<Value>> {
+fn conditional(root: &Value, keywords: &Map<String, Value>) -> Option<Vec<Value>> {
     let condition = keywords.get("if")?;
     let (then, otherwise) = (keywords.get("then"), keywords.get("else"));
     if then.is_none() && otherwise.is_none() {
@@ -132,7 +133,7 @@ fn conditional(keywords: &Map<String, Value>) -> Option<Vec<Value>> {
         Some(then) => vec![json!({"allOf": [condition, then]})],
         None => vec![condition.clone()],
     };
-    alternatives.extend(negated(condition)?.into_iter().map(|not| match otherwise {
+    alternatives.extend(negated(root, condition)?.into_iter().map(|not| match otherwise {
         Some(otherwise) => json!({"allOf": [not, otherwise]}),
         None => not,
     }));

@@ -226,6 +226,36 @@ fn negations_of_simple_schemas_are_exact() {
         &[json!({"a": 3}), json!({"a": 3, "b": 1})],
     );
     check(&text(json!({"maxLength": 2})), &[json!("abc")], &[json!("ab")]);
+    check(
+        &text(json!({"pattern": "[^a-c]"})),
+        &[json!(""), json!("ab"), json!("cc")],
+        &[json!("d"), json!("ad"), json!("\"")],
+    );
+    check(
+        &text(json!({"pattern": "^[a-c\"]{2,3}$"})),
+        &[json!(""), json!("a"), json!("abca"), json!("ad"), json!("\n\\")],
+        &[json!("ab"), json!("ab\"")],
+    );
+    check(
+        &text(json!({"pattern": "^[\\s.]+$"})),
+        &[json!(""), json!("a"), json!(" a")],
+        &[json!(" "), json!(".\t.")],
+    );
+    check(
+        &text(json!({"pattern": "^ab\""})),
+        &[json!(""), json!("a"), json!("ab"), json!("b"), json!("aab\"")],
+        &[json!("ab\""), json!("ab\"c")],
+    );
+    check(
+        &text(json!({"pattern": "^(ab|c[de])$"})),
+        &[json!(""), json!("c"), json!("cde"), json!("abc")],
+        &[json!("ab"), json!("cd"), json!("ce")],
+    );
+    check(
+        &json!({"type": "object", "not": {"properties": {"a": true}, "additionalProperties": false}}),
+        &[json!({"b": 1}), json!({"a": 1, "b": 1}), json!({"b": 1, "c": 1})],
+        &[json!({}), json!({"a": 1}), json!(1)],
+    );
     check(&json!({"not": {"not": {"type": "null"}}}), &[json!(null)], &[json!(1)]);
 }
 

@@ -45,6 +45,17 @@ fn answers_are_of_the_schema() {
         (&json!({"type": "integer", "format": "int64"}), "-1", Verdict::Whole),
         (&json!({"type": "string", "format": "uri-template"}), "\"https://a/{b}{/c}\"", Verdict::Whole),
         (&json!({"type": "string", "format": "uri-template"}), "\"{a}}", Verdict::Refused(4)),
+        (&json!({"type": "string", "format": "uri-reference"}), "\"../a%20b/c?d=e/?#f\"", Verdict::Whole),
+        (&json!({"type": "string", "format": "uri-reference"}), "\"urn:a:b\"", Verdict::Whole),
+        (&json!({"type": "string", "format": "uri-reference"}), "\"//a.b:80/c:d\"", Verdict::Whole),
+        (&json!({"type": "string", "format": "iri-reference"}), "\"a b", Verdict::Refused(2)),
+        (&json!({"type": "string", "format": "iri"}), "\"a/", Verdict::Refused(2)),
+        (&json!({"type": "string", "format": "idn-hostname"}), "\"a.example\"", Verdict::Whole),
+        (&json!({"type": "string", "format": "json-pointer"}), "\"/a~0b//ü\"", Verdict::Whole),
+        (&json!({"type": "string", "format": "json-pointer"}), "\"/~2", Verdict::Refused(3)),
+        (&json!({"type": "string", "format": "relative-json-pointer"}), "\"12/a\"", Verdict::Whole),
+        (&json!({"type": "string", "format": "relative-json-pointer"}), "\"01", Verdict::Refused(2)),
+        (&json!({"type": "object", "uniqueItems": true}), "{}", Verdict::Whole),
         (&json!({"type": "string", "pattern": "^a+$", "maxLength": 2}), "\"aaa", Verdict::Refused(3)),
         (&single, "[7]", Verdict::Whole),
         (&single, "[7,", Verdict::Refused(2)),
@@ -68,7 +79,7 @@ fn what_is_not_supported_is_named_with_its_place() {
     let keyword =
         |keyword: &str, place: &str| GrammarError::Keyword { keyword: keyword.into(), place: place.into() };
     for (schema, error) in [
-        (json!({"not": {"pattern": "a"}}), keyword("not", "#")),
+        (json!({"not": {"pattern": "a.b"}}), keyword("not", "#")),
         (json!({"type": "object", "minProperties": 2}), keyword("minProperties", "#")),
         (
             json!({"patternProperties": {"^x_[ab]$": {"const": 1}}, "additionalProperties": false, "minProperties": 2}),
@@ -88,7 +99,6 @@ fn what_is_not_supported_is_named_with_its_place() {
             keyword("if", "#/$defs/a"),
         ),
         (json!({"type": "string", "format": "color"}), keyword("format: color", "#")),
-        (json!({"type": "string", "format": "json-pointer"}), keyword("format: json-pointer", "#")),
         (json!({"x-guidance": {}}), keyword("x-guidance", "#")),
     ] {
         let strict = compile(&Grammar::JsonSchema(schema.clone()));
@@ -103,7 +113,6 @@ fn what_is_not_supported_is_named_with_its_place() {
         (json!({"$ref": "#/$defs/b"}), "there is no such place"),
         (json!({"type": "text"}), "Invalid type: text"),
         (json!({"type": "string", "pattern": "a(?=b)"}), "look"),
-        (json!({"oneOf": [{"type": "number"}, {"type": "integer"}]}), "oneOf"),
         (json!(false), "nsatisfiable"),
         (
             json!({"items": {"allOf": vec![json!({"pattern": ".*a.{3}.*"}); 20]}}),
@@ -156,9 +165,9 @@ fn repeated_grammars_are_compiled_once() {
     let first = grammars.compile(&one).unwrap();
     assert!(Arc::ptr_eq(&first, &grammars.compile(&one).unwrap()));
     assert_eq!(judge(&*grammars.compile(&other).unwrap(), br#"{"b""#), Verdict::Beginning);
-    let lenient = Grammar::LenientJsonSchema(json!({"not": {"pattern": "a"}}));
+    let lenient = Grammar::LenientJsonSchema(json!({"not": {"pattern": "a.b"}}));
     assert!(grammars.compile(&lenient).is_ok());
-    assert!(grammars.compile(&Grammar::JsonSchema(json!({"not": {"pattern": "a"}}))).is_err());
+    assert!(grammars.compile(&Grammar::JsonSchema(json!({"not": {"pattern": "a.b"}}))).is_err());
     for text in ["a", "b"] {
         let regex = grammars.compile(&Grammar::Regex(text.into())).unwrap();
         assert_eq!(judge(&*regex, text.as_bytes()), Verdict::Whole);

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use brasa_engine::MaskSource;
 use brasa_grammar::{Grammar, Grammars};
 use brasa_tokenizer::{
-    AddSpecial, AnswerEvent, AnswerParser, HfFiles, ParseSpecial, Tokenizer, ToolChoice, ToolFormat,
+    AddSpecial, AnswerEvent, AnswerParser, HfFiles, OtherAnswers, ParseSpecial, Tokenizer, ToolChoice,
+    ToolFormat,
 };
 use serde_json::{Value, json};
 
@@ -323,29 +324,30 @@ fn an_answer_is_calls_or_follows_another_grammar() {
     for (name, control, weather, now, [before, between, behind]) in FORMS {
         let format = ToolFormat::by_name(name).unwrap();
         let judge = Judge::new(control);
-        let calls = |choice: &ToolChoice, parallel: bool| {
-            format.calls_alone(&tools(false), choice, parallel, &judge.tokenizer)
+        let calls = |choice: &ToolChoice, others: OtherAnswers| {
+            format.calls_alone(&tools(false), choice, true, others, &judge.tokenizer)
         };
         // Calls without a mark are JSON or lists, and so may the content be: what is a call of a tool is one.
-        let is_marked = !["llama-3", "generic"].contains(name);
+        let is_marked = !["llama-3", "llama-4", "generic"].contains(name);
         // Nothing tells a list of calls as Python writes them from a list of JSON.
-        if *name == "llama-4" {
-            let error = calls(&ToolChoice::Auto, true).unwrap_err().to_string();
+        let is_list = *name == "llama-4";
+        if is_list {
+            let error = calls(&ToolChoice::Auto, OtherAnswers::Any).unwrap_err().to_string();
             assert!(error.contains(name), "{error}");
-            continue;
         }
-        assert_eq!(calls(&ToolChoice::None, true).unwrap(), None);
-        let calls = calls(&ToolChoice::Auto, true).unwrap().unwrap();
+        let no_lists = if is_list { OtherAnswers::NoLists } else { OtherAnswers::Any };
+        assert_eq!(calls(&ToolChoice::None, no_lists).unwrap(), None);
+        let calls = calls(&ToolChoice::Auto, no_lists).unwrap().unwrap();
         let one = format!("{before}{}{behind}", weather.replace("JSON", JSON));
         let two = format!("{before}{}{between}{now}{behind}", weather.replace("JSON", JSON));
-        for (other, right, wrong) in &others {
+        for (other, right, wrong) in others.iter().take(if is_list { 1 } else { others.len() }) {
             let either = Grammar::OneOf(vec![Grammar::Lark(calls.clone()), other.clone()]);
             let either: Arc<dyn MaskSource> =
                 judge.grammars.compile(&either).unwrap_or_else(|error| panic!("{name} {error}"));
             assert_eq!(judge.judge(&either, &one), Ok(()), "{name} {other:?}");
             assert_eq!(judge.judge(&either, &two), Ok(()), "{name} {other:?}");
             let misspelt = one.replace("weather", "wether");
-            let is_other = !is_marked && matches!(other, Grammar::JsonSchema(_));
+            let is_other = !is_marked && !is_list && matches!(other, Grammar::JsonSchema(_));
             assert!(is_other || judge.judge(&either, &misspelt).is_err(), "{name} {other:?}");
             assert!(judge.judge(&either, "").is_err(), "{name} {other:?}");
             // A text that holds a control token cannot be spelt here.
@@ -363,6 +365,14 @@ fn an_answer_is_calls_or_follows_another_grammar() {
             }
         }
         assert_eq!(read_either(format, &two), (String::new(), 2), "{name}");
+    }
+    // No grammar describes the calls of gpt-oss.
+    let format = ToolFormat::by_name("gpt-oss").unwrap();
+    let judge = Judge::new(&["<|channel|>", "<|constrain|>", "<|call|>"]);
+    for others in [OtherAnswers::Any, OtherAnswers::NoLists] {
+        let calls = format.calls_alone(&tools(false), &ToolChoice::Auto, true, others, &judge.tokenizer);
+        let error = calls.unwrap_err().to_string();
+        assert!(error.contains("gpt-oss") && error.contains("`tool_choice`"), "{error}");
     }
 }
 

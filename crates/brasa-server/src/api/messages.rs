@@ -93,7 +93,8 @@ fn conversation(fields: &mut Fields) -> Result<Conversation> {
         read_message(fields, at, message, &mut conversation.messages)?;
     }
     for (at, tool) in fields.optional::<Vec<Value>>("tools")?.unwrap_or_default().into_iter().enumerate() {
-        conversation.tools.push(tool_of(fields, at, &tool)?);
+        let tool = tool_of(fields, at, &tool)?;
+        conversation.tools.push(fields.exact_tool(&format!("tools[{at}]"), tool)?);
     }
     if let Some(choice) = fields.value("tool_choice") {
         let mut inner = fields.inside("tool_choice", choice.clone())?;

@@ -458,3 +458,79 @@ fn priorities_are_honoured_where_the_operator_allows_them() {
     open.post("/v1/chat/completions", &body).json(200);
     open.stop();
 }
+
+/// The log says of an answer that its schema's `oneOf` was read as `anyOf`, in every form of request; a schema that is held says nothing.
+#[test]
+fn coerced_choices_are_in_the_log() {
+    let overlapping = json!({"oneOf": [{"type": "number", "maximum": 9, "minimum": 1}, {"type": "integer", "maximum": 9, "minimum": 1}]});
+    let apart = json!({"oneOf": [{"type": "null"}, {"type": "boolean"}]});
+    for (id, path, body) in [
+        ("coerced-1", "/v1/chat/completions", chat(&json!({"json_schema": overlapping, "n": 2}))),
+        (
+            "coerced-2",
+            "/completion",
+            json!({"prompt": QUESTION, "n_predict": 40, "json_schema": overlapping}),
+        ),
+        (
+            "coerced-3",
+            "/v1/messages",
+            chat(&json!({"output_config": {"format": {"type": "json_schema", "schema": overlapping}}})),
+        ),
+    ] {
+        let answer = server().send("POST", path, &[("x-request-id", id)], body.to_string().as_bytes());
+        assert_eq!(answer.status, 200, "{answer:?}");
+        let line = server().logged(|line| line["id"] == id);
+        let [warning] = line["warnings"].as_array().unwrap().as_slice() else { panic!("{line}") };
+        assert!(
+            warning.as_str().unwrap().starts_with("JSON schema, #: `oneOf` is read as `anyOf`"),
+            "{line}"
+        );
+    }
+    let body = chat(&json!({"json_schema": apart})).to_string();
+    server().send("POST", "/v1/chat/completions", &[("x-request-id", "exact-1")], body.as_bytes());
+    assert!(server().logged(|line| line["id"] == "exact-1").get("warnings").is_none());
+    let tool = json!({"type": "function", "function": {"name": "f", "strict": true,
+        "parameters": {"type": "object", "properties": {"a": overlapping}, "required": ["a"]}}});
+    let body = chat(&json!({"tools": [tool], "tool_choice": "required"})).to_string();
+    server().send("POST", "/v1/chat/completions", &[("x-request-id", "tool-1")], body.as_bytes());
+    let line = server().logged(|line| line["id"] == "tool-1");
+    assert!(
+        line["warnings"][0].as_str().is_some_and(|warning| warning.contains("#/properties/a:")),
+        "{line}"
+    );
+}
+
+/// Numbers of tools have all the digits that were written, in the prompt and in the arguments.
+#[test]
+fn numbers_of_tools_are_exact() {
+    let parameters = r#"{"type": "object", "properties": {"id": {"const": 18446744073709551617}, "share": {"const": 0.12345678901234567891}},
+        "required": ["id", "share"]}"#;
+    let ask = |path: &str, tool: &str, choice: &str| {
+        let body = format!(
+            r#"{{"messages": [{{"role": "user", "content": "Go."}}], "input": "Go.", "max_tokens": 120, "max_output_tokens": 120,
+                "tools": [{tool}], "tool_choice": {choice}}}"#
+        );
+        server().send("POST", path, &[], body.as_bytes())
+    };
+    let expected = r#"{"id": 18446744073709551617, "share": 0.12345678901234567891}"#;
+    let tight = |text: &str| text.replace([' ', '\n'], "");
+    let function = format!(r#"{{"name": "f", "parameters": {parameters}}}"#);
+    let chat_tool = format!(r#"{{"type": "function", "function": {function}}}"#);
+    let answer = ask("/v1/chat/completions", &chat_tool, r#""required""#).json(200);
+    let call = &answer["choices"][0]["message"]["tool_calls"][0]["function"];
+    assert_eq!(tight(call["arguments"].as_str().unwrap()), tight(expected));
+    let flat = format!(r#"{{"type": "function", "name": "f", "strict": true, "parameters": {parameters}}}"#);
+    let answer = ask("/v1/responses", &flat, r#""required""#).json(200);
+    assert_eq!(tight(answer["output"][0]["arguments"].as_str().unwrap()), tight(expected));
+    let tool = format!(r#"{{"name": "f", "input_schema": {parameters}}}"#);
+    let answer = ask("/v1/messages", &tool, r#"{"type": "any"}"#);
+    assert!(tight(&answer.body).contains(&tight(&expected[1..expected.len() - 1])), "{answer:?}");
+    let prompt = ask("/apply-template", &chat_tool, r#""auto""#).json(200)["prompt"].to_string();
+    for digits in [" 18446744073709551617", " 0.12345678901234567891"] {
+        assert!(prompt.contains(digits), "{digits}: {prompt}");
+    }
+    // Which of two was meant is not known once they are rounded.
+    let two = chat_tool.replace("0.12345678901234567891", "18446744073709551618");
+    let answer = ask("/v1/chat/completions", &two, r#""required""#);
+    assert_eq!(answer.error(400).1.as_deref(), Some("tools[0]"), "{answer:?}");
+}

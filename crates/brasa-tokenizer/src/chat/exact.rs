@@ -1,7 +1,8 @@
-//! Whole numbers of any length, exactly as they are written.
+//! Numbers of any length, exactly as they are written.
 //!
 //! A JSON number beyond 64 bits would become a float: an id of 23 digits would reach the model with 16 of them. Such a number is kept as
-//! a text that begins with a sign, and templates print it without quotation marks.
+//! a text that begins with a sign, and templates print it without quotation marks. So is a decimal number with more digits than a float has,
+//! where a schema of a tool says one.
 
 use serde_json::Value;
 
@@ -59,9 +60,30 @@ fn is_long(token: &str) -> bool {
         && token.parse::<u64>().is_err()
 }
 
+/// True for a decimal number of JSON with more digits than a float is sure to have.
+fn is_fine(token: &str) -> bool {
+    const SURE_DIGITS: usize = 15;
+    let has_part = |letter: char| matches!(letter, '.' | 'e' | 'E');
+    let digits = token.split(['e', 'E']).next().unwrap_or_default();
+    token.contains(has_part)
+        && digits.bytes().filter(u8::is_ascii_digit).count() > SURE_DIGITS
+        && token.bytes().all(is_of_number)
+        && serde_json::from_str::<serde_json::Number>(token).is_ok()
+}
+
+fn is_of_number(byte: u8) -> bool {
+    byte.is_ascii_digit() || matches!(byte, b'-' | b'+' | b'.' | b'e' | b'E')
+}
+
+/// A number of a tool's schema that a JSON value would round, in the form in which templates and grammars of calls know all its digits. `None` for
+/// a text that is no such number.
+pub fn exact_number(digits: &str) -> Option<Value> {
+    (is_long(digits) || is_fine(digits)).then(|| format!("{SIGN}{digits}").into())
+}
+
 /// The digits of a number that was kept as text.
 pub fn digits(text: &str) -> Option<&str> {
-    text.strip_prefix(SIGN).filter(|digits| is_long(digits))
+    text.strip_prefix(SIGN).filter(|digits| is_long(digits) || is_fine(digits))
 }
 
 /// The JSON text of a value with exact numbers.
@@ -75,10 +97,9 @@ pub fn to_json(value: &Value) -> String {
     let open = format!("\"{SIGN}");
     while let Some(at) = rest.find(&open) {
         let behind = &rest[at + open.len()..];
-        let end =
-            behind.find(|letter: char| letter != '-' && !letter.is_ascii_digit()).unwrap_or(behind.len());
+        let end = behind.bytes().position(|byte| !is_of_number(byte)).unwrap_or(behind.len());
         out.push_str(&rest[..at]);
-        if is_long(&behind[..end]) && behind[end..].starts_with('"') {
+        if exact_number(&behind[..end]).is_some() && behind[end..].starts_with('"') {
             out.push_str(&behind[..end]);
             rest = &behind[end + 1..];
         } else {
@@ -91,7 +112,9 @@ pub fn to_json(value: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{digits, parse, to_json};
+    use serde_json::json;
+
+    use super::{digits, exact_number, parse, to_json};
 
     #[test]
     fn whole_numbers_keep_their_digits() {
@@ -116,5 +139,11 @@ mod tests {
         }
         assert_eq!(digits("\u{F0A3E}99999999999999999999"), Some("99999999999999999999"));
         assert_eq!(digits("\u{F0A3E}9"), None);
+        for number in ["99999999999999999999", "0.10000000000000000001", "-1.2345678901234567e-7"] {
+            assert_eq!(to_json(&json!({"a": exact_number(number)})), format!("{{\"a\":{number}}}"));
+        }
+        for other in ["1", "0.5", "0.1000000000000000000x", "-", "1e400", "01.2345678901234567", "a\",9"] {
+            assert_eq!(exact_number(other), None, "{other}");
+        }
     }
 }

@@ -17,7 +17,8 @@ mod time;
 mod turns;
 
 pub use builtin::BuiltinTemplate;
-pub use calls::{AnswerEvent, AnswerParser, InputReader, ToolChoice, ToolFormat};
+pub use calls::{AnswerEvent, AnswerParser, InputReader, OtherAnswers, ToolChoice, ToolFormat};
+pub use exact::exact_number;
 pub(crate) use marks::Edges;
 pub use message::{Content, Message};
 pub use template::{ChatOptions, ChatTemplate, TemplateGuess};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use brasa_engine::MaskSource;
 use brasa_grammar::Grammar;
-use brasa_tokenizer::{AnswerParser, ChatOptions, Message, Thoughts, ToolChoice};
+use brasa_tokenizer::{AnswerParser, ChatOptions, Message, OtherAnswers, Thoughts, ToolChoice};
 use serde_json::Value;
 
 use super::Model;
@@ -62,6 +62,19 @@ pub struct Turn {
     pub thoughts: Thoughts,
 }
 
+/// What is known of the answers of a grammar, if they are no calls.
+fn other_answers(grammar: &Grammar) -> OtherAnswers {
+    let (Grammar::JsonSchema(schema) | Grammar::LenientJsonSchema(schema)) = grammar else {
+        return OtherAnswers::Any;
+    };
+    let is_never_list = match schema.get("type") {
+        Some(Value::String(kind)) => kind != "array",
+        Some(Value::Array(kinds)) => kinds.iter().all(|kind| kind != "array"),
+        _ => false,
+    };
+    if is_never_list { OtherAnswers::NoLists } else { OtherAnswers::Any }
+}
+
 impl Model {
     /// The next answer of a conversation.
     ///
@@ -91,7 +104,9 @@ impl Model {
         let is_either = !tools.is_empty() && !choice.is_required() && !matches!(form, AnswerForm::Free);
         let mask = match form {
             AnswerForm::Grammar(content) if is_either => {
-                let calls = format.calls_alone(tools, choice, !one_call, tokenizer)?.map(Grammar::Lark);
+                let calls = format
+                    .calls_alone(tools, choice, !one_call, other_answers(content), tokenizer)?
+                    .map(Grammar::Lark);
                 let both = calls.map(|calls| Grammar::OneOf(vec![calls, content.clone()]));
                 Some(self.grammar(&both.unwrap_or_else(|| content.clone()))?)
             }

@@ -43,7 +43,9 @@ pub(super) fn conversation(fields: &mut Fields, app: &App) -> Result<Conversatio
         if tool["type"] == "custom" {
             conversation.add_custom(fields, &format!("tools[{at}]"), tool)?;
         } else {
-            conversation.tools.extend(tool_of(fields, at, &tool, app)?);
+            let tool = tool_of(fields, at, &tool, app)?;
+            let tool = tool.map(|tool| fields.exact_tool(&format!("tools[{at}]"), tool)).transpose()?;
+            conversation.tools.extend(tool);
         }
     }
     conversation.choose(fields)?;

@@ -11,6 +11,7 @@ use super::lark::{Lark, Strictness, is_required, json_of, quoted};
 use super::literal::Dialect;
 use super::tagged::Tags;
 use super::tools::{Tools, Types};
+use crate::chat::exact;
 use crate::{Result, Tokenizer, TokenizerError};
 
 /// How a model writes calls.
@@ -149,17 +150,29 @@ impl ToolFormat {
     ///
     /// # Errors
     ///
-    /// The errors of [`constraint`](Self::constraint), and [`TokenizerError::Unsupported`] for models whose calls begin like lists.
+    /// The errors of [`constraint`](Self::constraint), and [`TokenizerError::Unsupported`] for models whose calls begin like lists, if other answers
+    /// may be lists too.
     pub fn calls_alone(
         self,
         tools: &[Value],
         choice: &ToolChoice,
         parallel: bool,
+        others: OtherAnswers,
         tokenizer: &Tokenizer,
     ) -> Result<Option<String>> {
-        let is_told = |writing: Writing| writing.is_marked || matches!(writing.call, Call::Object { .. });
+        let is_told = |writing: Writing| {
+            let is_list = matches!(writing.call, Call::Literal(_));
+            writing.is_marked
+                || matches!(writing.call, Call::Object { .. })
+                || is_list && others == OtherAnswers::NoLists
+        };
         if !self.writing().is_some_and(is_told) {
-            let hint = "set `tool_choice` to `none` or `required`, or leave out `tools`";
+            let hint = match self.writing() {
+                None => "set `tool_choice` to `none`, or leave out `tools`",
+                Some(_) => {
+                    "use a schema of the type object, set `tool_choice` to `none` or `required`, or leave out `tools`"
+                }
+            };
             let what = "a grammar for answers that are not calls, beside calls in the form";
             return Err(TokenizerError::unsupported(what, self.name(), hint));
         }
@@ -170,6 +183,15 @@ impl ToolFormat {
         };
         self.grammar_of_calls(tools, &choice, parallel, tokenizer, Beside::Grammar)
     }
+}
+
+/// The answers beside calls, as far as that tells which of the two an answer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OtherAnswers {
+    /// Any texts.
+    Any,
+    /// Texts that do not begin like a list.
+    NoLists,
 }
 
 /// The kind of answer that is allowed besides calls.
@@ -253,7 +275,7 @@ fn tagged(
         let texts = value
             .get("enum")
             .and_then(Value::as_array)
-            .filter(|values| !values.is_empty() && values.iter().all(Value::is_string));
+            .filter(|values| !values.is_empty() && values.iter().all(is_text));
         let value = match (TextGrammar::of(value), texts) {
             (Some(grammar), _) => grammar.until(&end, lark)?,
             (_, Some(texts)) => {
@@ -271,6 +293,11 @@ fn tagged(
         let _ = write!(body, " {argument}{mark}");
     }
     Ok(format!("{body} {}", lark.text(tags.end)?))
+}
+
+/// True for a text that does not stand for a number.
+fn is_text(value: &Value) -> bool {
+    value.as_str().is_some_and(|text| exact::digits(text).is_none())
 }
 
 /// The schema of a property with the definitions of the whole schema, to which it may refer.

@@ -6,6 +6,7 @@ use super::closed::closed;
 use super::input::TextGrammar;
 use super::literal::Dialect;
 use super::tools::Types;
+use crate::chat::exact;
 use crate::{AddSpecial, ParseSpecial, Result, Tokenizer};
 
 /// Deepest nesting of a schema that is followed; what lies deeper may be anything.
@@ -221,7 +222,7 @@ pub fn json_of(schema: &Value, strictness: Strictness, tool: &str) -> String {
         // Errors name it.
         keywords.insert("x-brasa-place".into(), format!("parameters of `{tool}`").into());
     }
-    format!("%json {schema}")
+    format!("%json {}", exact::to_json(&schema))
 }
 
 /// True if a schema requires a property.

@@ -6,6 +6,7 @@ use super::json::{push_letter, push_string};
 use super::sink::Sink;
 use super::until::Until;
 use super::{LONGEST_NAME, Step, Wrong};
+use crate::chat::exact;
 
 /// Deepest nesting that is read.
 const DEEPEST: usize = 100;
@@ -45,6 +46,7 @@ impl Dialect {
             (Value::Null, None) => "None".into(),
             (Value::Bool(true), None) => "True".into(),
             (Value::Bool(false), None) => "False".into(),
+            (Value::String(text), _) if exact::digits(text).is_some() => exact::to_json(value),
             (Value::String(text), Some(quote)) => format!("{quote}{text}{quote}"),
             (Value::Array(items), _) => {
                 let items: Vec<String> = items.iter().map(|item| self.write(item)).collect();

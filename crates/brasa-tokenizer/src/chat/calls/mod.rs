@@ -23,6 +23,7 @@ mod until;
 
 pub use answer::{AnswerEvent, AnswerParser};
 pub use choice::ToolChoice;
+pub use constraint::OtherAnswers;
 pub use format::ToolFormat;
 pub use input_reader::InputReader;
 

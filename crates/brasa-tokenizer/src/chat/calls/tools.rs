@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::chat::exact;
+
 /// Tools by name, with the JSON schemas of their arguments.
 #[derive(Clone, Debug, Default)]
 pub struct Tools(Arc<BTreeMap<String, Value>>);
@@ -148,6 +150,7 @@ impl Types {
             Value::Null => Self::NULL,
             Value::Bool(_) => Self::BOOLEAN,
             Value::Number(_) => Self::NUMBER,
+            Value::String(text) if exact::digits(text).is_some() => Self::NUMBER,
             Value::String(_) => Self::STRING,
             Value::Array(_) => Self::ARRAY,
             Value::Object(_) => Self::OBJECT,
