@@ -142,7 +142,7 @@ impl Recording {
         &self.0.warnings
     }
 
-    /// Time that [`read`](Self::read) took, including waits for whoever writes the sound.
+    /// Time that [`read`](Self::read) took, including waits for the writer of the sound.
     pub fn read_time(&self) -> Duration {
         self.0.read_time
     }

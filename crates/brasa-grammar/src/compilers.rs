@@ -16,7 +16,7 @@ use crate::stop::{self, Stop};
 /// A thread without work ends behind this time.
 const IDLE: Duration = Duration::from_secs(5);
 
-/// Longest time in which whoever waits does not see an order to stop.
+/// Longest time until a waiting thread sees an order to stop.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// The niceness of the threads beyond that of the process. Higher, and a schema would wait too long beside an engine that takes all

@@ -67,7 +67,7 @@ pub enum GrammarError {
     /// Too many other grammars are being compiled, or wait to be.
     #[error("grammars of other requests take too long; none of the threads that compile grammars is free")]
     Busy,
-    /// A grammar that nobody waits for any more.
+    /// A grammar whose result is no longer awaited.
     #[error("the grammar is not wanted any more")]
     Stopped,
     /// A vocabulary that no answer can end with.

@@ -13,7 +13,7 @@ thread_local! {
     static CURRENT: RefCell<Option<Stop>> = const { RefCell::new(None) };
 }
 
-/// An order to give up compiling, for whoever waits for grammars on another thread. Clones are one order.
+/// An order to give up compiling, given by a thread that no longer waits for the grammars of another. Clones are one order.
 ///
 /// A compilation obeys it between its steps, such as the rules of a GBNF grammar and the parser's form of a grammar, and within masks. What
 /// one step may take is bounded by the limits of its grammar.
@@ -69,7 +69,7 @@ impl fmt::Debug for Stop {
     }
 }
 
-/// The order that grammars of this thread obey; one that nobody gives if there is none.
+/// The order that grammars of this thread obey; without one, an order that is never given.
 pub fn current() -> Stop {
     CURRENT.with_borrow(Clone::clone).unwrap_or_default()
 }

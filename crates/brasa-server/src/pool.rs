@@ -114,7 +114,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
     work.await.map_err(ApiError::from)?
 }
 
-/// Has grammars given up when nobody waits for them any more.
+/// Gives up grammars that are no longer awaited.
 struct Unwanted(Stop);
 
 impl Drop for Unwanted {

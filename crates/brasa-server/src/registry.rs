@@ -129,7 +129,7 @@ enum Coming {
 }
 
 impl State {
-    /// The model, or its loading; `None` if nobody has it loaded.
+    /// The model, or its loading; `None` if no task loads it.
     fn coming(&self) -> Option<Coming> {
         match self {
             Self::Loaded(loaded) if !loaded.presence().is_closed() => {

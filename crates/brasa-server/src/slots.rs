@@ -22,7 +22,7 @@ pub(crate) struct SlotText {
 /// How a request came to its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum By {
-    /// It named the place.
+    /// The request named the place.
     Name,
     /// The place was free.
     Chance,

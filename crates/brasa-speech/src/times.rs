@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use crate::Result;
 use crate::recogniser::{CrossScores, Recogniser, Rows, Shape, TextId, WindowId};
 
-/// What the parts of a transcription took.
+/// Times that the parts of a transcription took.
 ///
 /// What no part names is in the total alone: choosing tokens between two steps, finding pauses, and waiting for a model that other
 /// transcriptions use.

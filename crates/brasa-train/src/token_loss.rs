@@ -77,7 +77,7 @@ impl TokenLoss {
         Self { bring: Some(Arc::new(bring)), ..self }
     }
 
-    /// Its name.
+    /// The loss's name.
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -54,7 +54,7 @@ fn an_absent_driver_or_gpu_is_unavailable_with_a_reason() {
     }
 }
 
-/// What weights take is no longer free, and is free again without them.
+/// Memory of weights is not free while they exist, and is free again afterwards.
 #[test]
 fn free_memory_is_what_nobody_holds() {
     let limit = 64 << 20;

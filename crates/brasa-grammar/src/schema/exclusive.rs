@@ -73,7 +73,10 @@ fn cut(proofs: &mut Proofs<'_>, keywords: &Map<String, Value>, branches: &[Value
         let mut ways = 1_usize;
         for (other, schema) in branches.iter().enumerate() {
             if other != number && !proofs.are_disjoint(&[branch, &beside], &[schema, &beside]) {
-                let wrong = negated(proofs.root(), schema)?;
+                let wrong = match [branch, &beside].into_iter().any(is_whole) {
+                    true => negated(proofs.root(), &of_numbers(schema)),
+                    false => negated(proofs.root(), schema),
+                }?;
                 ways = ways.saturating_mul(wrong.len());
                 all.push(any(&wrong));
             }
@@ -88,7 +91,21 @@ fn cut(proofs: &mut Proofs<'_>, keywords: &Map<String, Value>, branches: &[Value
     Some(alternatives)
 }
 
-/// What stands beside the branches and narrows each of them.
+/// True for a schema that allows whole numbers alone.
+fn is_whole(schema: &Value) -> bool {
+    schema.get("type").is_some_and(|kind| kind == "integer")
+}
+
+/// A schema of whole numbers as one of all numbers: the two allow the same whole numbers.
+fn of_numbers(schema: &Value) -> Value {
+    let mut schema = schema.clone();
+    if is_whole(&schema) {
+        schema["type"] = json!("number");
+    }
+    schema
+}
+
+/// The keywords beside `oneOf` that narrow each branch.
 fn beside(keywords: &Map<String, Value>) -> Value {
     let beside =
         ["type", "required"].iter().filter_map(|name| Some(((*name).into(), keywords.get(*name)?.clone())));

@@ -103,19 +103,19 @@ pub struct Checked {
 pub struct Notes {
     /// Numbers that the parser would round.
     pub numbers: Exact,
-    /// What is done about `oneOf` whose schemas may overlap.
+    /// The treatment of a `oneOf` whose schemas may overlap.
     pub one_of: OneOf,
     /// Places of such a `oneOf`.
     pub overlaps: Vec<String>,
 }
 
-/// What is done about `oneOf` whose schemas may overlap in ways that are not known.
+/// The treatment of a `oneOf` whose schemas may overlap in ways that are not known.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub enum OneOf {
-    /// It is an error.
+    /// Such a `oneOf` is an error.
     #[default]
     Exact,
-    /// It is read as `anyOf`.
+    /// Such a `oneOf` is read as `anyOf`.
     AsAnyOf,
 }
 

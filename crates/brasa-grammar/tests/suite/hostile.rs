@@ -76,8 +76,7 @@ fn grammars_compile_or_say_why_not() {
     }
 }
 
-/// Grammars that nobody waits for any more leave their threads to others. There are four, and each of these grammars would keep one for
-/// longer than another waits.
+/// Grammars that are no longer awaited leave their threads to others. There are four, and each of these grammars would keep one for longer than another waits.
 #[test]
 fn grammars_are_given_up() {
     let rule =

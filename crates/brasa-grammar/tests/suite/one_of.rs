@@ -133,7 +133,7 @@ fn values_of_several_branches_are_cut_out() {
     );
 }
 
-/// What a branch does not allow cannot always be said. The answer is then right by one branch at least, and a warning says so.
+/// The values that a branch does not allow cannot always be said. The answer then satisfies one branch at least, and a warning says so.
 #[test]
 fn branches_that_may_overlap_are_alternatives_with_a_warning() {
     for (one_of, place) in [

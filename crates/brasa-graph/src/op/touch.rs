@@ -1,4 +1,4 @@
-//! What an operation does with a cache.
+//! The use of a cache by an operation.
 
 use crate::CacheId;
 
@@ -14,8 +14,8 @@ pub struct Touch {
 /// How an operation uses a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// It reads positions that were written before.
+    /// The operation reads positions that were written before.
     Read,
-    /// It writes the positions of the step's rows.
+    /// The operation writes the positions of the step's rows.
     Write,
 }

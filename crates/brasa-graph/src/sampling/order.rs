@@ -28,7 +28,7 @@ impl Stage {
     pub const ALL: [Self; MOST_STAGES] =
         [Self::Penalties, Self::Temperature, Self::TopK, Self::TopP, Self::TopPOfAll, Self::MinP];
 
-    /// Its name, as llama.cpp spells it; `top_p_of_all` is Brasa's own.
+    /// The stage's name, as llama.cpp spells it; `top_p_of_all` is Brasa's own.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Penalties => "penalties",
@@ -151,7 +151,7 @@ impl SamplingOrder {
         LETTERS.iter().find(|(known, _)| *known == letter).map(|&(_, name)| name)
     }
 
-    /// Its stages, in order.
+    /// The stages of the order, first to last.
     pub fn stages(&self) -> &[Stage] {
         &self.stages[..usize::from(self.len)]
     }
@@ -182,7 +182,7 @@ impl SamplingOrder {
         Self { stages: all, len }
     }
 
-    /// Its stages in runs of filters, between which logits change.
+    /// The stages of the order in runs of filters, between which logits change.
     pub(super) fn phases(&self) -> impl Iterator<Item = Phase<'_>> {
         let mut rest = Some(self.stages());
         std::iter::from_fn(move || {

@@ -112,7 +112,7 @@ pub enum SamplingError {
     /// A sampler that an order has twice.
     #[error("the sampler `{name}` is named twice")]
     StageTwice {
-        /// Its name.
+        /// The sampler's name.
         name: &'static str,
     },
     /// Bias, suppression and grammar leave no token, or the model's logits are not numbers.

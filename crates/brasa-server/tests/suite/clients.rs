@@ -359,9 +359,10 @@ fn samplers_may_be_letters_and_leave_penalties_out() {
         (json!(["top_k", "mirostat"]), "there is no sampler `mirostat`; there are penalties, temperature"),
         (json!(7), "expected a list of names, or letters in a text"),
     ] {
-        let (message, field, _) = text(wrong.clone()).error(400);
-        assert_eq!(field.as_deref(), Some("samplers"), "{wrong}");
-        assert!(message.contains(named), "{message}");
+        let answer = text(wrong.clone());
+        assert_eq!(answer.error(400).1.as_deref(), Some("samplers"), "{wrong}");
+        let body = answer.json(400);
+        assert!(body["error"]["message"].as_str().unwrap().contains(named), "{body}");
     }
 }
 

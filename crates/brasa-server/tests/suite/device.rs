@@ -43,7 +43,7 @@ struct Orders {
     /// Steps and loadings that stand still.
     held: usize,
     fault: Option<Fault>,
-    /// What every text says behind so many tokens.
+    /// The ids that every text goes on with behind this number of tokens.
     script: Option<(usize, Vec<u32>)>,
     /// Least time of a step.
     pace: Duration,

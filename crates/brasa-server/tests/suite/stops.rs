@@ -51,7 +51,7 @@ const GEMMA: &str = "{{ bos_token }}{%- for message in messages -%}{{ '<|turn>' 
 struct Thinker {
     server: Running,
     device: Device,
-    /// What the model writes.
+    /// The text that the model writes.
     text: &'static str,
     /// A word of its marks that stands nowhere else.
     word_of_mark: &'static str,

@@ -62,7 +62,7 @@ pub struct Turn {
     pub thoughts: Thoughts,
 }
 
-/// What is known of the answers of a grammar, if they are no calls.
+/// Kinds of answers that a grammar allows beside calls, as far as they are known.
 fn other_answers(grammar: &Grammar) -> OtherAnswers {
     let (Grammar::JsonSchema(schema) | Grammar::LenientJsonSchema(schema)) = grammar else {
         return OtherAnswers::Any;

@@ -44,7 +44,7 @@ pub struct TranscribeBatch {
     ready: VecDeque<usize>,
     done: usize,
     all: usize,
-    /// What has been taken, but for the features of running pieces.
+    /// Times of all parts so far, without the features of pieces that still run.
     times: TranscriptionTimes,
     ended: bool,
 }
@@ -174,7 +174,7 @@ impl TranscribeBatch {
         (seconds(self.done) + running.sum::<f64>(), seconds(self.all))
     }
 
-    /// What the parts of all transcriptions together have taken so far. Steps that several sounds share cannot be told apart.
+    /// Times of the parts of all transcriptions together so far. Steps that several sounds share cannot be told apart.
     pub fn times(&self) -> TranscriptionTimes {
         let mel = self.running.iter().map(|running| running.work.mel_time());
         TranscriptionTimes { mel: self.times.mel + mel.sum::<Duration>(), ..self.times }

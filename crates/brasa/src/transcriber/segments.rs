@@ -21,7 +21,7 @@ pub struct Segments {
     samples: usize,
     /// The recording whose pauses are to be found before its first window.
     unheard: Option<(Recording, VoiceDetector)>,
-    /// What has been taken, but for the features of windows.
+    /// Times of all parts so far, without the features of windows.
     times: TranscriptionTimes,
     ready: VecDeque<Segment>,
     ended: bool,
@@ -107,7 +107,7 @@ impl Segments {
         self.samples as f64 / f64::from(SAMPLE_RATE)
     }
 
-    /// What the parts of the transcription have taken so far.
+    /// Times of the parts of the transcription so far.
     pub fn times(&self) -> TranscriptionTimes {
         TranscriptionTimes { mel: self.times.mel + self.work.mel_time(), ..self.times }
     }
