@@ -56,12 +56,13 @@ fn spell(schema: &mut Value, place: &str, is_draft_4: bool) -> Result<(), Gramma
     if is_draft_4 && let Some(value) = keywords.get_mut("const") {
         let listed = json!([value.take()]);
         keywords.shift_remove("const");
-        match keywords.get("enum") {
-            None => _ = keywords.insert("enum".into(), listed),
-            Some(_) => {
-                let all = keywords.entry("allOf").or_insert_with(|| json!([]));
-                all.as_array_mut().into_iter().for_each(|all| all.push(json!({"enum": listed})));
+        if keywords.contains_key("enum") {
+            let all = keywords.entry("allOf").or_insert_with(|| json!([]));
+            if let Some(all) = all.as_array_mut() {
+                all.push(json!({"enum": listed}));
             }
+        } else {
+            keywords.insert("enum".into(), listed);
         }
     }
     let is_container = |value: &Value| is_plain(value) && has_rounded(value);

@@ -73,9 +73,10 @@ fn cut(proofs: &mut Proofs<'_>, keywords: &Map<String, Value>, branches: &[Value
         let mut ways = 1_usize;
         for (other, schema) in branches.iter().enumerate() {
             if other != number && !proofs.are_disjoint(&[branch, &beside], &[schema, &beside]) {
-                let wrong = match [branch, &beside].into_iter().any(is_whole) {
-                    true => negated(proofs.root(), &of_numbers(schema)),
-                    false => negated(proofs.root(), schema),
+                let wrong = if is_whole(branch) || is_whole(&beside) {
+                    negated(proofs.root(), &of_numbers(schema))
+                } else {
+                    negated(proofs.root(), schema)
                 }?;
                 ways = ways.saturating_mul(wrong.len());
                 all.push(any(&wrong));

@@ -60,7 +60,9 @@ fn rewrite(root: &Value, schema: &mut Value) {
                 map.values_mut().for_each(|value| rewrite(root, value));
             }
             (name, Value::Array(items)) if name == "items" || LISTS.contains(&name) => {
-                items.iter_mut().for_each(|item| rewrite(root, item));
+                for item in items {
+                    rewrite(root, item);
+                }
             }
             (name, value)
                 if ONE.contains(&name) || matches!(name, "items" | "not" | "if" | "then" | "else") =>

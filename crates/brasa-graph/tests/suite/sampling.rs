@@ -269,7 +269,9 @@ mod by_definition {
                 Stage::Penalties if !are_neutral => {
                     if (m * inverse(temperature)).is_finite() {
                         order.truncate(kept);
-                        order.iter().for_each(|&id| z[id] *= inverse(temperature));
+                        for &id in &order {
+                            z[id] *= inverse(temperature);
+                        }
                     } else {
                         order.truncate(1);
                     }
@@ -295,7 +297,9 @@ mod by_definition {
             }
         }
         let mut shares = vec![0.0; z.len()];
-        by_id.iter().for_each(|&id| shares[id] = exp(exponent(z[id], m, temperature)));
+        for &id in &by_id {
+            shares[id] = exp(exponent(z[id], m, temperature));
+        }
         let logprob = exponent(z[best.1], m, temperature) - tree_sum(&shares).ln();
         Some(Drawn { token: best.1 as u32, survivors: order[..kept].to_vec(), logprob })
     }

@@ -51,12 +51,12 @@ pub(crate) fn to_json(options: &GenerateOptions) -> Value {
 /// [`SessionFileError::Malformed`], naming the setting.
 pub(crate) fn from_json(value: &Value) -> Result<GenerateOptions, SessionFileError> {
     let settings = Settings(value);
-    let order = settings.get("order", |value| match value.as_str() {
-        Some(name) => SamplingOrder::NAMED.iter().find(|(known, _)| *known == name).map(|&(_, order)| order),
-        None => {
-            let names: Option<Vec<&str>> = value.as_array()?.iter().map(Value::as_str).collect();
-            SamplingOrder::from_names(names?).ok()
+    let order = settings.get("order", |value| {
+        if let Some(name) = value.as_str() {
+            return SamplingOrder::NAMED.iter().find(|(known, _)| *known == name).map(|&(_, order)| order);
         }
+        let names: Option<Vec<&str>> = value.as_array()?.iter().map(Value::as_str).collect();
+        SamplingOrder::from_names(names?).ok()
     })?;
     let logprobs = settings.optional("logprobs", |value| {
         let of = if value["final"].as_bool()? { Distribution::Final } else { Distribution::Raw };
