@@ -1,4 +1,4 @@
-//! Fuzzing on stable Rust, for tests: seeds, seeded mutations, bounds on time and memory; and reports of [skipped](skipped) tests.
+//! Fuzzing on stable Rust, for tests: seeds, seeded mutations, bounds on time and memory; and reports of [skipped] tests.
 //!
 //! A target is a plain function from bytes to a description of its *outcome*, for instance the text of an error. Without
 //! coverage instrumentation, a new outcome is what shows that an input reached somewhere new: such inputs join the

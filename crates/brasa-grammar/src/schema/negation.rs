@@ -75,7 +75,6 @@ fn negate(root: &Value, schema: &Value, depth: usize) -> Option<Vec<Value>> {
             "uniqueItems" if *value == Value::Bool(false) => Vec::new(),
             "pattern" => absence::of_pattern(value.as_str()?)?,
             "format" if is_remark(value) => Vec::new(),
-            "format" => return None,
             "$ref" => {
                 let pointer = value.as_str()?.strip_prefix('#')?;
                 negated(root.pointer(if pointer == "/" { "" } else { pointer })?)?
@@ -97,7 +96,7 @@ fn negate(root: &Value, schema: &Value, depth: usize) -> Option<Vec<Value>> {
             "exclusiveMaximum" if value.is_number() => vec![json!({"type": "number", "minimum": value})],
             // Said by `minimum` and `maximum`.
             "exclusiveMinimum" | "exclusiveMaximum" if value.is_boolean() => Vec::new(),
-            "exclusiveMinimum" | "exclusiveMaximum" => return None,
+            "exclusiveMinimum" | "exclusiveMaximum" | "format" => return None,
             "minLength" => below(value, "string", "maxLength")?,
             "maxLength" => vec![json!({"type": "string", "minLength": value.as_u64()?.checked_add(1)?})],
             "minItems" => below(value, "array", "maxItems")?,

@@ -506,10 +506,12 @@ fn numbers_of_tools_are_exact() {
     let parameters = r#"{"type": "object", "properties": {"id": {"const": 18446744073709551617}, "share": {"const": 0.12345678901234567891}},
         "required": ["id", "share"]}"#;
     let ask = |path: &str, tool: &str, choice: &str| {
-        let body = format!(
-            r#"{{"messages": [{{"role": "user", "content": "Go."}}], "input": "Go.", "max_tokens": 120, "max_output_tokens": 120,
-                "tools": [{tool}], "tool_choice": {choice}}}"#
-        );
+        let words = match path {
+            "/v1/responses" => r#""input": "Go.", "max_output_tokens": 120"#,
+            "/apply-template" => r#""messages": [{"role": "user", "content": "Go."}]"#,
+            _ => r#""messages": [{"role": "user", "content": "Go."}], "max_tokens": 120"#,
+        };
+        let body = format!(r#"{{{words}, "tools": [{tool}], "tool_choice": {choice}}}"#);
         server().send("POST", path, &[], body.as_bytes())
     };
     let expected = r#"{"id": 18446744073709551617, "share": 0.12345678901234567891}"#;
@@ -522,9 +524,6 @@ fn numbers_of_tools_are_exact() {
     let flat = format!(r#"{{"type": "function", "name": "f", "strict": true, "parameters": {parameters}}}"#);
     let answer = ask("/v1/responses", &flat, r#""required""#).json(200);
     assert_eq!(tight(answer["output"][0]["arguments"].as_str().unwrap()), tight(expected));
-    let tool = format!(r#"{{"name": "f", "input_schema": {parameters}}}"#);
-    let answer = ask("/v1/messages", &tool, r#"{"type": "any"}"#);
-    assert!(tight(&answer.body).contains(&tight(&expected[1..expected.len() - 1])), "{answer:?}");
     let prompt = ask("/apply-template", &chat_tool, r#""auto""#).json(200)["prompt"].to_string();
     for digits in [" 18446744073709551617", " 0.12345678901234567891"] {
         assert!(prompt.contains(digits), "{digits}: {prompt}");
