@@ -282,7 +282,7 @@ fn told(result: &Message) -> Message {
 fn introduce(tools: &[Value], messages: &mut Vec<Message>) {
     let mut text = String::from("You can call these functions:\n\n");
     for tool in tools {
-        text.push_str(&tool.get("function").unwrap_or(tool).to_string());
+        text.push_str(&exact::to_json(tool.get("function").unwrap_or(tool)));
         text.push('\n');
     }
     text.push_str(
