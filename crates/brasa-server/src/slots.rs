@@ -37,7 +37,7 @@ pub(crate) struct Slots {
 
 #[derive(Debug, Default)]
 struct Slot {
-    /// How the request that runs here came here.
+    /// How the running request came to the place; `None` if no request runs there.
     runs: Option<By>,
     text: SlotText,
     /// True if the text is that of a request that named the place, or came from a file.

@@ -11,15 +11,15 @@ use crate::recogniser::{CrossScores, Recogniser, Rows, Shape, TextId, WindowId};
 
 /// Times that the parts of a transcription took.
 ///
-/// What no part names is in the total alone: choosing tokens between two steps, finding pauses, and waiting for a model that other
-/// transcriptions use.
+/// The total also holds times that no part counts: choosing tokens between two steps, finding pauses, and waiting for a model that
+/// other transcriptions use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TranscriptionTimes {
     /// Reading the sound to its end, before the first window. The sound may have come slowly.
     pub read: Duration,
     /// Mel features of the windows, with the second reading of the sound.
     pub mel: Duration,
-    /// The encoder.
+    /// Steps of the encoder.
     pub encode: Duration,
     /// Steps of the decoder in which a text begins: they compute prompts.
     pub prompt: Duration,

@@ -7,7 +7,7 @@ use crate::CacheId;
 pub struct Touch {
     /// The cache, or the cache that is a memory.
     pub cache: CacheId,
-    /// How it is used.
+    /// Whether the cache is read or written.
     pub access: Access,
 }
 
