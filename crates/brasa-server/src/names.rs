@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use brasa::ModelKind;
 
+use crate::entry::Entry;
 use crate::error::{ApiError, Result};
 use crate::loaded::Loaded;
-use crate::registry::{Entry, Registry};
+use crate::registry::Registry;
 
 /// Most names that an error lists.
 const MOST_LISTED: usize = 20;

@@ -9,10 +9,10 @@ use crate::adapters::Scaled;
 use crate::api::finish_fields;
 use crate::api::models::check_right;
 use crate::body::read_bounded;
+use crate::entry::AdapterChange;
 use crate::error::{ApiError, Result};
 use crate::fields::Fields;
 use crate::pool::{self, Lane};
-use crate::registry::AdapterChange;
 use crate::state::App;
 use crate::{adapter_files, reply};
 

@@ -11,10 +11,10 @@ use brasa::ModelKind;
 use serde_json::{Value, json};
 
 use crate::api::{finish_fields, models_anthropic};
+use crate::entry::Entry;
 use crate::error::{ApiError, Result};
 use crate::fields::Fields;
 use crate::loaded::Loaded;
-use crate::registry::Entry;
 use crate::reply;
 use crate::state::App;
 

@@ -10,10 +10,10 @@ use brasa::ModelKind;
 use serde_json::{Value, json};
 
 use crate::api::native::settings;
+use crate::entry::Entry;
 use crate::error::{ApiError, Result};
 use crate::loaded::Loaded;
 use crate::metrics::Now;
-use crate::registry::Entry;
 use crate::state::App;
 use crate::{defaults, ids, reply};
 
