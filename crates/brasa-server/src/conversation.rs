@@ -106,7 +106,7 @@ impl Conversation {
                 let name = format!("{place}.function.name");
                 return Err(ApiError::field(&name, format!("`{name}` is missing")));
             }
-            self.tools.push(fields.exact_tool(&place, tool)?);
+            self.tools.push(fields.exact_numbers(&place, tool)?);
         }
         Ok(())
     }

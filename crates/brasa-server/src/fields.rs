@@ -77,20 +77,22 @@ impl Fields {
         schema
     }
 
-    /// A tool of the body with its numbers as they are written, for the chat template and the grammar of calls.
+    /// A value of the body with its numbers as they are written, for the chat template, the grammar of calls and [`reply::exact`].
+    ///
+    /// [`reply::exact`]: crate::reply::exact
     ///
     /// # Errors
     ///
     /// 400 for a number that cannot be told from another one of the body.
-    pub fn exact_tool(&self, place: &str, mut tool: Value) -> Result<Value> {
+    pub fn exact_numbers(&self, place: &str, mut value: Value) -> Result<Value> {
         let mut is_known = true;
-        self.literals.exchange(&mut tool, &mut |text| {
+        self.literals.exchange(&mut value, &mut |text| {
             let number = text.and_then(exact_number);
             is_known &= number.is_some();
             number.unwrap_or_default()
         });
         if is_known {
-            return Ok(tool);
+            return Ok(value);
         }
         let message = format!(
             "`{place}` has a number that 64 bits do not hold, and that another number of the request is rounded like"

@@ -3,6 +3,7 @@
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
+use brasa::tokenizer::exact_json;
 use serde_json::Value;
 
 /// A JSON answer.
@@ -13,6 +14,13 @@ pub(crate) fn json(status: StatusCode, value: &Value) -> Response {
 /// A JSON answer of status 200.
 pub(crate) fn ok(value: &Value) -> Response {
     json(StatusCode::OK, value)
+}
+
+/// A JSON answer of status 200 whose numbers have all the digits that [`exact_value`] kept.
+///
+/// [`exact_value`]: brasa::tokenizer::exact_value
+pub(crate) fn exact(value: &Value) -> Response {
+    with_type(StatusCode::OK, "application/json", exact_json(value))
 }
 
 /// An answer of a given content type.

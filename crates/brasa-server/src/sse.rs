@@ -11,6 +11,7 @@ use std::time::Duration;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
+use brasa::tokenizer::exact_json;
 use http_body::Frame;
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -48,9 +49,10 @@ impl Events {
         self.write(format!("data: {value}\n\n")).await
     }
 
-    /// Sends a JSON value with the name of its event.
+    /// Sends a JSON value with the name of its event. Its numbers have all the digits that
+    /// [`exact_value`](brasa::tokenizer::exact_value) kept.
     pub async fn send_named(&self, event: &str, value: &Value) -> Result<(), Gone> {
-        self.write(format!("event: {event}\ndata: {value}\n\n")).await
+        self.write(format!("event: {event}\ndata: {}\n\n", exact_json(value))).await
     }
 
     /// Sends the end mark of OpenAI's streams.

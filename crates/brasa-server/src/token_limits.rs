@@ -55,7 +55,7 @@ pub(crate) fn both(
     other: Option<Arc<dyn MaskSource>>,
 ) -> Option<Arc<dyn MaskSource>> {
     match (one, other) {
-        (Some(one), Some(other)) => Some(Arc::new(Both(one, other))),
+        (Some(one), Some(other)) => Some(Arc::new(Both::new(one, other))),
         (one, other) => one.or(other),
     }
 }
@@ -167,16 +167,27 @@ impl TokenMask for Limited {
 
 /// Two masks that both hold.
 #[derive(Debug)]
-struct Both(Arc<dyn MaskSource>, Arc<dyn MaskSource>);
+struct Both {
+    one: Arc<dyn MaskSource>,
+    other: Arc<dyn MaskSource>,
+    /// Warnings of the two.
+    warnings: Vec<String>,
+}
+
+impl Both {
+    fn new(one: Arc<dyn MaskSource>, other: Arc<dyn MaskSource>) -> Self {
+        let warnings = [one.warnings(), other.warnings()].concat();
+        Self { one, other, warnings }
+    }
+}
 
 impl MaskSource for Both {
     fn start(&self) -> Box<dyn TokenMask> {
-        Box::new(BothMasks { one: self.0.start(), other: self.1.start(), words: Vec::new() })
+        Box::new(BothMasks { one: self.one.start(), other: self.other.start(), words: Vec::new() })
     }
 
     fn warnings(&self) -> &[String] {
-        let (one, other) = (self.0.warnings(), self.1.warnings());
-        if one.is_empty() { other } else { one }
+        &self.warnings
     }
 }
 

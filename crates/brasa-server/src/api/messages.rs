@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
-use brasa::tokenizer::{Content, ToolChoice};
+use brasa::tokenizer::{Content, ToolChoice, exact_value};
 use brasa::{FinishReason, GenerateOptions, Message, Model};
 use serde_json::{Value, json};
 
@@ -94,7 +94,7 @@ fn conversation(fields: &mut Fields) -> Result<Conversation> {
     }
     for (at, tool) in fields.optional::<Vec<Value>>("tools")?.unwrap_or_default().into_iter().enumerate() {
         let tool = tool_of(fields, at, &tool)?;
-        conversation.tools.push(fields.exact_tool(&format!("tools[{at}]"), tool)?);
+        conversation.tools.push(fields.exact_numbers(&format!("tools[{at}]"), tool)?);
     }
     if let Some(choice) = fields.value("tool_choice") {
         let mut inner = fields.inside("tool_choice", choice.clone())?;
@@ -179,7 +179,7 @@ fn read_message(body: &Fields, at: usize, value: Value, messages: &mut Vec<Messa
             // Nobody but its maker can read it.
             Some("redacted_thinking") => {}
             Some("tool_use") if role == "assistant" => {
-                let arguments = &block["input"];
+                let arguments = body.exact_numbers(&format!("{name}.input"), block["input"].clone())?;
                 calls.push(json!({
                     "id": text("id")?,
                     "type": "function",
@@ -326,14 +326,14 @@ async fn whole(head: &Head, answers: Answers) -> Result<Response> {
     }
     for call in calls {
         // Arguments that were cut off are no object, and nothing is made up in their place.
-        let input: Value = serde_json::from_str(&call.arguments).unwrap_or_else(|_| json!({}));
+        let input: Value = exact_value(&call.arguments).unwrap_or_else(|_| json!({}));
         blocks.push(json!({"type": "tool_use", "id": call.id, "name": call.name, "input": input}));
     }
     let mut usage = Usage::default();
     if let Some(ended) = &ended {
         usage.add(&ended.end.cost, true);
     }
-    Ok(reply::ok(&head.message(blocks, ended.as_ref(), &usage)))
+    Ok(reply::exact(&head.message(blocks, ended.as_ref(), &usage)))
 }
 
 /// The block of a stream that is open.

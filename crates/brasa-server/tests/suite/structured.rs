@@ -522,8 +522,14 @@ fn numbers_of_tools_are_exact() {
     let call = &answer["choices"][0]["message"]["tool_calls"][0]["function"];
     assert_eq!(tight(call["arguments"].as_str().unwrap()), tight(expected));
     let flat = format!(r#"{{"type": "function", "name": "f", "strict": true, "parameters": {parameters}}}"#);
-    let answer = ask("/v1/responses", &flat, r#""required""#).json(200);
+    let answer = ask("/v1/responses", &flat, r#""required""#);
+    let echo = r#""const":18446744073709551617},"share":{"const":0.12345678901234567891}"#;
+    assert!(answer.body.contains(echo), "{answer:?}");
+    let answer = answer.json(200);
     assert_eq!(tight(answer["output"][0]["arguments"].as_str().unwrap()), tight(expected));
+    let named = format!(r#"{{"name": "f", "input_schema": {parameters}}}"#);
+    let answer = ask("/v1/messages", &named, r#"{"type": "any"}"#);
+    assert!(answer.body.contains(r#""input":{"id":18446744073709551617,"#), "{answer:?}");
     let prompt = ask("/apply-template", &chat_tool, r#""auto""#).json(200)["prompt"].to_string();
     for digits in [":18446744073709551617}", ":0.12345678901234567891}"] {
         assert!(prompt.contains(digits), "{digits}: {prompt}");

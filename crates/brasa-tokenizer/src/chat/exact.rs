@@ -9,8 +9,13 @@ use serde_json::Value;
 /// In front of the digits of a number that is kept as text, a private-use character.
 const SIGN: char = '\u{F0A3E}';
 
-/// Parses a JSON text; whole numbers beyond 64 bits become texts of their digits.
-pub fn parse(text: &str) -> serde_json::Result<Value> {
+/// Parses a JSON text without rounding its whole numbers: one that 64 bits do not hold becomes a marked text of its digits, which
+/// [`exact_json`] writes as a number again.
+///
+/// # Errors
+///
+/// That of `serde_json`, if the text is no JSON.
+pub fn exact_value(text: &str) -> serde_json::Result<Value> {
     serde_json::from_str(&signed(text))
 }
 
@@ -86,8 +91,9 @@ pub fn digits(text: &str) -> Option<&str> {
     text.strip_prefix(SIGN).filter(|digits| is_long(digits) || is_fine(digits))
 }
 
-/// The JSON text of a value with exact numbers.
-pub fn to_json(value: &Value) -> String {
+/// Writes a value as JSON text. Numbers that [`exact_value`] or [`exact_number`] keep as marked texts are written as numbers, with all
+/// their digits.
+pub fn exact_json(value: &Value) -> String {
     let text = value.to_string();
     if !text.contains(SIGN) {
         return text;
@@ -114,7 +120,7 @@ pub fn to_json(value: &Value) -> String {
 mod tests {
     use serde_json::json;
 
-    use super::{digits, exact_number, parse, to_json};
+    use super::{digits, exact_json, exact_number, exact_value};
 
     #[test]
     fn whole_numbers_keep_their_digits() {
@@ -124,8 +130,8 @@ mod tests {
             "[100000000000000000000000000000000000000000000000000]",
             "{}",
         ] {
-            let parsed = parse(text).unwrap();
-            assert_eq!(to_json(&parsed), text);
+            let parsed = exact_value(text).unwrap();
+            assert_eq!(exact_json(&parsed), text);
         }
         for text in [
             "{\"a\": 012345678901234567890123}",
@@ -135,12 +141,12 @@ mod tests {
             "[99999999999999999999x]",
             "\"é\\é",
         ] {
-            assert!(parse(text).is_err(), "{text}");
+            assert!(exact_value(text).is_err(), "{text}");
         }
         assert_eq!(digits("\u{F0A3E}99999999999999999999"), Some("99999999999999999999"));
         assert_eq!(digits("\u{F0A3E}9"), None);
         for number in ["99999999999999999999", "0.10000000000000000001", "-1.2345678901234567e-7"] {
-            assert_eq!(to_json(&json!({"a": exact_number(number)})), format!("{{\"a\":{number}}}"));
+            assert_eq!(exact_json(&json!({"a": exact_number(number)})), format!("{{\"a\":{number}}}"));
         }
         for other in ["1", "0.5", "0.1000000000000000000x", "-", "1e400", "01.2345678901234567", "a\",9"] {
             assert_eq!(exact_number(other), None, "{other}");

@@ -144,7 +144,7 @@ impl ChatTemplate {
             let mut text = message.content.text();
             for call in calls {
                 let line = if text.is_empty() { "" } else { "\n" };
-                let call = exact::to_json(&json!({"name": call.name, "parameters": call.object()}));
+                let call = exact::exact_json(&json!({"name": call.name, "parameters": call.object()}));
                 let _ = write!(text, "{line}{call}");
             }
             message.content = Content::Text(text);
@@ -159,7 +159,7 @@ impl ChatTemplate {
                 }
                 _ if form == CallForm::Object => *arguments = call.object(),
                 _ if arguments.as_str().is_none_or(|text| text.trim().is_empty()) => {
-                    *arguments = exact::to_json(&call.object()).into();
+                    *arguments = exact::exact_json(&call.object()).into();
                 }
                 _ => {}
             }
@@ -282,7 +282,7 @@ fn told(result: &Message) -> Message {
 fn introduce(tools: &[Value], messages: &mut Vec<Message>) {
     let mut text = String::from("You can call these functions:\n\n");
     for tool in tools {
-        text.push_str(&exact::to_json(tool.get("function").unwrap_or(tool)));
+        text.push_str(&exact::exact_json(tool.get("function").unwrap_or(tool)));
         text.push('\n');
     }
     text.push_str(

@@ -18,7 +18,7 @@ mod turns;
 
 pub use builtin::BuiltinTemplate;
 pub use calls::{AnswerEvent, AnswerParser, InputReader, OtherAnswers, ToolChoice, ToolFormat};
-pub use exact::exact_number;
+pub use exact::{exact_json, exact_number, exact_value};
 pub(crate) use marks::Edges;
 pub use message::{Content, Message};
 pub use template::{ChatOptions, ChatTemplate, TemplateGuess};

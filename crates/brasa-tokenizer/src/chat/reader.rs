@@ -217,7 +217,7 @@ impl Arguments {
             Value::Object(arguments) => Self::Object(arguments.clone()),
             Value::Null => Self::Object(Map::new()),
             Value::String(text) if text.trim().is_empty() => Self::Object(Map::new()),
-            Value::String(text) => match super::exact::parse(text) {
+            Value::String(text) => match super::exact::exact_value(text) {
                 Ok(Value::Object(arguments)) => Self::Object(arguments),
                 _ => Self::Other(text.clone()),
             },

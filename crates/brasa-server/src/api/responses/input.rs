@@ -44,7 +44,7 @@ pub(super) fn conversation(fields: &mut Fields, app: &App) -> Result<Conversatio
             conversation.add_custom(fields, &format!("tools[{at}]"), tool)?;
         } else {
             let tool = tool_of(fields, at, &tool, app)?;
-            let tool = tool.map(|tool| fields.exact_tool(&format!("tools[{at}]"), tool)).transpose()?;
+            let tool = tool.map(|tool| fields.exact_numbers(&format!("tools[{at}]"), tool)).transpose()?;
             conversation.tools.extend(tool);
         }
     }

@@ -112,11 +112,13 @@ impl Settings {
         );
         let mut text = with("text", &[("format", json!({"type": "text"}))]);
         if text["format"]["type"] == "json_schema" {
-            let format = text["format"].take();
+            let format = fields.exact_numbers("text.format", text["format"].take())?;
             text["format"] = with_keys(format, &[("description", Value::Null), ("strict", json!(true))]);
         }
         repeated.insert("text".into(), text);
         let tools = fields.peek("tools").and_then(Value::as_array).cloned().unwrap_or_default();
+        let exact = |(at, tool)| fields.exact_numbers(&format!("tools[{at}]"), tool);
+        let tools: Vec<_> = tools.into_iter().enumerate().map(exact).collect::<Result<_>>()?;
         repeated.insert("tools".into(), tools.into_iter().map(repeated_tool).collect());
         let truncation = truncation.unwrap_or_else(|| json!("disabled"));
         repeated.insert("truncation".into(), truncation);
@@ -181,5 +183,5 @@ async fn whole(head: &Head, answers: Answers) -> Result<Response> {
     let call =
         |(at, call): (usize, &Call)| call_item(&call_item_id(call.kind), call, status(at + 1 == count));
     output.extend(calls.iter().enumerate().map(call));
-    Ok(reply::ok(&head.response(&output, ended.as_ref())))
+    Ok(reply::exact(&head.response(&output, ended.as_ref())))
 }

@@ -222,7 +222,7 @@ pub fn json_of(schema: &Value, strictness: Strictness, tool: &str) -> String {
         // Errors name it.
         keywords.insert("x-brasa-place".into(), format!("parameters of `{tool}`").into());
     }
-    format!("%json {}", exact::to_json(&schema))
+    format!("%json {}", exact::exact_json(&schema))
 }
 
 /// True if a schema requires a property.

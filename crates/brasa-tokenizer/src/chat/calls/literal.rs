@@ -46,7 +46,7 @@ impl Dialect {
             (Value::Null, None) => "None".into(),
             (Value::Bool(true), None) => "True".into(),
             (Value::Bool(false), None) => "False".into(),
-            (Value::String(text), _) if exact::digits(text).is_some() => exact::to_json(value),
+            (Value::String(text), _) if exact::digits(text).is_some() => exact::exact_json(value),
             (Value::String(text), Some(quote)) => format!("{quote}{text}{quote}"),
             (Value::Array(items), _) => {
                 let items: Vec<String> = items.iter().map(|item| self.write(item)).collect();
