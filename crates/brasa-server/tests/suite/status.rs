@@ -106,7 +106,7 @@ fn memory_is_told_by_its_parts() {
     assert!(parts["draft_cache_limit"].as_u64() > Some(0), "{parts}");
     // Cache is taken when the first texts come: both routes tell of it once it is there.
     drafting.post("/v1/completions", &json!({"prompt": "ember", "max_tokens": 3})).json(200);
-    until(|| {
+    until("both routes tell the same parts", || {
         let parts = drafting.get("/props").json(200)["memory_bytes"].clone();
         let text = drafting.get("/metrics").body;
         parts["cache"].as_u64() > Some(0)
