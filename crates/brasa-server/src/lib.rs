@@ -18,70 +18,37 @@
 //!
 //! # Layers
 //!
-//! A request passes `connection` (TLS, silence), `log` (its id and its line in the log), `leftover` (bodies that nobody reads),
-//! `hosts`, `cors`, `limits`, `auth` and `pool` (the threads of handlers), and comes to a handler in `api`, one file for each
-//! family of endpoints. A handler reads its body, within the `budget` of all requests, through `fields`, which knows the policy
-//! for every field, and gets a model from the `registry`. `conversation`, `prompt` and `fill` make token ids of it, `sampling`
-//! the options. All forms generate through `generate` (choices and their steps); those of chats read their answers through
-//! `answer`. Sounds come as forms, and are transcribed by `api/audio` on threads of their own. `sse` streams, `usage` and
-//! `logprobs` show numbers, `metrics` counts, `log_writer` writes the log, `reaper` frees models.
+//! The code has a room for each stage of a request, and a room knows only those above it in this list:
+//!
+//! - `http` is what every request passes: `connection` (TLS, silence), `log` (its id and its line in the log), `leftover` (bodies
+//!   that are never read), `hosts`, `cors`, `limits`, `auth`, and `pool` (the threads of handlers). `sse` and `reply` write answers,
+//!   `budget` bounds the memory of all requests.
+//! - `models` knows the models: the `registry` lists them, `loading` loads and unloads them, `slots` are their places for
+//!   requests, `reaper` frees them.
+//! - `request` reads: `body` within its bounds, `fields` with a policy for every field, `conversation`, `prompt` and `fill` make
+//!   token ids, `sampling` the options, `constraint` the grammar.
+//! - `answer` runs: `generate` starts the choices of a request and reads their steps, `choices` splits those of a chat into
+//!   thoughts, content and calls, `usage` and `logprobs` show numbers.
+//! - `api` has a file for each family of endpoints, whose handlers join the rooms above. Sounds are transcribed by `api/audio` on
+//!   threads of their own.
+//!
+//! `router` says which handler a path leads to, `server` starts and ends it all, `state` is what requests share, `metrics`
+//! counts.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::needless_pass_by_value, reason = "JSON is made in place and moved to where it is written")]
 
-mod adapter_files;
-mod adapters;
 mod answer;
 mod api;
-mod auth;
-mod body;
-mod budget;
-mod connection;
-mod constraint;
-mod conversation;
-mod cors;
-mod custom;
-mod defaults;
-mod entry;
-mod error;
-mod fields;
-mod fill;
-mod generate;
-mod hosts;
-mod ids;
-mod json;
-mod known;
-mod leftover;
-mod limits;
-mod listen;
-mod loaded;
-mod loaded_speech;
-mod loaded_text;
-mod loading;
-mod log;
-mod log_writer;
-mod logprobs;
-mod lost;
+mod http;
 mod metrics;
-mod names;
+mod models;
 mod options;
-mod page;
-mod pool;
-mod presence;
-mod prompt;
-mod reaper;
-mod registry;
-mod reply;
+mod request;
 mod router;
-mod sampling;
 mod server;
-mod slot_files;
-mod slots;
-mod sse;
 mod state;
-mod token_limits;
-mod usage;
 
-pub use error::ServerError;
+pub use http::error::ServerError;
 pub use options::{Log, ModelData, ModelSource, ServerOptions, TlsFiles};
 pub use server::{Server, ServerHandle};

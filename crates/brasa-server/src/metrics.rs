@@ -10,7 +10,7 @@ use brasa::engine::EngineStats;
 use brasa::{Encoder, Model, Transcriber};
 use serde_json::{Value, json};
 
-use crate::log_writer::Dropped;
+use crate::http::log_writer::Dropped;
 
 /// Upper bounds of histograms of seconds, those of vLLM for the time to the first token.
 const SECONDS: [f64; 18] =

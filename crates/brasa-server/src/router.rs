@@ -1,6 +1,7 @@
 //! Paths, and the layers that every request passes.
 
 use std::any::Any;
+use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::Request;
@@ -12,13 +13,14 @@ use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use tower_http::catch_panic::CatchPanicLayer;
 
+use crate::api::page;
 use crate::api::{
     adapters, audio, chat, completions, embeddings, messages, models, native, rerank, responses, score,
     slots, status, text,
 };
-use crate::error::ApiError;
+use crate::http::error::ApiError;
+use crate::http::{auth, cors, hosts, leftover, limits, log, pool};
 use crate::state::App;
-use crate::{auth, cors, hosts, leftover, limits, log, page, pool};
 
 /// The service for all connections.
 pub(crate) fn router(app: &App) -> Router {
@@ -27,10 +29,10 @@ pub(crate) fn router(app: &App) -> Router {
         router
             .layer(CatchPanicLayer::custom(panicked))
             .layer(from_fn_with_state(app.clone(), pool::run))
-            .layer(from_fn_with_state(app.clone(), auth::check))
-            .layer(from_fn_with_state(app.clone(), limits::check))
+            .layer(from_fn_with_state(Arc::clone(&app.keys), auth::check))
+            .layer(from_fn_with_state(Arc::clone(&app.limiter), limits::check))
             .layer(from_fn_with_state(app.clone(), cors::check))
-            .layer(from_fn_with_state(app.clone(), hosts::check))
+            .layer(from_fn_with_state(Arc::clone(&app.hosts), hosts::check))
             .layer(from_fn(leftover::check))
             .layer(from_fn_with_state(app.clone(), log::watch))
     };

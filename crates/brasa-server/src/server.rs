@@ -17,25 +17,27 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
-use crate::adapters::Applied;
-use crate::auth::Keys;
-use crate::budget::Budget;
-use crate::connection::{Hold, TimedStream};
-use crate::defaults;
-use crate::error::ServerError;
-use crate::generate;
-use crate::hosts::Hosts;
-use crate::limits::RateLimiter;
-use crate::listen;
-use crate::loaded::Loaded;
-use crate::log::SeenOnce;
-use crate::log_writer::LogWriter;
+use crate::answer::generate;
+use crate::http::auth::Keys;
+use crate::http::budget::Budget;
+use crate::http::connection::{Hold, TimedStream};
+use crate::http::error::ServerError;
+use crate::http::hosts::Hosts;
+use crate::http::limits::{Peer, RateLimiter};
+use crate::http::listen;
+use crate::http::log_writer::LogWriter;
+use crate::http::pool;
+use crate::http::seen_once::SeenOnce;
 use crate::metrics::Metrics;
-use crate::names::Names;
+use crate::models::adapters::Applied;
+use crate::models::loaded::Loaded;
+use crate::models::reaper;
+use crate::models::registry::Names;
+use crate::models::registry::Registry;
 use crate::options::ServerOptions;
-use crate::registry::Registry;
+use crate::request::defaults;
+use crate::router;
 use crate::state::{App, AppState, Lifecycle};
-use crate::{pool, reaper, router};
 
 /// Time that connections have to take their last bytes when the server ends.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -45,10 +47,6 @@ const AFTER_REFUSAL: Duration = Duration::from_millis(50);
 
 /// Longest pause between two searches for idle models.
 const IDLE_SEARCH: Duration = Duration::from_secs(30);
-
-/// The address of the client, as an extension of its requests.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Peer(pub SocketAddr);
 
 /// A server that is bound to its address and not running yet.
 ///
@@ -146,13 +144,13 @@ impl Server {
         options.log = log_writer.log();
         let app = Arc::new(AppState {
             registry: Arc::new(registry),
-            keys: Keys::new(&options.api_keys),
-            hosts: Hosts::new(&options),
+            keys: Arc::new(Keys::new(&options.api_keys)),
+            hosts: Arc::new(Hosts::new(&options)),
             metrics: Metrics::new(log_writer.dropped()),
             log_writer,
             budget: Budget::new(options.max_request_memory_bytes, reaper::tidy),
             handlers: OnceLock::new(),
-            limiter: options.rate_limit_per_minute.map(RateLimiter::new),
+            limiter: Arc::new(options.rate_limit_per_minute.map(RateLimiter::new)),
             unknown_fields: SeenOnce::default(),
             started: Instant::now(),
             lifecycle: Lifecycle::default(),

@@ -7,16 +7,16 @@ use std::time::Instant;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-use crate::adapters::Applied;
-use crate::auth::Keys;
-use crate::budget::Budget;
-use crate::hosts::Hosts;
-use crate::limits::RateLimiter;
-use crate::log::SeenOnce;
-use crate::log_writer::LogWriter;
+use crate::http::auth::Keys;
+use crate::http::budget::Budget;
+use crate::http::hosts::Hosts;
+use crate::http::limits::RateLimiter;
+use crate::http::log_writer::LogWriter;
+use crate::http::seen_once::SeenOnce;
 use crate::metrics::Metrics;
+use crate::models::adapters::Applied;
+use crate::models::registry::Registry;
 use crate::options::ServerOptions;
-use crate::registry::Registry;
 
 /// The state of a server. A handle: clones are cheap.
 pub(crate) type App = Arc<AppState>;
@@ -25,19 +25,26 @@ pub(crate) type App = Arc<AppState>;
 pub(crate) struct AppState {
     pub options: ServerOptions,
     pub registry: Arc<Registry>,
-    pub keys: Keys,
-    pub hosts: Hosts,
+    pub keys: Arc<Keys>,
+    pub hosts: Arc<Hosts>,
     pub log_writer: LogWriter,
     /// Memory that requests may take together.
     pub budget: Arc<Budget>,
     /// The threads of handlers, once the server runs.
     pub handlers: OnceLock<Handle>,
-    pub limiter: Option<RateLimiter>,
+    pub limiter: Arc<Option<RateLimiter>>,
     pub metrics: Metrics,
     pub unknown_fields: SeenOnce,
     pub started: Instant,
     pub lifecycle: Lifecycle,
     pub adapters: Applied,
+}
+
+impl AppState {
+    /// The instant at which a request that begins now has taken its time; `None` if no clock tells it.
+    pub fn deadline(&self) -> Option<Instant> {
+        Instant::now().checked_add(self.options.request_timeout)
+    }
 }
 
 /// Life of a server: loading its models, serving, ending.

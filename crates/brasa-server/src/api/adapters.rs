@@ -5,16 +5,17 @@ use axum::response::Response;
 use brasa::{AdapterSource, Error};
 use serde_json::json;
 
-use crate::adapters::Scaled;
 use crate::api::finish_fields;
 use crate::api::models::check_right;
-use crate::body::read_bounded;
-use crate::entry::AdapterChange;
-use crate::error::{ApiError, Result};
-use crate::fields::Fields;
-use crate::pool::{self, Lane};
+use crate::http::error::{ApiError, Result};
+use crate::http::pool::{self, Lane};
+use crate::http::reply;
+use crate::models::adapter_files;
+use crate::models::entry::AdapterChange;
+use crate::request::adapters::Scaled;
+use crate::request::body::read_bounded;
+use crate::request::fields::Fields;
 use crate::state::App;
-use crate::{adapter_files, reply};
 
 /// True if the server has adapters, or may get some.
 fn has_adapters(app: &App) -> bool {
@@ -43,7 +44,7 @@ pub(crate) async fn set(State(app): State<App>, request: Request) -> Result<Resp
         ApiError::invalid(format!("the body: {error}, expected a list of `id` and `scale`"))
     })?;
     let loaded = app.registry.acquire_text(None).await?;
-    app.adapters.set(&loaded.model, &scales)?;
+    app.adapters.set(&loaded.model, &scales.iter().map(Scaled::pair).collect::<Vec<_>>())?;
     Ok(reply::ok(&json!({"success": true})))
 }
 

@@ -8,20 +8,22 @@ use axum::response::Response;
 use brasa::{GenerateOptions, Model, Turn};
 use serde_json::{Map, Value, json};
 
-use crate::answer::{Answers, Call, ChatStep, Delta, Ended, Reading, Whole};
+use crate::answer::choices::{Answers, Call, ChatStep, Delta, Ended, Reading, Whole};
+use crate::answer::generate::{Choices, MOST_CHOICES, Prompt, Shown, blocking, finish_name};
+use crate::answer::logprobs;
+use crate::answer::usage::{Telling, Usage, progress, timings};
 use crate::api::{finish_fields, slots};
-use crate::constraint::Constraint;
-use crate::conversation::Conversation;
-use crate::custom::CallKind;
-use crate::error::{ApiError, Result};
-use crate::fields::Fields;
-use crate::generate::{Choices, MOST_CHOICES, Prompt, Shown, blocking, finish_name};
-use crate::loaded_text::LoadedText;
-use crate::log::Record;
-use crate::pool::{self, Lane};
+use crate::http::error::{ApiError, Result};
+use crate::http::log::Record;
+use crate::http::pool::{self, Lane};
+use crate::http::{ids, reply, sse};
+use crate::models::loaded_text::LoadedText;
+use crate::request::constraint::Constraint;
+use crate::request::conversation::Conversation;
+use crate::request::custom::CallKind;
+use crate::request::fields::Fields;
+use crate::request::{sampling, token_limits};
 use crate::state::App;
-use crate::usage::{Telling, Usage, progress, timings};
-use crate::{ids, logprobs, reply, sampling, sse, token_limits};
 
 /// Answers a conversation.
 pub(crate) async fn complete(
@@ -156,7 +158,8 @@ impl Request {
         conversation.constraint = Constraint::read(fields, None)?;
         let mut options = sampling::options(fields, app, model)?;
         let limit = fields.first_limit(&["max_completion_tokens", "max_tokens", "n_predict"])?;
-        options.max_tokens = limit.map_or(app.options.default_max_tokens, crate::fields::Limit::tokens);
+        options.max_tokens =
+            limit.map_or(app.options.default_max_tokens, crate::request::fields::Limit::tokens);
         let choices = fields.count("n", 1, MOST_CHOICES)?.unwrap_or(1);
         let wants_logprobs = fields.switch("logprobs")?.unwrap_or(false);
         let top = fields.count("top_logprobs", 0, sampling::MOST_TOP_LOGPROBS)?;

@@ -9,20 +9,23 @@ use brasa::tokenizer::AddSpecial;
 use brasa::{GenerateOptions, Model, RequestOptions, Token};
 use serde_json::{Value, json};
 
+use crate::answer::generate::{
+    Choices, End, MOST_CHOICES, Prompt, Shown, Step, blocking, finish_name, in_time,
+};
+use crate::answer::logprobs::Legacy;
+use crate::answer::usage::{Telling, Usage, progress, timings};
 use crate::api::chat::read_stream;
 use crate::api::{finish_fields, slots};
-use crate::constraint::Constraint;
-use crate::error::{ApiError, Result};
-use crate::fields::{self, Fields, Limit};
-use crate::fill::Fill;
-use crate::generate::{Choices, End, MOST_CHOICES, Prompt, Shown, Step, blocking, finish_name, in_time};
-use crate::loaded_text::LoadedText;
-use crate::log::Record;
-use crate::logprobs::Legacy;
-use crate::pool::{self, Lane};
+use crate::http::error::{ApiError, Result};
+use crate::http::log::Record;
+use crate::http::pool::{self, Lane};
+use crate::http::{ids, reply, sse};
+use crate::models::loaded_text::LoadedText;
+use crate::request::constraint::Constraint;
+use crate::request::fields::{self, Fields, Limit};
+use crate::request::fill::Fill;
+use crate::request::{prompt, sampling, token_limits};
 use crate::state::App;
-use crate::usage::{Telling, Usage, progress, timings};
-use crate::{ids, prompt, reply, sampling, sse, token_limits};
 
 /// Tokens of an answer if the request sets no limit.
 const DEFAULT_TOKENS: usize = 16;

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::error::{ApiError, Result};
-use crate::fields::Fields;
+use crate::http::error::{ApiError, Result};
+use crate::request::fields::Fields;
 
 /// Members of a document and of a search result that are read, or say nothing to a model.
 const KNOWN: &[&str] = &["type", "source", "title", "context", "citations", "content"];
@@ -75,7 +75,7 @@ fn text_at(place: &str, value: &Value) -> Result<String> {
         Value::Null => Ok(String::new()),
         Value::String(text) => Ok(text.clone()),
         other => {
-            let message = format!("`{place}` is {}, expected a text", crate::fields::kind(other));
+            let message = format!("`{place}` is {}, expected a text", crate::request::fields::kind(other));
             Err(ApiError::field(place, message))
         }
     }

@@ -10,15 +10,17 @@ use brasa::tokenizer::AddSpecial;
 use brasa::{EmbedOptions, Embedder, EmbeddingNorm, Pooling, RequestOptions, TokensOptions};
 use serde_json::{Value, json};
 
+use crate::answer::generate::{blocking, in_time};
 use crate::api::finish_fields;
-use crate::budget::Account;
-use crate::error::{ApiError, Result};
-use crate::fields::Fields;
-use crate::generate::{blocking, in_time};
-use crate::loaded::Loaded;
-use crate::log::Record;
+use crate::http::budget::Account;
+use crate::http::error::{ApiError, Result};
+use crate::http::log::Record;
+use crate::http::reply;
+use crate::models::loaded::Loaded;
+use crate::request::adapters;
+use crate::request::fields::Fields;
+use crate::request::prompt;
 use crate::state::App;
-use crate::{adapters, prompt, reply};
 
 /// Most texts of one request: OpenAI's limit.
 const MOST_TEXTS: usize = 2048;

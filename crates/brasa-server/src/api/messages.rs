@@ -9,17 +9,18 @@ use brasa::tokenizer::{Content, ToolChoice, exact_value};
 use brasa::{FinishReason, GenerateOptions, Message, Model};
 use serde_json::{Value, json};
 
-use crate::answer::{Answers, ChatStep, Delta, Ended, Whole};
+use crate::answer::choices::{Answers, ChatStep, Delta, Ended, Whole};
+use crate::answer::generate::blocking;
+use crate::answer::usage::Usage;
 use crate::api::{chat, documents, finish_fields, slots};
-use crate::constraint::Constraint;
-use crate::conversation::{Conversation, text_of};
-use crate::error::{ApiError, Result};
-use crate::fields::Fields;
-use crate::generate::blocking;
-use crate::log::{Record, RequestId};
+use crate::http::error::{ApiError, Result};
+use crate::http::log::{Record, RequestId};
+use crate::http::{ids, reply, sse};
+use crate::request::constraint::Constraint;
+use crate::request::conversation::{Conversation, text_of};
+use crate::request::fields::Fields;
+use crate::request::sampling;
 use crate::state::App;
-use crate::usage::Usage;
-use crate::{ids, reply, sampling, sse};
 
 /// The beginning of a line that clients put in front of the system prompt. It changes with every request, so that no
 /// prompt would ever be found in the cache.

@@ -11,6 +11,7 @@ pub(crate) mod models;
 pub(crate) mod models_anthropic;
 pub(crate) mod native;
 mod native_end;
+pub(crate) mod page;
 pub(crate) mod rerank;
 pub(crate) mod responses;
 pub(crate) mod score;
@@ -20,8 +21,8 @@ pub(crate) mod text;
 
 use serde_json::json;
 
-use crate::error::Result;
-use crate::fields::Fields;
+use crate::http::error::Result;
+use crate::request::fields::Fields;
 use crate::state::App;
 
 /// Counts the unknown fields of a request, logs each name once, and drops their values.

@@ -11,11 +11,12 @@ use brasa::ModelKind;
 use serde_json::{Value, json};
 
 use crate::api::{finish_fields, models_anthropic};
-use crate::entry::Entry;
-use crate::error::{ApiError, Result};
-use crate::fields::Fields;
-use crate::loaded::Loaded;
-use crate::reply;
+use crate::http::error::{ApiError, Result};
+use crate::http::log::wants_anthropic;
+use crate::http::reply;
+use crate::models::entry::Entry;
+use crate::models::loaded::Loaded;
+use crate::request::fields::Fields;
 use crate::state::App;
 
 /// All models. A client that sends `anthropic-version` gets them in Anthropic's form.
@@ -25,7 +26,7 @@ pub(crate) async fn list(
     Query(query): Query<HashMap<String, String>>,
 ) -> Result<Response> {
     let models = app.registry.entries();
-    if models_anthropic::is_wanted(&headers) {
+    if wants_anthropic(&headers) {
         let named = |entry: &Arc<Entry>| {
             entry.names().into_iter().map(|name| (name, entry.created)).collect::<Vec<_>>()
         };
@@ -45,7 +46,7 @@ pub(crate) async fn one(
 ) -> Result<Response> {
     let Path(id) = id?;
     let entry = app.registry.find(Some(&id), None)?;
-    if models_anthropic::is_wanted(&headers) {
+    if wants_anthropic(&headers) {
         let id =
             entry.names().into_iter().find(|name| *name == id).unwrap_or_else(|| entry.source.id.clone());
         return Ok(reply::ok(&models_anthropic::form(&id, entry.created)));

@@ -2,21 +2,15 @@
 
 use std::collections::HashMap;
 
-use axum::http::HeaderMap;
 use brasa::tokenizer::CivilTime;
 use serde_json::{Value, json};
 
-use crate::error::{ApiError, Result};
+use crate::http::error::{ApiError, Result};
 
 /// Models of a page if a client does not say how many.
 const USUAL: usize = 20;
 /// Most models of a page.
 const MOST: usize = 1000;
-
-/// True if a client speaks Anthropic's form.
-pub(crate) fn is_wanted(headers: &HeaderMap) -> bool {
-    headers.contains_key("anthropic-version")
-}
 
 /// A page of `models`, each an id and the time when the server got to know it, as `limit`, `after_id` and `before_id` ask for it.
 ///

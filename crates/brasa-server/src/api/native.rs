@@ -10,20 +10,21 @@ use brasa::tokenizer::AddSpecial;
 use brasa::{FinishReason, Fragment, GenerateOptions, Model};
 use serde_json::{Value, json};
 
+use crate::answer::generate::{Choices, End, MOST_CHOICES, Prompt, Shown, Step};
+use crate::answer::logprobs::native_form;
+use crate::answer::usage::{Telling, progress, timings};
 use crate::api::native_end::EarlyEnd;
 use crate::api::{finish_fields, slots};
-use crate::constraint::Constraint;
-use crate::error::{ApiError, Result};
-use crate::fields::Fields;
-use crate::fill::Fill;
-use crate::generate::{Choices, End, MOST_CHOICES, Prompt, Shown, Step};
-use crate::loaded_text::LoadedText;
-use crate::log::Record;
-use crate::logprobs::native_form;
-use crate::pool::{self, Lane};
+use crate::http::error::{ApiError, Result};
+use crate::http::log::Record;
+use crate::http::pool::{self, Lane};
+use crate::http::{reply, sse};
+use crate::models::loaded_text::LoadedText;
+use crate::request::constraint::Constraint;
+use crate::request::fields::Fields;
+use crate::request::fill::Fill;
+use crate::request::{prompt, sampling, token_limits};
 use crate::state::App;
-use crate::usage::{Telling, progress, timings};
-use crate::{prompt, reply, sampling, sse, token_limits};
 
 /// Most names in `response_fields`.
 const MOST_WANTED: usize = 64;
@@ -107,7 +108,8 @@ impl Wishes {
         let early_end = EarlyEnd::read(fields)?;
         let mut options = sampling::options(fields, app, &loaded.model)?;
         let limit = fields.first_limit(&["n_predict", "max_completion_tokens", "max_tokens"])?;
-        options.max_tokens = limit.map_or(app.options.default_max_tokens, crate::fields::Limit::tokens);
+        options.max_tokens =
+            limit.map_or(app.options.default_max_tokens, crate::request::fields::Limit::tokens);
         let most = sampling::MOST_TOP_LOGPROBS;
         let (n_probs, logprobs) = (fields.count("n_probs", 0, most)?, fields.count("logprobs", 0, most)?);
         let top = n_probs.or(logprobs).unwrap_or(0);

@@ -6,13 +6,14 @@ use axum::response::Response;
 use brasa::RerankOptions;
 use serde_json::{Value, json};
 
+use crate::answer::generate::{blocking, in_time};
 use crate::api::finish_fields;
-use crate::error::{ApiError, Result};
-use crate::fields::{Fields, kind};
-use crate::generate::{blocking, in_time};
-use crate::log::Record;
+use crate::http::error::{ApiError, Result};
+use crate::http::log::Record;
+use crate::http::{ids, reply};
+use crate::request::adapters;
+use crate::request::fields::{Fields, kind};
 use crate::state::App;
-use crate::{adapters, ids, reply};
 
 /// Most pairs of one request.
 const MOST_PAIRS: usize = 2048;

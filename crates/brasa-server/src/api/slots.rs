@@ -14,13 +14,14 @@ use brasa::{RequestOptions, SessionFileError};
 use serde_json::json;
 
 use crate::api::finish_fields;
-use crate::error::{ApiError, Result};
-use crate::fields::Fields;
-use crate::loaded_text::LoadedText;
-use crate::pool::{self, Lane};
-use crate::slots::SlotText;
+use crate::http::error::{ApiError, Result};
+use crate::http::pool::{self, Lane};
+use crate::http::reply;
+use crate::models::loaded_text::LoadedText;
+use crate::models::slot_files;
+use crate::models::slots::SlotText;
+use crate::request::fields::Fields;
 use crate::state::App;
-use crate::{reply, sampling, slot_files};
 
 /// The slot that a request names by `id_slot`; `None` for any. Where slots are not saved no slot differs from another, and the field
 /// means nothing.
@@ -67,7 +68,7 @@ pub(crate) async fn change(
     let name: String = fields.required("filename")?;
     finish_fields(&app, &mut fields)?;
     let saves = action == Some("save");
-    let deadline = sampling::deadline(&app);
+    let deadline = app.deadline();
     let work = move || {
         if saves {
             save(&loaded, place, (&folder, &name), deadline)

@@ -10,12 +10,13 @@ use brasa::ModelKind;
 use serde_json::{Value, json};
 
 use crate::api::native::settings;
-use crate::entry::Entry;
-use crate::error::{ApiError, Result};
-use crate::loaded::Loaded;
+use crate::http::error::{ApiError, Result};
+use crate::http::{ids, reply};
 use crate::metrics::Now;
+use crate::models::entry::Entry;
+use crate::models::loaded::Loaded;
+use crate::request::defaults;
 use crate::state::App;
-use crate::{defaults, ids, reply};
 
 /// Says whether the server can answer.
 pub(crate) async fn health(State(app): State<App>) -> Result<Response> {

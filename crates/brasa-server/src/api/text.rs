@@ -9,14 +9,14 @@ use axum::response::Response;
 use brasa::tokenizer::{AddSpecial, ParseSpecial};
 use serde_json::json;
 
+use crate::answer::generate::blocking;
 use crate::api::count_unknown;
-use crate::conversation::Conversation;
-use crate::error::{ApiError, Result};
-use crate::fields::Fields;
-use crate::generate::blocking;
-use crate::loaded::Loaded;
-use crate::pool::{self, Lane};
-use crate::reply;
+use crate::http::error::{ApiError, Result};
+use crate::http::pool::{self, Lane};
+use crate::http::reply;
+use crate::models::loaded::Loaded;
+use crate::request::conversation::Conversation;
+use crate::request::fields::Fields;
 use crate::state::App;
 
 /// Bytes or tokens of a long text.

@@ -6,10 +6,10 @@ use axum::extract::{DefaultBodyLimit, FromRequest, Request};
 use axum::http::header;
 use serde_json::{Map, Value};
 
-use crate::body;
-use crate::error::{ApiError, Result};
-use crate::fields::Fields;
-use crate::log::Record;
+use crate::http::error::{ApiError, Result};
+use crate::http::log::Record;
+use crate::request::body;
+use crate::request::fields::Fields;
 use crate::state::App;
 
 /// Most bytes of a form beside its file: names and texts of its parts.

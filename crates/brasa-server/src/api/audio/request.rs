@@ -6,9 +6,9 @@ use brasa::speech::{MOST_TEXTS, Task, language_code};
 use brasa::{Grammar, Timestamps, TranscribeOptions, Transcriber};
 use serde_json::{Map, Value};
 
-use crate::error::{ApiError, Result};
-use crate::fields::Fields;
-use crate::sampling;
+use crate::http::error::{ApiError, Result};
+use crate::request::fields::Fields;
+use crate::request::sampling;
 
 /// Added to the logits of hotwords.
 const HOTWORD_BIAS: f32 = 3.0;

@@ -14,10 +14,10 @@ use tokio::time::Instant;
 
 use super::form::Sound;
 use super::request::Request;
-use crate::error::{ApiError, Result};
-use crate::generate::saw_error;
-use crate::loaded_speech::{LoadedSpeech, Place};
-use crate::log::Record;
+use crate::answer::generate::saw_error;
+use crate::http::error::{ApiError, Result};
+use crate::http::log::Record;
+use crate::models::loaded_speech::{LoadedSpeech, Place};
 use crate::state::App;
 
 /// Segments that may wait for a client.

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use super::items::{
     Head, Status, call_item, call_item_id, message_item, reasoning_item, status_at, text_part,
 };
-use crate::answer::{Answers, Call, ChatStep, Delta};
-use crate::custom::CallKind;
-use crate::{ids, sse};
+use crate::answer::choices::{Answers, Call, ChatStep, Delta};
+use crate::http::{ids, sse};
+use crate::request::custom::CallKind;
 
 /// The open item of a stream, with its id and content so far.
 enum Open {

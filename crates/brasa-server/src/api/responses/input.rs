@@ -4,11 +4,11 @@ use brasa::Message;
 use brasa::tokenizer::Content;
 use serde_json::{Value, json};
 
-use crate::constraint::Constraint;
-use crate::conversation::{Conversation, text_of};
-use crate::custom;
-use crate::error::{ApiError, Result};
-use crate::fields::Fields;
+use crate::http::error::{ApiError, Result};
+use crate::request::constraint::Constraint;
+use crate::request::conversation::{Conversation, text_of};
+use crate::request::custom;
+use crate::request::fields::Fields;
 use crate::state::App;
 
 /// Types of tools that Codex sends and that are no functions. A model without them still answers, so they are left out.

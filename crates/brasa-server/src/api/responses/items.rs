@@ -3,10 +3,10 @@
 use brasa::{FinishReason, SamplingParams};
 use serde_json::{Map, Value, json};
 
-use crate::answer::{Call, Ended};
-use crate::custom::CallKind;
-use crate::ids;
-use crate::usage::Usage;
+use crate::answer::choices::{Call, Ended};
+use crate::answer::usage::Usage;
+use crate::http::ids;
+use crate::request::custom::CallKind;
 
 /// How far an item of an output has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

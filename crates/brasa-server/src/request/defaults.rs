@@ -1,0 +1,72 @@
+//! Values of fields that the operator chose for requests that do not have them.
+
+use brasa::{GenerateOptions, Model};
+use serde_json::Map;
+
+use crate::http::error::Result;
+use crate::options::ServerOptions;
+use crate::request::constraint::Constraint;
+use crate::request::conversation::Conversation;
+use crate::request::fields::Fields;
+use crate::request::sampling;
+use crate::state::App;
+
+/// Fields that may have a default. All forms of requests that generate text read them.
+const FIELDS: &[&str] = &[
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "seed",
+    "repeat_penalty",
+    "repeat_last_n",
+    "presence_penalty",
+    "frequency_penalty",
+    "logit_bias",
+    "samplers",
+    "stop",
+    "ignore_eos",
+    "grammar",
+    "json_schema",
+    "chat_template_kwargs",
+    "reasoning_effort",
+];
+
+/// The reason why a default is for no field of requests.
+pub(crate) fn check_names(options: &ServerOptions) -> std::result::Result<(), String> {
+    match options.request_defaults.keys().find(|name| !FIELDS.contains(&name.as_str())) {
+        Some(name) => {
+            Err(format!("a default for `{name}`: the fields with defaults are {}", FIELDS.join(", ")))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Reads the defaults as though a request for `model` had them. Blocks: a grammar is compiled.
+///
+/// # Errors
+///
+/// The error that every request without a field of its own would get.
+pub(crate) fn check(app: &App, model: &Model) -> Result<()> {
+    let mut fields = fields(app);
+    Conversation::begin(&mut fields)?;
+    if let Some(constraint) = Constraint::read(&mut fields, None)? {
+        constraint.compile(model)?;
+    }
+    sampling::options(&mut fields, app, model).map(drop)
+}
+
+/// The options of a request without fields. Its seed is 0 unless the operator chose one.
+pub(crate) fn options(app: &App, model: &Model) -> Result<GenerateOptions> {
+    let mut fields = fields(app);
+    let mut options = sampling::options(&mut fields, app, model)?;
+    if !app.options.request_defaults.contains_key("seed") {
+        options.sampling.seed = sampling::defaults(model).seed;
+    }
+    options.max_tokens = app.options.default_max_tokens;
+    Ok(options)
+}
+
+fn fields(app: &App) -> Fields {
+    Fields::new(Map::new()).with_defaults(app.options.request_defaults.clone())
+}
