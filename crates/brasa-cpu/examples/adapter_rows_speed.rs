@@ -1,7 +1,7 @@
 //! Decode and prefill speed of a decoder with a bank of low-rank adapters, beside the decoder alone, with random weights in the shapes of
 //! Qwen3-0.6B. Steps of both alternate.
 //!
-//! `cargo run --release -p brasa-cpu --example adapter_speed -- [FORMAT] [THREADS] [RANK] [ADAPTERS] [--profile]`
+//! `cargo run --release -p brasa-cpu --example adapter_rows_speed -- [FORMAT] [THREADS] [RANK] [ADAPTERS] [--profile]`
 //!
 //! Adapters are BF16, of all seven projections. As many sequences decode together as there are adapters: each with one of its own, all
 //! with the same one, all with none. Then a prompt with one adapter.
