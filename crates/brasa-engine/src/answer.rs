@@ -7,16 +7,16 @@ use brasa_graph::sampling::{Draw, SamplingError};
 
 use crate::delivery::Reader;
 use crate::executor::Reads;
-use crate::text::{End, Said, Voice};
+use crate::text::{Drawn, End, TextWriter};
 use crate::{ContextPolicy, EngineError, FinishReason, GenerateOptions, Metrics, Token};
 
 /// Most tokens that are drawn while the text's thread has not made text of them, if a stop string may be among them.
-pub(crate) const MOST_UNHEARD: usize = 64;
+pub(crate) const MOST_UNCHECKED: usize = 64;
 
 /// Counts the tokens of one generation, and decides when it ends or pauses.
 pub(crate) struct Answer {
     pub(crate) options: GenerateOptions,
-    voice: Voice,
+    text: TextWriter,
     reader: Reader,
     /// Tokens of the model that end the answer.
     pub(crate) end_ids: Vec<u32>,
@@ -36,7 +36,7 @@ pub(crate) struct Answer {
     pub(crate) next_read: Option<Reads>,
     /// Fragments that the reader must have taken, and tokens that must have become text, before the generation goes on.
     until_taken: usize,
-    until_heard: usize,
+    until_checked: usize,
     pub(crate) state: State,
     /// True if the text ended with an error behind which its keys and values may be anything.
     pub(crate) is_tainted: bool,
@@ -54,7 +54,7 @@ impl Answer {
     /// The answer to a prompt of `prompt_tokens` tokens, in a context of `context` positions.
     pub(crate) fn new(
         options: GenerateOptions,
-        (voice, reader): (Voice, Reader),
+        (text, reader): (TextWriter, Reader),
         submitted: Instant,
         prompt_tokens: usize,
         context: usize,
@@ -63,7 +63,7 @@ impl Answer {
             may_stop: !options.stop_strings.is_empty(),
             options,
             end_ids: Vec::new(),
-            voice,
+            text,
             reader,
             submitted,
             started: None,
@@ -74,7 +74,7 @@ impl Answer {
             drawn: 0,
             next_read: None,
             until_taken: 0,
-            until_heard: 0,
+            until_checked: 0,
             state: State::Running,
             is_tainted: false,
         };
@@ -107,7 +107,7 @@ impl Answer {
     fn report_prefill(&mut self, now: Instant) {
         if self.options.report_prefill {
             self.metrics.prefill_time = now - self.started.unwrap_or(self.submitted);
-            self.voice.report(self.metrics);
+            self.text.report(self.metrics);
         }
     }
 
@@ -119,7 +119,7 @@ impl Answer {
     /// Ends if the text held a stop string, and if cancelled or late.
     pub(crate) fn expire(&mut self, now: Instant) {
         if self.state == State::Finished {
-        } else if self.voice.heard().tokens().is_open() {
+        } else if self.text.progress().tokens().is_open() {
             // The text is complete: a stop string was found, and the reader knows. Or the text's thread is gone.
             self.state = State::Finished;
         } else if self.reader.is_cancelled() {
@@ -132,23 +132,23 @@ impl Answer {
     /// True if the reader must read, or the text be made, before the generation goes on.
     pub(crate) fn is_behind(&self) -> bool {
         self.reader.taken().count() < self.until_taken
-            || self.voice.heard().tokens().count() < self.until_heard
+            || self.text.progress().tokens().count() < self.until_checked
     }
 
     /// Last tokens drawn that a stop string may yet take back.
-    pub(crate) fn unheard(&self) -> usize {
-        if self.may_stop { self.drawn.saturating_sub(self.voice.heard().tokens().count()) } else { 0 }
+    pub(crate) fn unchecked(&self) -> usize {
+        if self.may_stop { self.drawn.saturating_sub(self.text.progress().tokens().count()) } else { 0 }
     }
 
     /// Tokens among `tokens` that no stop string can take back; `None` if that is so for all.
     pub(crate) fn settled(&self, tokens: usize) -> Option<usize> {
-        self.may_stop.then(|| tokens - self.unheard())
+        self.may_stop.then(|| tokens - self.unchecked())
     }
 
     /// True if no stop string can be found in the tokens drawn so far. If one can, the engine's thread is woken when the text
     /// is made.
     pub(crate) fn is_settled(&mut self) -> bool {
-        let tokens = self.voice.heard().tokens();
+        let tokens = self.text.progress().tokens();
         if !self.may_stop || tokens.is_open() {
             true
         } else if self.state == State::Finished {
@@ -156,13 +156,13 @@ impl Answer {
             tokens.is_open()
         } else {
             self.wait_for_text(self.drawn);
-            self.unheard() == 0
+            self.unchecked() == 0
         }
     }
 
     /// Tokens that were drawn behind the token with which a stop string was complete.
     pub(crate) fn drawn_in_vain(&self) -> usize {
-        self.voice.heard().stop().map_or(0, |tokens| self.drawn - tokens)
+        self.text.progress().stop().map_or(0, |tokens| self.drawn - tokens)
     }
 
     /// Tokens that may still be generated, at least 1 while the generation runs.
@@ -195,7 +195,7 @@ impl Answer {
             if self.metrics.first_token_time.is_zero() {
                 self.metrics.first_token_time = now - self.submitted;
             }
-            self.voice.pass_on(values.to_vec());
+            self.text.pass_on(values.to_vec());
             self.pause_if_ahead(self.drawn);
             if last {
                 self.end_without_token(Ok(FinishReason::Length));
@@ -231,7 +231,7 @@ impl Answer {
         } else if self.room == 0 {
             self.state = State::Full;
         }
-        self.voice.say(Said { token, end, metrics: self.metrics });
+        self.text.write(Drawn { token, end, metrics: self.metrics });
         self.pause_if_ahead(self.metrics.generated_tokens);
     }
 
@@ -241,17 +241,17 @@ impl Answer {
         if sent.saturating_sub(self.reader.taken().count()) >= run_ahead {
             self.until_taken = sent - run_ahead / 2;
             self.reader.taken().want(self.until_taken);
-            self.voice.hurry();
+            self.text.hurry();
         }
-        if self.unheard() >= MOST_UNHEARD {
-            self.wait_for_text(self.drawn - MOST_UNHEARD / 2);
+        if self.unchecked() >= MOST_UNCHECKED {
+            self.wait_for_text(self.drawn - MOST_UNCHECKED / 2);
         }
     }
 
     /// Pauses until `tokens` tokens have become text.
     fn wait_for_text(&mut self, tokens: usize) {
-        self.until_heard = tokens;
-        self.voice.heard().tokens().want(tokens);
+        self.until_checked = tokens;
+        self.text.progress().tokens().want(tokens);
     }
 
     /// How the generation ends with the token that has just been counted, whatever its text is; `None` if it goes on.
@@ -280,6 +280,6 @@ impl Answer {
             self.metrics.queue_time = self.submitted.elapsed();
         }
         self.state = State::Finished;
-        self.voice.say(Said { token: None, end: Some(end), metrics: self.metrics });
+        self.text.write(Drawn { token: None, end: Some(end), metrics: self.metrics });
     }
 }

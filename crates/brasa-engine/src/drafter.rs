@@ -17,7 +17,7 @@ use brasa_graph::device::{KvPool, Program};
 use brasa_graph::sampling::{DrawRules, Row, Sampler};
 use brasa_graph::step::{Outs, SequenceId};
 
-use crate::answer::MOST_UNHEARD;
+use crate::answer::MOST_UNCHECKED;
 use crate::draft::{Draft, Modeled};
 use crate::executor::{Executor, SequenceRows};
 use crate::kv::KvStore;
@@ -86,7 +86,7 @@ impl Drafter {
     /// A draft model for up to `most_texts` texts at once.
     pub(crate) fn new(model: DraftModel, most_texts: usize) -> Self {
         let DraftModel { program, pool, context, vocab_size, cache_bytes } = model;
-        let rows = program.limits().max_rows.max(MOST_UNHEARD);
+        let rows = program.limits().max_rows.max(MOST_UNCHECKED);
         let store = KvStore::new(pool, cache_bytes, 0, context, rows);
         Self {
             executor: Executor::new(program, None, None, store, context, vocab_size),

@@ -10,7 +10,7 @@ use std::time::Instant;
 use brasa_graph::CacheKind;
 use brasa_graph::device::{DeviceError, KvPool, Program};
 
-use crate::answer::MOST_UNHEARD;
+use crate::answer::MOST_UNCHECKED;
 use crate::command::{Command, Job};
 use crate::delivery::{Inbox, delivery};
 use crate::drafter::{DraftModel, Drafter};
@@ -29,6 +29,30 @@ use crate::{
 
 /// Makes a program on the engine's thread, when it is first needed.
 pub type MakeProgram = Box<dyn FnMut() -> Result<Box<dyn Program>, DeviceError> + Send>;
+
+/// What an engine runs: a compiled model and what belongs to it.
+pub struct EngineParts {
+    /// The program, which returns logits `[Outs, vocab_size]`.
+    pub program: Box<dyn Program>,
+    /// The program's pages, all of them free.
+    pub pool: Box<dyn KvPool>,
+    /// Makes a second program that returns hidden states `[Outs, hidden_size]` in place of logits, over the same pages and with the same
+    /// limits. Requests for [`Reading::Hidden`] run through it; it is made for the first of them.
+    pub hidden: Option<MakeProgram>,
+    /// A smaller model that guesses the tokens of requests whose [`Speculation::model`](crate::Speculation::model) says so. If its
+    /// device fails, texts go on without its guesses.
+    pub draft_model: Option<DraftModel>,
+    /// The scales of adapters that each row of a step has, by the scope of its text, for programs whose graph declares one
+    /// input. The draft model gets none.
+    pub adapter_rows: Option<Arc<AdapterRows>>,
+}
+
+impl EngineParts {
+    /// A program over `pool`, without a second program, a draft model or adapters.
+    pub fn new(program: Box<dyn Program>, pool: Box<dyn KvPool>) -> Self {
+        Self { program, pool, hidden: None, draft_model: None, adapter_rows: None }
+    }
+}
 
 /// Most bytes of rows that a request waits to have read, beside those of a step.
 const UNREAD_BYTES: usize = 64 << 20;
@@ -50,65 +74,14 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Starts a thread over `program` and an empty `pool`.
+    /// Starts the threads of an engine.
     ///
     /// # Errors
     ///
-    /// [`EngineError::Options`] if the thread cannot be started, a size of `config` is 0 that must not be, or the program
-    /// reads memories: texts have none.
-    pub fn start(
-        program: Box<dyn Program>,
-        pool: Box<dyn KvPool>,
-        config: EngineConfig,
-    ) -> Result<Self, EngineError> {
-        Self::start_with_hidden(program, None, pool, config)
-    }
-
-    /// Like [`start`](Self::start), with a second program that returns hidden states `[Outs, hidden_size]` in place of logits, over
-    /// the same pages and with the same limits. Requests for [`Reading::Hidden`] run through it; it is made for the first of them.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`start`](Self::start).
-    pub fn start_with_hidden(
-        program: Box<dyn Program>,
-        hidden: Option<MakeProgram>,
-        pool: Box<dyn KvPool>,
-        config: EngineConfig,
-    ) -> Result<Self, EngineError> {
-        Self::start_with_draft_model(program, hidden, None, pool, config)
-    }
-
-    /// Like [`start_with_hidden`](Self::start_with_hidden), with a draft model, which guesses the tokens of requests whose
-    /// [`Speculation::model`](crate::Speculation::model) says so. If its device fails, texts go on without its guesses.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`start`](Self::start), for the draft model too.
-    pub fn start_with_draft_model(
-        program: Box<dyn Program>,
-        hidden: Option<MakeProgram>,
-        draft_model: Option<DraftModel>,
-        pool: Box<dyn KvPool>,
-        config: EngineConfig,
-    ) -> Result<Self, EngineError> {
-        Self::start_adapted(program, hidden, draft_model, None, pool, config)
-    }
-
-    /// Like [`start_with_draft_model`](Self::start_with_draft_model), for programs whose graph declares one input: each row brings
-    /// the scales that `adapter_rows` holds for its scope. A draft model brings none.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`start`](Self::start).
-    pub fn start_adapted(
-        program: Box<dyn Program>,
-        hidden: Option<MakeProgram>,
-        draft_model: Option<DraftModel>,
-        adapter_rows: Option<Arc<AdapterRows>>,
-        pool: Box<dyn KvPool>,
-        config: EngineConfig,
-    ) -> Result<Self, EngineError> {
+    /// [`EngineError::Options`] if a thread cannot be started, a size of `config` is 0 that must not be, or the program or the draft
+    /// model reads memories: texts have none.
+    pub fn start(parts: EngineParts, config: EngineConfig) -> Result<Self, EngineError> {
+        let EngineParts { program, pool, hidden, draft_model, adapter_rows } = parts;
         let has_memory =
             |pool: &dyn KvPool| pool.spec().groups.iter().any(|group| group.kind == CacheKind::Memory);
         if has_memory(&*pool) || draft_model.as_ref().is_some_and(|model| has_memory(&*model.pool)) {
@@ -120,7 +93,7 @@ impl Engine {
         let has_hidden = hidden.is_some();
         let EngineConfig { cache_bytes, prefix_bytes, prefault_bytes, context, max_sequences, .. } = config;
         // Rows that a window must outlast: a chunk, or those that a stop string may take back.
-        let rows = program.limits().max_rows.max(MOST_UNHEARD);
+        let rows = program.limits().max_rows.max(MOST_UNCHECKED);
         let store = KvStore::new(pool, cache_bytes, prefix_bytes, context, rows)
             .with_ready(prefault_bytes, context.saturating_mul(max_sequences));
         let executor =

@@ -105,7 +105,7 @@ impl Generation {
         let options = request.options;
         let reader = delivery.reader();
         let stops = StopMatcher::new(options.stop_strings.clone(), options.stop_marks.clone());
-        let voice = texts.begin(request.decoder, stops, delivery);
+        let text = texts.begin(request.decoder, stops, delivery);
         let prompt_tokens = request.prompt.len();
         let priority = options.request.priority;
         let end_ids = if options.ignore_eos { Vec::new() } else { request.end_ids };
@@ -113,7 +113,7 @@ impl Generation {
         let mask = options.mask.as_ref().map(|source| source.start());
         let speculation = options.speculation.unwrap_or_default();
         let drafts = speculation.most > 0 && reads.is_none();
-        let mut answer = Answer::new(options, (voice, reader), submitted, prompt_tokens, context);
+        let mut answer = Answer::new(options, (text, reader), submitted, prompt_tokens, context);
         (answer.next_read, answer.end_ids) = (reads, end_ids);
         Self {
             sequence,

@@ -76,7 +76,7 @@ pub use brasa_graph::step::{Outs, SequenceId};
 pub use config::EngineConfig;
 pub use drafter::DraftModel;
 pub use encoder::{EncoderConfig, EncoderEngine, EncoderOutput, EncoderRows, EncoderText, EncoderVectors};
-pub use engine::{Engine, MakeProgram};
+pub use engine::{Engine, EngineParts, MakeProgram};
 pub use error::EngineError;
 pub use executor::{Executor, Reads, SequenceChain, SequenceRows, StepError, StepOut};
 pub use kv::pages_bytes;

@@ -1,8 +1,8 @@
 //! The thread that makes text of drawn tokens: it decodes, looks for stop strings and fills the readers' queues.
 //!
 //! The engine's thread hands each token over and goes on. It decides by itself about every end that shows in numbers: stop
-//! ids, lengths, the context. A stop string shows in text alone, so the engine hears of it late, through
-//! [`Heard`]: what was drawn behind it is thrown away, and the reader never sees it.
+//! ids, lengths, the context. A stop string shows in text alone, so the engine learns of it late, through
+//! [`Progress`]: what was drawn behind it is thrown away, and the reader never sees it.
 //!
 //! Each token that is passed on at once wakes this thread, the reader's, and whoever the reader sends it to, on processors that compute the
 //! next token. A token therefore waits for those that come within [`PACE`] after the last ones were passed on. First tokens, ends and
@@ -29,14 +29,14 @@ pub(crate) type End = Result<FinishReason, EngineError>;
 
 /// A message to the text's thread, by the number of its generation.
 enum Message {
-    Begin(u64, Box<Speech>),
-    Said(u64, Said),
+    Begin(u64, Box<RunningText>),
+    Drawn(u64, Drawn),
     Prefilled(u64, Metrics),
     Row(u64, Vec<f32>),
 }
 
 /// A drawn token, or the end of a generation, or both.
-pub(crate) struct Said {
+pub(crate) struct Drawn {
     pub(crate) token: Option<Token>,
     pub(crate) end: Option<End>,
     /// Figures of the generation up to here.
@@ -44,14 +44,14 @@ pub(crate) struct Said {
 }
 
 /// How far the text's thread has come with a generation.
-pub(crate) struct Heard {
+pub(crate) struct Progress {
     /// Tokens that became text and held no stop string; beyond all numbers once the generation's text is complete.
     tokens: Gate,
     /// Tokens up to the one with which a stop string was complete; `usize::MAX` for no stop string.
     stop: AtomicUsize,
 }
 
-impl Heard {
+impl Progress {
     /// Counts tokens that became text and held no stop string.
     pub(crate) fn tokens(&self) -> &Gate {
         &self.tokens
@@ -63,7 +63,7 @@ impl Heard {
     }
 }
 
-/// Starts generations' texts. The text's thread ends when this and all [voices](Voice) are gone.
+/// Starts generations' texts. The text's thread ends when this and all [writers](TextWriter) are gone.
 pub(crate) struct Texts {
     messages: Sender<Message>,
     thread: Thread,
@@ -72,13 +72,13 @@ pub(crate) struct Texts {
 }
 
 /// The engine's end of one generation's text.
-pub(crate) struct Voice {
+pub(crate) struct TextWriter {
     number: u64,
     messages: Sender<Message>,
     thread: Thread,
     /// True if the engine draws only a few tokens ahead of the text.
     may_stop: bool,
-    heard: Arc<Heard>,
+    progress: Arc<Progress>,
 }
 
 impl Texts {
@@ -99,24 +99,24 @@ impl Texts {
         decoder: Box<dyn TextDecoder>,
         stops: StopMatcher,
         delivery: Delivery,
-    ) -> Voice {
+    ) -> TextWriter {
         self.begun += 1;
         let tokens = Gate::new(Arc::clone(&self.wake));
-        let heard = Arc::new(Heard { tokens, stop: AtomicUsize::new(usize::MAX) });
+        let progress = Arc::new(Progress { tokens, stop: AtomicUsize::new(usize::MAX) });
         let may_stop = stops.may_find();
-        let speech = Speech { decoder, stops, delivery, heard: Arc::clone(&heard), tokens: 0 };
+        let running = RunningText { decoder, stops, delivery, progress: Arc::clone(&progress), tokens: 0 };
         let (messages, thread) = (self.messages.clone(), self.thread.clone());
-        let voice = Voice { number: self.begun, messages, thread, may_stop, heard };
-        voice.send(Message::Begin(self.begun, Box::new(speech)));
-        voice
+        let writer = TextWriter { number: self.begun, messages, thread, may_stop, progress };
+        writer.send(Message::Begin(self.begun, Box::new(running)));
+        writer
     }
 }
 
-impl Voice {
+impl TextWriter {
     /// Hands over a token or an end.
-    pub(crate) fn say(&self, said: Said) {
-        let may_wait = !self.may_stop && said.end.is_none() && said.metrics.generated_tokens > 1;
-        self.hand_over(Message::Said(self.number, said));
+    pub(crate) fn write(&self, drawn: Drawn) {
+        let may_wait = !self.may_stop && drawn.end.is_none() && drawn.metrics.generated_tokens > 1;
+        self.hand_over(Message::Drawn(self.number, drawn));
         if !may_wait {
             self.hurry();
         }
@@ -138,8 +138,8 @@ impl Voice {
     }
 
     /// How far the text has come.
-    pub(crate) fn heard(&self) -> &Heard {
-        &self.heard
+    pub(crate) fn progress(&self) -> &Progress {
+        &self.progress
     }
 
     fn send(&self, message: Message) {
@@ -148,7 +148,7 @@ impl Voice {
     }
 
     fn hand_over(&self, message: Message) {
-        // A message that comes back takes its speech along, and a thread that is gone has dropped all of them: every
+        // A message that comes back is dropped with its text, and a thread that is gone has dropped all of them: every
         // reader sees a closed engine, and nobody waits for text.
         let _ = self.messages.send(message);
     }
@@ -156,16 +156,16 @@ impl Voice {
 
 /// Takes messages until all senders are gone.
 fn run(messages: &Receiver<Message>) {
-    let mut speeches = Speeches::default();
+    let mut texts = RunningTexts::default();
     // Asleep until a message comes.
     while let Ok(first) = messages.recv() {
         let mut come = Some(first);
         while let Some(message) = come {
-            speeches.take(message);
+            texts.take(message);
             for message in messages.try_iter() {
-                speeches.take(message);
+                texts.take(message);
             }
-            speeches.notify();
+            texts.notify();
             // What may wait does so, until something else wakes the thread.
             std::thread::park_timeout(PACE);
             come = messages.try_recv().ok();
@@ -175,34 +175,34 @@ fn run(messages: &Receiver<Message>) {
 
 /// The texts that have begun and not ended, by the numbers of their generations.
 #[derive(Default)]
-struct Speeches {
-    speeches: HashMap<u64, Speech>,
+struct RunningTexts {
+    texts: HashMap<u64, RunningText>,
     /// Numbers of texts that have events of which their readers have not been woken yet.
     news: Vec<u64>,
 }
 
-impl Speeches {
+impl RunningTexts {
     fn take(&mut self, message: Message) {
         let (number, event) = match message {
-            Message::Begin(number, speech) => {
-                self.speeches.insert(number, *speech);
+            Message::Begin(number, running) => {
+                self.texts.insert(number, *running);
                 return;
             }
             Message::Prefilled(number, metrics) => (number, Event::Fragment(Fragment::default(), metrics)),
             Message::Row(number, values) => (number, Event::Row(values)),
-            Message::Said(number, said) => {
-                // Behind a stop string nothing is heard.
-                let Some(speech) = self.speeches.get_mut(&number) else { return };
-                if let Some(event) = speech.hear(said)
-                    && let Some(speech) = self.speeches.remove(&number)
+            Message::Drawn(number, drawn) => {
+                // A text that has ended at a stop string takes no more tokens.
+                let Some(running) = self.texts.get_mut(&number) else { return };
+                if let Some(event) = running.push(drawn)
+                    && let Some(running) = self.texts.remove(&number)
                 {
-                    return speech.end(event);
+                    return running.end(event);
                 }
                 return self.has_news(number);
             }
         };
-        if let Some(speech) = self.speeches.get(&number) {
-            speech.delivery.put(event);
+        if let Some(running) = self.texts.get(&number) {
+            running.delivery.put(event);
             self.has_news(number);
         }
     }
@@ -218,26 +218,26 @@ impl Speeches {
         self.news.sort_unstable();
         self.news.dedup();
         for number in self.news.drain(..) {
-            if let Some(speech) = self.speeches.get(&number) {
-                speech.delivery.notify();
+            if let Some(running) = self.texts.get(&number) {
+                running.delivery.notify();
             }
         }
     }
 }
 
 /// The text of one generation.
-struct Speech {
+struct RunningText {
     decoder: Box<dyn TextDecoder>,
     stops: StopMatcher,
     delivery: Delivery,
-    heard: Arc<Heard>,
+    progress: Arc<Progress>,
     tokens: usize,
 }
 
-impl Speech {
+impl RunningText {
     /// Makes text of a token, of which the reader is not told yet; returns the last event if the text is complete.
-    fn hear(&mut self, said: Said) -> Option<Event> {
-        let Said { token, mut end, metrics } = said;
+    fn push(&mut self, drawn: Drawn) -> Option<Event> {
+        let Drawn { token, mut end, metrics } = drawn;
         let mut passed = Passed::default();
         if let Some(token) = &token {
             self.tokens += 1;
@@ -253,9 +253,9 @@ impl Speech {
         if let Some(place) = stop {
             // Whatever else ends the text came behind it.
             end = Some(Ok(FinishReason::Text(place)));
-            self.heard.stop.store(self.tokens, Ordering::SeqCst);
+            self.progress.stop.store(self.tokens, Ordering::SeqCst);
         } else if end.is_none() {
-            self.heard.tokens.raise();
+            self.progress.tokens.raise();
         }
         if token.is_some() || !text.is_empty() {
             self.delivery.put(Event::Fragment(Fragment { text, token }, metrics));
@@ -280,18 +280,18 @@ impl Speech {
 
     /// Sends the last event. The engine is told first, so that it knows of the end before the reader's next message.
     fn end(self, event: Event) {
-        self.heard.tokens.open();
-        if self.heard.stop().is_some() {
-            self.heard.tokens.wake();
+        self.progress.tokens.open();
+        if self.progress.stop().is_some() {
+            self.progress.tokens.wake();
         }
         self.delivery.put(event);
         self.delivery.notify();
     }
 }
 
-impl Drop for Speech {
+impl Drop for RunningText {
     fn drop(&mut self) {
         // Nobody waits for a text of which nothing more comes.
-        self.heard.tokens.open();
+        self.progress.tokens.open();
     }
 }

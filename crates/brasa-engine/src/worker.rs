@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use brasa_graph::chain::Flow;
 use brasa_graph::sampling::DrawRules;
 
-use crate::answer::MOST_UNHEARD;
+use crate::answer::MOST_UNCHECKED;
 use crate::command::{Command, Job};
 use crate::drafter::{Drafter, Wish};
 use crate::executor::{Executor, SequenceChain, StepOut};
@@ -19,7 +19,7 @@ use crate::schedule::{
 use crate::sessions::{Claim, Sessions};
 use crate::stats::Board;
 use crate::stop::StopMatcher;
-use crate::text::{Said, Texts};
+use crate::text::{Drawn, Texts};
 use crate::{EngineConfig, EngineError, EngineStats, Metrics, PlainIds};
 
 mod aftermath;
@@ -202,8 +202,8 @@ impl Worker<'_> {
 
     /// Gives the reader an error in place of a text.
     fn refuse(&mut self, job: Job, error: EngineError) {
-        let voice = self.texts.begin(Box::new(PlainIds), StopMatcher::default(), job.delivery);
-        voice.say(Said { token: None, end: Some(Err(error)), metrics: Metrics::default() });
+        let text = self.texts.begin(Box::new(PlainIds), StopMatcher::default(), job.delivery);
+        text.write(Drawn { token: None, end: Some(Err(error)), metrics: Metrics::default() });
     }
 
     /// Ends generations that were cancelled or are past their deadline, and lets those wait whose readers have caught up.
@@ -243,7 +243,7 @@ impl Worker<'_> {
     fn plan(&mut self) -> Plan {
         let executor = &self.executor;
         let max_rows = executor.max_rows();
-        let chunk = max_rows.max(MOST_UNHEARD);
+        let chunk = max_rows.max(MOST_UNCHECKED);
         let max_active =
             self.config.max_sequences.min(executor.max_segments()).min(executor.max_outs()).min(max_rows);
         let mut candidates: Vec<Candidate> = Vec::new();

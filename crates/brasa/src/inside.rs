@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use brasa_engine::{Engine, EngineConfig, ReadRequest, Reading, pages_bytes};
+use brasa_engine::{Engine, EngineConfig, EngineParts, ReadRequest, Reading, pages_bytes};
 use brasa_graph::device::{Backend, DeviceError, KvPoolSpec, KvType, Program, ProgramLimits, WeightSet};
 use brasa_graph::op::RouterTopK;
 use brasa_graph::pass::prune;
@@ -265,7 +265,8 @@ impl Model {
             prefault_bytes: 0,
             ..self.engine().config()
         };
-        let engine = Engine::start_adapted(program, None, None, adapter_rows, pool, config)?;
+        let parts = EngineParts { adapter_rows, ..EngineParts::new(program, pool) };
+        let engine = Engine::start(parts, config)?;
         let mut found: Vec<LayerInside> = layers.iter().map(|&layer| inside.layer(layer)).collect();
         let what = Reading::Logits;
         // The rows of its program have the adapters of the request as their default.

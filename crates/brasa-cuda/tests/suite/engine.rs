@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use brasa_cuda::CudaOptions;
 use brasa_engine::{
-    Engine, EngineConfig, FinishReason, GenerateOptions, PlainIds, Request, TokenStream, pages_bytes,
+    Engine, EngineConfig, EngineParts, FinishReason, GenerateOptions, PlainIds, Request, TokenStream,
+    pages_bytes,
 };
 use brasa_formats::StorageFormat;
 use brasa_graph::Graph;
@@ -36,7 +37,7 @@ fn engine(device: &dyn Backend, graph: &Arc<Graph>, context: usize) -> Engine {
         prefix_bytes: 0,
         prefault_bytes: 0,
     };
-    Engine::start(program, pool, config).unwrap()
+    Engine::start(EngineParts::new(program, pool), config).unwrap()
 }
 
 fn begin(engine: &Engine, prompt: Vec<u32>, options: GenerateOptions) -> TokenStream {

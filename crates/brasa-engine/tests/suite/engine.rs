@@ -19,8 +19,8 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use brasa_engine::{
-    Engine, EngineConfig, EngineError, Executor, Fragment, GenerateOptions, MakeProgram, PlainIds, Request,
-    SessionId, TokenStream, pages_bytes,
+    Engine, EngineConfig, EngineError, EngineParts, Executor, Fragment, GenerateOptions, MakeProgram,
+    PlainIds, Request, SessionId, TokenStream, pages_bytes,
 };
 use brasa_graph::device::{
     Backend, DeviceError, KvPool, KvPoolSpec, KvType, Precision, Program, ProgramLimits,
@@ -101,7 +101,7 @@ fn start_engine(
 ) -> Engine {
     let (program, pool) = DEVICE.with_borrow(|backend| compiled(&**backend, graph, limits, spec));
     let config = config(&*pool);
-    Engine::start(program, pool, config).unwrap()
+    Engine::start(EngineParts::new(program, pool), config).unwrap()
 }
 
 fn compiled(
@@ -124,8 +124,10 @@ fn hidden_engines(context: usize, chunk: usize, max_sequences: usize) -> (Engine
     let (logits, its_pool, _) = hidden_parts(context, chunk, max_sequences, false);
     let mut hidden = Some(hidden);
     let make: MakeProgram = Box::new(move || Ok(hidden.take().expect("one program is asked for")));
-    let both = Engine::start_with_hidden(logits, Some(make), its_pool, config).unwrap();
-    (Engine::start(alone, pool, config).unwrap(), both)
+    let both =
+        Engine::start(EngineParts { hidden: Some(make), ..EngineParts::new(logits, its_pool) }, config)
+            .unwrap();
+    (Engine::start(EngineParts::new(alone, pool), config).unwrap(), both)
 }
 
 /// An engine whose device has no memory for a program that returns hidden states.
@@ -133,7 +135,7 @@ fn engine_without_memory_for_hidden(context: usize, chunk: usize, max_sequences:
     let (logits, pool, config) = hidden_parts(context, chunk, max_sequences, false);
     let make: MakeProgram =
         Box::new(|| Err(DeviceError::OutOfMemory { bytes: 1 << 40, what: "an arena".into() }));
-    Engine::start_with_hidden(logits, Some(make), pool, config).unwrap()
+    Engine::start(EngineParts { hidden: Some(make), ..EngineParts::new(logits, pool) }, config).unwrap()
 }
 
 /// A program that returns the `hidden` states of the small model, or its logits; a pool and a configuration for it.

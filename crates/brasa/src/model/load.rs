@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use brasa_engine::{Engine, EngineConfig, MakeProgram, pages_bytes};
+use brasa_engine::{Engine, EngineConfig, EngineParts, MakeProgram, pages_bytes};
 use brasa_formats::{Bytes, Checkpoint};
 use brasa_grammar::Grammars;
 use brasa_graph::device::KvPoolSpec;
@@ -186,8 +186,9 @@ impl Model {
                 draft.check(&tokenizer, spec.vocab_size)?;
             }
             let (draft, draft_model) = draft.map(|draft| (draft.model, draft.about)).unzip();
-            let engine =
-                Engine::start_adapted(program, Some(hidden), draft, bank.rows().cloned(), pool, config)?;
+            let (hidden, adapter_rows) = (Some(hidden), bank.rows().cloned());
+            let parts = EngineParts { program, pool, hidden, draft_model: draft, adapter_rows };
+            let engine = Engine::start(parts, config)?;
             let source = options.chat_template.as_deref().or(tokenizer.chat_template_source());
             let thought_marks = ThoughtMarks::of(source, &tokenizer);
             let tool_format = ToolFormat::of(source, &tokenizer);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use brasa_engine::{
-    AdapterRows, CacheScope, Engine, EngineConfig, EngineError, GenerateOptions, RequestOptions, TokenStream,
-    pages_bytes,
+    AdapterRows, CacheScope, Engine, EngineConfig, EngineError, EngineParts, GenerateOptions, RequestOptions,
+    TokenStream, pages_bytes,
 };
 use brasa_formats::Tensor;
 use brasa_graph::device::{KvPoolSpec, KvType, Precision, ProgramLimits, WeightSet};
@@ -70,10 +70,9 @@ impl Changing {
             let pool = device.kv_pool(spec).unwrap();
             let cache_bytes = pages_bytes(&*pool, CONFIG.context) * 6;
             let config = EngineConfig { max_sequences: 3, cache_bytes, prefix_bytes, ..CONFIG };
-            (
-                weights,
-                Engine::start_adapted(program, None, None, Some(Arc::clone(&rows)), pool, config).unwrap(),
-            )
+            let adapter_rows = Some(Arc::clone(&rows));
+            let parts = EngineParts { adapter_rows, ..EngineParts::new(program, pool) };
+            (weights, Engine::start(parts, config).unwrap())
         });
         Self { engine, rows, weights, bank: bank.to_vec() }
     }

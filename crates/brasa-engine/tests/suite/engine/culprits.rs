@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use brasa_engine::{
-    AdapterRows, CacheScope, Engine, EngineConfig, EngineError, Flow, GenerateOptions, MakeProgram, Outs,
-    PlainIds, ReadRequest, Reading, Request, RequestOptions, SequenceChain, SequenceRows, Speculation,
-    TokenStream, pages_bytes,
+    AdapterRows, CacheScope, Engine, EngineConfig, EngineError, EngineParts, Flow, GenerateOptions,
+    MakeProgram, Outs, PlainIds, ReadRequest, Reading, Request, RequestOptions, SequenceChain, SequenceRows,
+    Speculation, TokenStream, pages_bytes,
 };
 use brasa_graph::Graph;
 use brasa_graph::device::{
@@ -240,7 +240,9 @@ fn hidden_states_outlive_an_exchange_of_programs() {
     let new = || {
         let (program, pool, config) = hidden_parts(1024, 32, 4, false);
         let rows = Arc::new(AdapterRows::new(&[], &[]).unwrap());
-        Engine::start_adapted(program, Some(make()), None, Some(rows), pool, config).unwrap()
+        let (hidden, adapter_rows) = (Some(make()), Some(rows));
+        Engine::start(EngineParts { hidden, adapter_rows, ..EngineParts::new(program, pool) }, config)
+            .unwrap()
     };
     let states: Vec<_> = ask(&new()).map(Result::unwrap).collect();
     let expected = ids(&mut start(&new(), prompt(20, 1), &limit(200), None));
@@ -266,7 +268,9 @@ fn a_text_of_an_adapter_that_is_gone_is_refused_alone() {
     let (program, pool, config) = hidden_parts(1024, 32, 4, false);
     let rows = Arc::new(AdapterRows::new(&[7], &[]).unwrap());
     rows.insert(9, &[(7, 1.0)]).unwrap();
-    let engine = Engine::start_adapted(program, None, None, Some(Arc::clone(&rows)), pool, config).unwrap();
+    let adapter_rows = Some(Arc::clone(&rows));
+    let engine =
+        Engine::start(EngineParts { adapter_rows, ..EngineParts::new(program, pool) }, config).unwrap();
     let cache_scope = CacheScope { adapter: 9, ..CacheScope::default() };
     let adapted =
         GenerateOptions { request: RequestOptions { cache_scope, ..RequestOptions::DEFAULT }, ..limit(30) };
@@ -359,6 +363,7 @@ fn steps_of_nothing_and_endless_contexts_are_refused() {
         })
         .unwrap();
     let (program, pool, config) = hidden_parts(1024, 32, 4, false);
-    let refused = Engine::start(program, pool, EngineConfig { context: 1 << 40, ..config }).err();
+    let refused =
+        Engine::start(EngineParts::new(program, pool), EngineConfig { context: 1 << 40, ..config }).err();
     assert!(matches!(refused, Some(EngineError::Options(_))));
 }

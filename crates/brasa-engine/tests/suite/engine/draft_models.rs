@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use brasa_engine::{
-    ContextPolicy, DraftModel, Engine, EngineConfig, GenerateOptions, Speculation, Token, pages_bytes,
+    ContextPolicy, DraftModel, Engine, EngineConfig, EngineParts, GenerateOptions, Speculation, Token,
+    pages_bytes,
 };
 use brasa_graph::device::{Backend, KvPoolSpec, KvType, ProgramLimits};
 use brasa_graph::sampling::SamplingParams;
@@ -51,7 +52,8 @@ pub fn drafted_engine(
     DEVICE.with_borrow(|own| {
         let model = draft_model(backend.unwrap_or(&**own), small, limits);
         let (program, pool) = compiled(&**own, &graph, limits, spec);
-        Engine::start_with_draft_model(program, None, Some(model), pool, config).unwrap()
+        Engine::start(EngineParts { draft_model: Some(model), ..EngineParts::new(program, pool) }, config)
+            .unwrap()
     })
 }
 
