@@ -8,6 +8,7 @@ mod dead_tests;
 mod links;
 mod mutate;
 mod sentences;
+mod times;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -40,13 +41,14 @@ fn main() -> ExitCode {
         (Some("aarch64"), None) => run.other_architecture(),
         (Some("cuda"), Some("--check")) => cuda::check(),
         (Some("cuda"), _) => cuda::embed(&std::env::args().skip(2).collect::<Vec<_>>()),
+        (Some("times"), None) => times::run(&|| run.cargo()),
         (Some("mutate"), _) => {
             let arguments: Vec<String> = std::env::args().skip(2).collect();
             mutate::Options::parse(&arguments).and_then(|options| mutate::run(&options))
         }
         (other, _) => {
             eprintln!(
-                "unknown task {other:?}\nusage: cargo xtask ci | sentences | aarch64 | cuda [--check | IMAGE…] | mutate"
+                "unknown task {other:?}\nusage: cargo xtask ci | sentences | aarch64 | cuda [--check | IMAGE…] | times | mutate"
             );
             eprintln!("       {}", mutate::USAGE);
             return ExitCode::from(2);
