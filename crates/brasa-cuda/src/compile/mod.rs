@@ -4,6 +4,7 @@
 //! long buffers are needed, hence where they lie.
 
 mod ahead;
+mod attention_rows;
 mod banks;
 mod chains;
 mod derivatives;
@@ -11,6 +12,7 @@ mod fused;
 mod joins;
 mod layout;
 mod linear;
+mod losses;
 mod mixture;
 mod nodes;
 mod paneled;
