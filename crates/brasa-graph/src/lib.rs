@@ -38,6 +38,7 @@
 //! # Ok::<(), brasa_graph::GraphError>(())
 //! ```
 
+pub mod arena;
 mod builder;
 pub mod derivative;
 mod draft;

@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 
+use crate::arena::{Demand, lay_out};
 use crate::{Graph, Input, Item, Schedule, Sizes, ValueId, ValueKind, WeightId};
 
 /// Alignment of everything in an arena: a cache line, and a full vector register.
@@ -44,15 +45,6 @@ pub enum Buffer {
     Weight(WeightId),
 }
 
-/// Bytes of an arena that are needed for some time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Demand {
-    /// First and last item that need the bytes.
-    pub items: (usize, usize),
-    /// Number of bytes.
-    pub size_bytes: usize,
-}
-
 impl Plan {
     /// Lays out `schedule` for steps of at most `sizes`.
     pub fn new(graph: &Graph, schedule: &Schedule, sizes: &Sizes) -> Self {
@@ -79,7 +71,7 @@ impl Plan {
         for (number, item) in schedule.items().iter().enumerate() {
             demands.push(Demand { items: (number, number), size_bytes: scratch_bytes(item) });
         }
-        let (offsets, arena_bytes) = lay_out(&demands);
+        let (offsets, arena_bytes) = lay_out(&demands, ALIGNMENT_BYTES);
         let place = |id: usize| {
             let view = graph.view(ValueId(id as u32));
             let buffer = match graph.value(view.root).kind {
@@ -145,81 +137,6 @@ fn lifetimes(graph: &Graph, schedule: &Schedule) -> Vec<Option<(usize, usize)>> 
         }
     }
     lifetimes
-}
-
-/// Lays demands out in one arena: returns the offset of each, a multiple of [`ALIGNMENT_BYTES`], and the size of the arena.
-///
-/// Demands that are needed at the same time do not overlap. The largest is placed first; each goes into the tightest gap
-/// between those placed before that are needed at the same time, or else behind them. Sizes saturate at `usize::MAX`.
-pub fn lay_out(demands: &[Demand]) -> (Vec<usize>, usize) {
-    let aligned = |bytes: usize| bytes.checked_next_multiple_of(ALIGNMENT_BYTES).unwrap_or(usize::MAX);
-    let mut order: Vec<usize> = (0..demands.len()).filter(|&i| demands[i].size_bytes > 0).collect();
-    order.sort_by_key(|&i| (std::cmp::Reverse(demands[i].size_bytes), i));
-    let mut offsets: Vec<usize> = vec![0; demands.len()];
-    let (mut placed, mut total): (Vec<usize>, usize) = (Vec::new(), 0);
-    for i in order {
-        let Demand { items: (first, last), size_bytes } = demands[i];
-        let size_bytes = aligned(size_bytes);
-        // `placed` is kept in order of offsets.
-        let (mut end, mut best) = (0, None::<(usize, usize)>);
-        for &other in &placed {
-            let (other_first, other_last) = demands[other].items;
-            if other_first > last || first > other_last {
-                continue;
-            }
-            let gap = offsets[other].saturating_sub(end);
-            if gap >= size_bytes && best.is_none_or(|(tightest, _)| gap < tightest) {
-                best = Some((gap, end));
-            }
-            end = end.max(offsets[other].saturating_add(aligned(demands[other].size_bytes)));
-        }
-        offsets[i] = best.map_or(end, |(_, offset)| offset);
-        total = total.max(offsets[i].saturating_add(size_bytes));
-        let at = placed.partition_point(|&other| offsets[other] <= offsets[i]);
-        placed.insert(at, i);
-    }
-    (offsets, total)
-}
-
-#[cfg(test)]
-mod layout_tests {
-    use super::*;
-    use crate::testing::Random;
-
-    #[test]
-    fn demands_of_one_time_lie_apart() {
-        let mut random = Random::new(1);
-        for _ in 0..50 {
-            let demands: Vec<Demand> = (0..60)
-                .map(|_| {
-                    let first = random.below(40);
-                    Demand { items: (first, first + random.below(6)), size_bytes: random.below(1200) }
-                })
-                .collect();
-            let (offsets, total) = lay_out(&demands);
-            for (i, a) in demands.iter().enumerate() {
-                assert!(offsets[i] + a.size_bytes <= total && offsets[i].is_multiple_of(ALIGNMENT_BYTES));
-                for (j, b) in demands.iter().enumerate().take(i) {
-                    let apart =
-                        offsets[i] + a.size_bytes <= offsets[j] || offsets[j] + b.size_bytes <= offsets[i];
-                    let meet = a.items.0 <= b.items.1 && b.items.0 <= a.items.1;
-                    assert!(apart || !meet || a.size_bytes == 0 || b.size_bytes == 0);
-                }
-            }
-            let at_once = |item: usize| -> usize {
-                let needed = demands.iter().filter(|it| it.items.0 <= item && item <= it.items.1);
-                needed.map(|it| it.size_bytes).sum()
-            };
-            let least = (0..50).map(at_once).max().unwrap_or(0);
-            assert!(total <= least * 2, "{total} for {least}");
-        }
-    }
-
-    #[test]
-    fn absurd_sizes_do_not_overflow() {
-        let huge = Demand { items: (0, 1), size_bytes: usize::MAX / 2 };
-        assert_eq!(lay_out(&[huge; 4]).1, usize::MAX);
-    }
 }
 
 #[cfg(test)]

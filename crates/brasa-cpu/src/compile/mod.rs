@@ -16,9 +16,10 @@ mod residuals;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
+use brasa_graph::arena::{Demand, lay_out};
 use brasa_graph::device::{DeviceError, ProgramLimits};
 use brasa_graph::fuse::{Fusion, Pattern};
-use brasa_graph::plan::{Demand, lay_out};
+use brasa_graph::plan::ALIGNMENT_BYTES;
 use brasa_graph::{Dim, Graph, Input, Item, Node, NodeId, Op, Schedule, Shape, Sizes, ValueId, ValueKind};
 
 use crate::arena::ELEMENT_BYTES;
@@ -83,7 +84,7 @@ pub(crate) fn compile(
 ) -> Result<Table, DeviceError> {
     let schedule = Schedule::new(graph, patterns);
     let first = Lowering::new(graph, weights, &schedule, limits, Vec::new()).lower()?;
-    let (offsets, arena_bytes) = lay_out(&first.buffers);
+    let (offsets, arena_bytes) = lay_out(&first.buffers, ALIGNMENT_BYTES);
     let arena_elements = arena_bytes / ELEMENT_BYTES;
     if arena_bytes > isize::MAX as usize {
         return Err(out_of_memory(arena_elements, limits));

@@ -10,7 +10,6 @@ mod chains;
 mod derivatives;
 mod fused;
 mod joins;
-mod layout;
 mod linear;
 mod losses;
 mod mixture;
@@ -21,6 +20,7 @@ mod transposed;
 
 use std::collections::{HashMap, HashSet};
 
+use brasa_graph::arena::{Demand, lay_out};
 use brasa_graph::device::{DeviceError, ProgramLimits};
 use brasa_graph::fuse::Norm;
 use brasa_graph::op::{Attention, Rope};
@@ -35,10 +35,12 @@ use ahead::GatedProduct;
 use chains::Chain;
 use fused::PATTERNS;
 use joins::Place;
-use layout::{Lifetime, lay_out};
 use mixture::Addition;
 use paneled::Paneled;
 use tails::Beside;
+
+/// Alignment of every buffer of an arena.
+const ALIGNMENT_BYTES: usize = 256;
 
 /// A compiled graph.
 #[derive(Debug)]
@@ -133,10 +135,10 @@ pub(crate) fn compile(
             lowering.need(buffer);
         }
     }
-    let (mut offsets, mut arena_bytes) = lay_out(&lowering.buffers);
+    let (mut offsets, mut arena_bytes) = lay_out(&lowering.buffers, ALIGNMENT_BYTES);
     let kept = lowering.keep_turned(arena_bytes)?;
     if !kept.is_empty() {
-        (offsets, arena_bytes) = lay_out(&lowering.buffers);
+        (offsets, arena_bytes) = lay_out(&lowering.buffers, ALIGNMENT_BYTES);
     }
     let Lowering { ops, computes_numbers, .. } = lowering;
     Ok(Table { ops, offsets, arena_bytes, kept, outputs, computes_numbers })
@@ -161,7 +163,7 @@ struct Lowering<'g> {
     /// True if sums are f32 throughout, in an order that depends on a row alone.
     exact: bool,
     sizes: Sizes,
-    buffers: Vec<Lifetime>,
+    buffers: Vec<Demand>,
     /// The buffer of each value that has one.
     values: Vec<Option<usize>>,
     /// Norms that the products behind them compute: the result, what is normed, and how.
@@ -266,10 +268,11 @@ impl<'g> Lowering<'g> {
         self.scratch(shape.resolve(&self.sizes).into_iter().fold(1, usize::saturating_mul))
     }
 
-    /// Room for `elements` that the next operation makes and reads itself.
+    /// Room for `elements` that the next operation makes and reads itself. Each has four bytes, halves too, which are kept as the floats
+    /// that they stand for.
     fn scratch(&mut self, elements: usize) -> usize {
         let now = self.ops.len();
-        self.buffers.push(Lifetime { first: now, last: now, elements });
+        self.buffers.push(Demand { items: (now, now), size_bytes: elements.saturating_mul(4) });
         self.needed.push(self.buffers.len() - 1);
         self.buffers.len() - 1
     }
@@ -298,7 +301,7 @@ impl<'g> Lowering<'g> {
 
     /// Notes that the next operation needs a buffer.
     fn need(&mut self, buffer: usize) {
-        self.buffers[buffer].last = self.ops.len();
+        self.buffers[buffer].items.1 = self.ops.len();
         self.needed.push(buffer);
     }
 
@@ -335,7 +338,7 @@ impl<'g> Lowering<'g> {
     /// Appends the operation that needs what was asked for.
     fn push(&mut self, op: impl Launch + 'static, label: impl Into<String>) {
         for buffer in std::mem::take(&mut self.needed) {
-            self.buffers[buffer].last = self.ops.len();
+            self.buffers[buffer].items.1 = self.ops.len();
         }
         self.append(op, label);
     }

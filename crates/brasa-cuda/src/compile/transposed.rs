@@ -6,8 +6,7 @@ use std::sync::atomic::AtomicU64;
 use brasa_graph::ValueId;
 use brasa_graph::device::DeviceError;
 
-use super::Lowering;
-use super::layout::{Lifetime, bytes};
+use super::{ALIGNMENT_BYTES, Lowering};
 use crate::ops::{
     FEWEST_ROWS, Gemm, LinearTransposedOp, Panels, Rounding, TailTiles, Transposed, TransposedTail,
     TransposedTiles, partial_floats,
@@ -108,9 +107,10 @@ impl Lowering<'_> {
         let mut left = free.saturating_sub(all / 4).saturating_sub(arena_bytes as u64);
         let mut kept = HashSet::new();
         for &buffer in &self.turned {
-            let Lifetime { elements, .. } = self.buffers[buffer];
-            let Some(rest) = left.checked_sub(bytes(elements) as u64) else { break };
-            self.buffers[buffer] = Lifetime { first: 0, last: usize::MAX, elements };
+            let demand = &mut self.buffers[buffer];
+            let needed = demand.size_bytes.checked_next_multiple_of(ALIGNMENT_BYTES).unwrap_or(usize::MAX);
+            let Some(rest) = left.checked_sub(needed as u64) else { break };
+            demand.items = (0, usize::MAX);
             left = rest;
             kept.insert(buffer);
         }
