@@ -14,7 +14,7 @@ pub(crate) type SessionWork = Box<dyn FnOnce(&mut Executor, &mut Sessions) + Sen
 
 /// A message to the engine's thread.
 pub(crate) enum Command {
-    Generate(Box<Job>),
+    Generate(Box<Submission>),
     CloseSession(SessionId),
     Work(Box<dyn FnOnce(&mut Executor) + Send>),
     AtSessions(SessionWork),
@@ -24,7 +24,7 @@ pub(crate) enum Command {
 }
 
 /// A request on its way in.
-pub(crate) struct Job {
+pub(crate) struct Submission {
     pub(crate) request: Request,
     /// The values that the model reports of the text's tokens, and the index of the first token to report; `None` for a generation.
     pub(crate) reads: Option<Reads>,

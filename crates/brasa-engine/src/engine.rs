@@ -11,7 +11,7 @@ use brasa_graph::CacheKind;
 use brasa_graph::device::{DeviceError, KvPool, Program};
 
 use crate::answer::MOST_UNCHECKED;
-use crate::command::{Command, Job};
+use crate::command::{Command, Submission};
 use crate::delivery::{Inbox, delivery};
 use crate::drafter::{DraftModel, Drafter};
 use crate::executor::{Executor, Reads};
@@ -30,7 +30,7 @@ use crate::{
 /// Makes a program on the engine's thread, when it is first needed.
 pub type MakeProgram = Box<dyn FnMut() -> Result<Box<dyn Program>, DeviceError> + Send>;
 
-/// What an engine runs: a compiled model and what belongs to it.
+/// A compiled model and everything else that an engine runs.
 pub struct EngineParts {
     /// The program, which returns logits `[Outs, vocab_size]`.
     pub program: Box<dyn Program>,
@@ -207,8 +207,8 @@ impl Engine {
         }
         let place = self.queue.enter()?;
         let (delivery, inbox) = delivery(Arc::clone(&self.wake));
-        let job = Job { request, reads, delivery, place, lease, submitted: Instant::now() };
-        self.send(Command::Generate(Box::new(job)))?;
+        let submission = Submission { request, reads, delivery, place, lease, submitted: Instant::now() };
+        self.send(Command::Generate(Box::new(submission)))?;
         Ok(inbox)
     }
 

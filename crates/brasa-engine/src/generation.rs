@@ -8,7 +8,7 @@ use brasa_graph::step::PAGE_POSITIONS;
 
 use crate::adapter_rows::AdapterLease;
 use crate::answer::{Answer, State};
-use crate::command::Job;
+use crate::command::Submission;
 use crate::draft::{Draft, Forced, LEAST_HOPE, Lookup, Modeled};
 use crate::drafter::Wish;
 use crate::executor::{Executor, Reads, SequenceChain};
@@ -94,14 +94,14 @@ pub(crate) struct Generation {
 impl Generation {
     /// A generation that waits. `sequence` is its session's or empty.
     pub(crate) fn new(
-        job: Job,
+        submission: Submission,
         rules: DrawRules,
         sequence: Sequence,
         arrival: u64,
         context: usize,
         texts: &mut Texts,
     ) -> Self {
-        let Job { request, reads, delivery, place, lease, submitted } = job;
+        let Submission { request, reads, delivery, place, lease, submitted } = submission;
         let options = request.options;
         let reader = delivery.reader();
         let stops = StopMatcher::new(options.stop_strings.clone(), options.stop_marks.clone());

@@ -9,7 +9,7 @@ use brasa_graph::chain::Flow;
 use brasa_graph::sampling::DrawRules;
 
 use crate::answer::MOST_UNCHECKED;
-use crate::command::{Command, Job};
+use crate::command::{Command, Submission};
 use crate::drafter::{Drafter, Wish};
 use crate::executor::{Executor, SequenceChain, StepOut};
 use crate::generation::{Generation, Listener};
@@ -125,7 +125,7 @@ impl Worker<'_> {
             // Whatever comes may bring pages back.
             self.starved &= command.is_err();
             match command {
-                Ok(Command::Generate(job)) => self.arrive(*job),
+                Ok(Command::Generate(submission)) => self.arrive(*submission),
                 Ok(Command::CloseSession(id)) => {
                     if let Some(sequence) = self.sessions.close(id) {
                         self.end(sequence);
@@ -177,32 +177,33 @@ impl Worker<'_> {
     }
 
     /// Lets a request wait.
-    fn arrive(&mut self, job: Job) {
+    fn arrive(&mut self, submission: Submission) {
         // The request may be the answer to an end that the text's thread has just found.
         self.settle();
         if let Some(error) = self.lost.clone() {
-            return self.refuse(job, error);
+            return self.refuse(submission, error);
         }
-        let rules = match DrawRules::new(job.request.options.sampling.clone()) {
+        let rules = match DrawRules::new(submission.request.options.sampling.clone()) {
             Ok(rules) => rules,
-            Err(error) => return self.refuse(job, error.into()),
+            Err(error) => return self.refuse(submission, error.into()),
         };
-        let sequence = match job.request.session.map(|id| self.sessions.claim(id)) {
+        let sequence = match submission.request.session.map(|id| self.sessions.claim(id)) {
             None | Some(Claim::Empty) => self.executor.sequence(),
             Some(Claim::Held(sequence)) => sequence,
-            Some(Claim::Busy) => return self.refuse(job, EngineError::SessionBusy),
+            Some(Claim::Busy) => return self.refuse(submission, EngineError::SessionBusy),
         };
         self.stats.requests += 1;
         let context = self.executor.context();
         let texts = &mut self.texts;
-        let mut generation = Generation::new(job, rules, sequence, self.stats.requests, context, texts);
+        let mut generation =
+            Generation::new(submission, rules, sequence, self.stats.requests, context, texts);
         generation.meet_draft_model(self.drafter.as_ref().map(Drafter::experience));
         self.waiting.push(generation);
     }
 
     /// Gives the reader an error in place of a text.
-    fn refuse(&mut self, job: Job, error: EngineError) {
-        let text = self.texts.begin(Box::new(PlainIds), StopMatcher::default(), job.delivery);
+    fn refuse(&mut self, submission: Submission, error: EngineError) {
+        let text = self.texts.begin(Box::new(PlainIds), StopMatcher::default(), submission.delivery);
         text.write(Drawn { token: None, end: Some(Err(error)), metrics: Metrics::default() });
     }
 

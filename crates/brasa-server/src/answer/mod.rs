@@ -1,4 +1,4 @@
-//! What a request gets: its running generations, read as choices, and what they cost.
+//! Answers: running generations, read as choices, and their costs.
 
 pub(crate) mod choices;
 pub(crate) mod generate;

@@ -1,4 +1,4 @@
-//! What a request asks: its fields, checked, as a prompt, a grammar and options of a generation.
+//! Reading of requests: bodies within bounds, fields that are checked, and the prompt, grammar and options that they make.
 
 pub(crate) mod adapters;
 pub(crate) mod body;
