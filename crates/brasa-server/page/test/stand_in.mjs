@@ -134,7 +134,7 @@ async function chat(state, body, response) {
   const last = body.messages.at(-1);
   const said = String(last.content ?? "");
   if (said.includes("too long") || (said.includes("outgrow") && body.messages.length > 2)) {
-    return sendJson(response, 400, { error: { message: "the prompt has 9000 tokens, the context holds 4096", type: "invalid_request_error", param: "messages", code: "context_length_exceeded" } });
+    return sendJson(response, 400, { error: { message: "prompt is too long: 9000 tokens > 4096 maximum", type: "invalid_request_error", param: "messages", code: "context_length_exceeded" } });
   }
   if (state.busy > 0) {
     state.busy -= 1;

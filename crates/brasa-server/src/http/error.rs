@@ -265,9 +265,14 @@ impl From<EngineError> for ApiError {
         let message = error.to_string();
         match error {
             EngineError::EmptyPrompt | EngineError::UnknownToken { .. } => Self::field("prompt", message),
-            EngineError::PromptTooLong { .. }
-            | EngineError::TextTooLong { .. }
-            | EngineError::ContextFull { .. } => {
+            // In Anthropic's words, by which clients know that they have to shorten a conversation.
+            EngineError::PromptTooLong { tokens, context } => Self {
+                code: "context_length_exceeded",
+                ..Self::invalid(format!(
+                    "prompt is too long: {tokens} tokens > {context} maximum\nhint: shorten it, or ask for a larger context"
+                ))
+            },
+            EngineError::TextTooLong { .. } | EngineError::ContextFull { .. } => {
                 Self { code: "context_length_exceeded", ..Self::invalid(message) }
             }
             EngineError::CacheFull { .. } => Self { code: "cache_full", ..Self::invalid(message) },

@@ -438,6 +438,32 @@ fn bodies_that_are_no_objects_are_refused() {
 }
 
 #[test]
+fn a_prompt_beyond_the_context_is_told_in_the_words_that_clients_know() {
+    let text = "word ".repeat(2000);
+    let messages = json!([{"role": "user", "content": text}]);
+    for (path, body) in [
+        ("/v1/completions", json!({"prompt": text})),
+        ("/v1/chat/completions", json!({"messages": messages})),
+        ("/v1/responses", json!({"input": text})),
+        ("/v1/messages", json!({"messages": messages, "max_tokens": 1})),
+    ] {
+        for stream in [false, true] {
+            let mut body = body.clone();
+            body["stream"] = stream.into();
+            let answer = server().post(path, &body).json(400);
+            let message = answer["error"]["message"].as_str().unwrap();
+            let numbers =
+                message.strip_prefix("prompt is too long: ").and_then(|rest| rest.strip_suffix(" maximum"));
+            let (tokens, context) =
+                numbers.and_then(|numbers| numbers.split_once(" tokens > ")).expect(message);
+            assert!(tokens.parse::<usize>().unwrap() > context.parse().unwrap(), "{path}: {message}");
+            assert_eq!(answer["error"]["code"], "context_length_exceeded", "{path}");
+            assert!(answer["error"]["hint"].is_string(), "{path}: {answer}");
+        }
+    }
+}
+
+#[test]
 fn a_prompt_beyond_the_context_is_refused() {
     let text = "word ".repeat(2000);
     let answer = server().post("/v1/completions", &json!({"prompt": text}));
