@@ -217,10 +217,10 @@ impl Answer {
         }
         self.drawn += 1;
         if self.end_ids.contains(&draw.token) {
-            return self.end_without_token(Ok(FinishReason::End));
+            return self.end_at(FinishReason::End, draw);
         }
         if self.options.stop_ids.contains(&draw.token) {
-            return self.end_without_token(Ok(FinishReason::Id(draw.token)));
+            return self.end_at(FinishReason::Id(draw.token), draw);
         }
         self.metrics.generated_tokens += 1;
         self.room -= 1;
@@ -231,7 +231,7 @@ impl Answer {
         } else if self.room == 0 {
             self.state = State::Full;
         }
-        self.text.write(Drawn { token, end, metrics: self.metrics });
+        self.text.write(Drawn { token, end, end_token: None, metrics: self.metrics });
         self.pause_if_ahead(self.metrics.generated_tokens);
     }
 
@@ -274,12 +274,21 @@ impl Answer {
         self.end_without_token(Err(error));
     }
 
+    /// Ends at a token that is no part of the answer.
+    fn end_at(&mut self, reason: FinishReason, draw: Draw) {
+        self.end_with(Ok(reason), Some(draw.into()));
+    }
+
     /// Ends without a further token.
     fn end_without_token(&mut self, end: End) {
+        self.end_with(end, None);
+    }
+
+    fn end_with(&mut self, end: End, end_token: Option<Token>) {
         if self.started.is_none() {
             self.metrics.queue_time = self.submitted.elapsed();
         }
         self.state = State::Finished;
-        self.text.write(Drawn { token: None, end: Some(end), metrics: self.metrics });
+        self.text.write(Drawn { token: None, end: Some(end), end_token, metrics: self.metrics });
     }
 }

@@ -10,14 +10,15 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use crate::gate::{Gate, Wake};
-use crate::{EngineError, FinishReason, Fragment, Metrics};
+use crate::{EngineError, FinishReason, Fragment, Metrics, Token};
 
 /// An entry of the queue.
 pub(crate) enum Event {
     /// A fragment, and the metrics up to it.
     Fragment(Fragment, Metrics),
     Row(Vec<f32>),
-    Done(FinishReason, Metrics),
+    /// The end, with the token that ended the text without being a part of it.
+    Done(FinishReason, Option<Token>, Metrics),
     Failed(EngineError, Metrics),
 }
 

@@ -3,7 +3,7 @@
 use std::task::{Context, Poll};
 
 use crate::delivery::{Event, Inbox};
-use crate::{EngineError, FinishReason, Fragment, Metrics};
+use crate::{EngineError, FinishReason, Fragment, Metrics, Token};
 
 /// The text of one generation, as it appears.
 ///
@@ -18,6 +18,7 @@ use crate::{EngineError, FinishReason, Fragment, Metrics};
 pub struct TokenStream {
     inbox: Inbox,
     finish: Option<FinishReason>,
+    end_token: Option<Token>,
     metrics: Metrics,
     ended: bool,
 }
@@ -84,7 +85,7 @@ impl Canceller {
 
 impl TokenStream {
     pub(crate) fn new(inbox: Inbox) -> Self {
-        Self { inbox, finish: None, metrics: Metrics::default(), ended: false }
+        Self { inbox, finish: None, end_token: None, metrics: Metrics::default(), ended: false }
     }
 
     /// The whole remaining text, waited for.
@@ -129,6 +130,12 @@ impl TokenStream {
         self.finish
     }
 
+    /// The token at which the generation ended, with its log-probability if these were requested: one of the model's end tokens
+    /// or the request's stop ids. It is no part of the answer. `None` while the generation runs and after every other end.
+    pub fn end_token(&self) -> Option<&Token> {
+        self.end_token.as_ref()
+    }
+
     /// The cost of the generation up to the last fragment; complete once the stream has ended.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
@@ -141,8 +148,9 @@ impl TokenStream {
                 Some(Ok(fragment))
             }
             Some(Event::Row(_)) => unreachable!("a row among the text of a generation"),
-            Some(Event::Done(reason, metrics)) => {
+            Some(Event::Done(reason, end_token, metrics)) => {
                 (self.ended, self.finish, self.metrics) = (true, Some(reason), metrics);
+                self.end_token = end_token;
                 None
             }
             Some(Event::Failed(error, metrics)) => {

@@ -39,6 +39,8 @@ enum Message {
 pub(crate) struct Drawn {
     pub(crate) token: Option<Token>,
     pub(crate) end: Option<End>,
+    /// The token at which the generation ended, which is no part of the answer.
+    pub(crate) end_token: Option<Token>,
     /// Figures of the generation up to here.
     pub(crate) metrics: Metrics,
 }
@@ -237,7 +239,7 @@ struct RunningText {
 impl RunningText {
     /// Makes text of a token, of which the reader is not told yet; returns the last event if the text is complete.
     fn push(&mut self, drawn: Drawn) -> Option<Event> {
-        let Drawn { token, mut end, metrics } = drawn;
+        let Drawn { token, mut end, mut end_token, metrics } = drawn;
         let mut passed = Passed::default();
         if let Some(token) = &token {
             self.tokens += 1;
@@ -253,6 +255,7 @@ impl RunningText {
         if let Some(place) = stop {
             // Whatever else ends the text came behind it.
             end = Some(Ok(FinishReason::Text(place)));
+            end_token = None;
             self.progress.stop.store(self.tokens, Ordering::SeqCst);
         } else if end.is_none() {
             self.progress.tokens.raise();
@@ -261,7 +264,7 @@ impl RunningText {
             self.delivery.put(Event::Fragment(Fragment { text, token }, metrics));
         }
         Some(match end? {
-            Ok(reason) => Event::Done(reason, metrics),
+            Ok(reason) => Event::Done(reason, end_token, metrics),
             Err(error) => Event::Failed(error, metrics),
         })
     }

@@ -204,7 +204,12 @@ impl Worker<'_> {
     /// Gives the reader an error in place of a text.
     fn refuse(&mut self, submission: Submission, error: EngineError) {
         let text = self.texts.begin(Box::new(PlainIds), StopMatcher::default(), submission.delivery);
-        text.write(Drawn { token: None, end: Some(Err(error)), metrics: Metrics::default() });
+        text.write(Drawn {
+            token: None,
+            end: Some(Err(error)),
+            end_token: None,
+            metrics: Metrics::default(),
+        });
     }
 
     /// Ends generations that were cancelled or are past their deadline, and lets those wait whose readers have caught up.

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use brasa::engine::EngineError;
-use brasa::{FinishReason, Fragment, GenerateOptions, Metrics, TokenStream};
+use brasa::{FinishReason, Fragment, GenerateOptions, Metrics, Token, TokenStream};
 
 use crate::http::error::{ApiError, Result};
 use crate::http::log::Record;
@@ -62,6 +62,8 @@ pub(crate) struct End {
     pub reason: FinishReason,
     /// The stop string that ended it, if one did.
     pub stop: Option<String>,
+    /// The token that ended it without being a part of it.
+    pub token: Option<Token>,
     /// Times and token counts of the answer.
     pub cost: Metrics,
     /// Slot that the request ran in, if it had one.
@@ -259,7 +261,8 @@ impl Choice {
                     _ => None,
                 };
                 let (cost, slot) = (*self.stream.metrics(), self.task.slot());
-                Ok(Step::End(End { reason, stop, cost, slot }))
+                let token = self.stream.end_token().cloned();
+                Ok(Step::End(End { reason, stop, token, cost, slot }))
             }
         }
     }

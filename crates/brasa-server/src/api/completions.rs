@@ -369,6 +369,14 @@ impl Head {
         }
     }
 
+    /// Adds the end, whose token has a place among the others though it has no text: who scores a text asks for one token behind it,
+    /// and takes the last one away.
+    fn end(&self, text: &mut Text, end: &mut End) {
+        if let Some(token) = end.token.take().filter(|_| self.with_logprobs) {
+            text.tokens.push((token, text.characters));
+        }
+    }
+
     fn count(&self, usage: &mut Usage, index: usize, end: &End) {
         usage.add(&end.cost, index.is_multiple_of(self.choices));
     }
@@ -380,7 +388,10 @@ async fn whole(head: &Head, mut running: Choices, mut texts: Vec<Text>) -> Resul
         match step? {
             Step::Fragments(fragments) => head.take(&mut texts[index], fragments),
             Step::Prefill => {}
-            Step::End(end) => ends[index] = Some(end),
+            Step::End(mut end) => {
+                head.end(&mut texts[index], &mut end);
+                ends[index] = Some(end);
+            }
         }
     }
     let mut usage = Usage::default();
@@ -430,7 +441,8 @@ async fn stream_texts(
                 head.telling.add_timings(&mut part, running.cost(index));
                 events.send(&part).await?;
             }
-            Ok(Step::End(end)) => {
+            Ok(Step::End(mut end)) => {
+                head.end(text, &mut end);
                 head.count(&mut usage, index, &end);
                 let choice = head.choice(index, text, Some(finish_name(end.reason)));
                 let mut object = head.object(vec![choice]);

@@ -64,6 +64,48 @@ fn a_prompt_is_scored_as_the_library_scores_it() {
     assert_eq!(longer["choices"][0]["logprobs"]["tokens"].as_array().unwrap().len(), ids.len() + 1);
 }
 
+/// Programs that score texts, such as lm-eval, ask for one token behind a text and take the last one away. It has to be there
+/// although the model ends the text at once.
+#[test]
+fn the_token_that_ends_a_text_has_a_probability() {
+    let question = "<|im_start|>user\nWhat does \"ember\" mean?<|im_end|>\n<|im_start|>assistant\n";
+    let body = json!({"prompt": question, "max_tokens": 100, "temperature": 0, "logprobs": 1});
+    let whole = server().post("/v1/completions", &body).json(200);
+    let (choice, usage) = (&whole["choices"][0], &whole["usage"]);
+    assert_eq!(choice["finish_reason"], "stop");
+    let tokens = choice["logprobs"]["tokens"].as_array().unwrap();
+    assert_eq!(tokens.len() as u64, usage["completion_tokens"].as_u64().unwrap() + 1, "{choice}");
+    let text = question.to_owned() + choice["text"].as_str().unwrap();
+    let scored = |more: Value| {
+        let mut body = json!({"prompt": text, "temperature": 0, "logprobs": 1, "echo": true});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        body
+    };
+    let ended = server().post("/v1/completions", &scored(json!({"max_tokens": 1}))).json(200);
+    let (choice, usage) = (&ended["choices"][0], &ended["usage"]);
+    assert_eq!((&choice["finish_reason"], &usage["completion_tokens"]), (&json!("stop"), &json!(0)));
+    let lists = choice["logprobs"].as_object().unwrap();
+    let prompt_tokens = usage["prompt_tokens"].as_u64().unwrap();
+    for (name, list) in lists {
+        assert_eq!(list.as_array().unwrap().len() as u64, prompt_tokens + 1, "{name}: {list}");
+    }
+    let echoed = choice["text"].as_str().unwrap().chars().count();
+    let last = |name: &str| lists[name].as_array().unwrap().last().unwrap();
+    assert_eq!((last("tokens"), last("text_offset")), (&json!("<|im_end|>"), &json!(echoed)));
+    assert_eq!(last("top_logprobs")["<|im_end|>"], *last("token_logprobs"));
+    assert!(last("token_logprobs").as_f64().unwrap() > -0.7);
+    // What comes before is the score of the text by itself.
+    let alone = server().post("/v1/completions", &scored(json!({"max_tokens": 0}))).json(200);
+    let alone = &alone["choices"][0]["logprobs"]["token_logprobs"];
+    assert_eq!(
+        &lists["token_logprobs"].as_array().unwrap()[..prompt_tokens as usize],
+        alone.as_array().unwrap()
+    );
+    let parts = server().post("/v1/completions", &scored(json!({"max_tokens": 1, "stream": true}))).events();
+    let streamed = parts.iter().filter_map(|part| part["choices"][0]["logprobs"]["tokens"].as_array());
+    assert_eq!(streamed.flatten().cloned().collect::<Value>(), lists["tokens"]);
+}
+
 #[test]
 fn llama_cpps_form_tells_how_an_answer_ended() {
     let body = json!({"prompt": "An ember is", "n_predict": 5, "temperature": 0, "n_probs": 2, "return_tokens": true});

@@ -18,13 +18,21 @@ use super::{VOCAB, engine, engine_of, ids, limit, prompt, start, while_held};
 pub fn stop_ids_and_strings_end_the_text_before_them() {
     let engine = engine(512, 64, 2);
     let run_with = |options: GenerateOptions, end_ids: Vec<u32>| {
+        let end_id = end_ids.first().copied();
         let request =
             Request { prompt: prompt(20, 2), options, end_ids, decoder: Box::new(Letters), session: None };
         let mut stream = engine.generate(request).unwrap();
         let fragments: Vec<_> = (&mut stream).map(|fragment| fragment.unwrap()).collect();
         let text: String = fragments.iter().map(|fragment| fragment.text.as_str()).collect();
         let tokens = fragments.iter().filter(|fragment| fragment.token.is_some()).count();
-        (text, tokens, stream.finish_reason().unwrap())
+        let reason = stream.finish_reason().unwrap();
+        let ended_at = match reason {
+            FinishReason::End => end_id,
+            FinishReason::Id(id) => Some(id),
+            _ => None,
+        };
+        assert_eq!(stream.end_token().map(|token| token.id), ended_at);
+        (text, tokens, reason)
     };
     let run = |options| run_with(options, Vec::new());
     let (text, count, reason) = run(limit(30));
