@@ -107,15 +107,17 @@ impl Constraint {
         let name = format.name("type");
         match kind.as_str() {
             "text" => Ok(None),
-            // llama.cpp takes a schema here too.
-            "json_object" => match format.value("schema") {
-                Some(schema) => {
-                    let name = format.name("schema");
-                    let grammar = Grammar::JsonSchema(schema_of(body, &name, schema)?);
-                    Ok(Some(Self::new(name, grammar)))
+            // llama.cpp takes a schema here too. Hugging Face's client sends every schema as a value of this type.
+            "json_object" | "json" => {
+                for member in ["schema", "value"] {
+                    if let Some(schema) = format.value(member) {
+                        let name = format.name(member);
+                        let grammar = Grammar::JsonSchema(schema_of(body, &name, schema)?);
+                        return Ok(Some(Self::new(name, grammar)));
+                    }
                 }
-                None => Ok(Some(Self::new(param, any_object()))),
-            },
+                Ok(Some(Self::new(param, any_object())))
+            }
             "json_schema" => {
                 let mut inner = match format.value("json_schema") {
                     Some(inner) => body.inside(&format.name("json_schema"), inner)?,

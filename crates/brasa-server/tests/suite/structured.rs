@@ -69,6 +69,8 @@ fn every_form_gives_the_answer_of_the_library() {
     for more in [
         json!({"response_format": format}),
         json!({"response_format": {"type": "json_object", "schema": schema()}}),
+        json!({"response_format": {"type": "json_object", "value": schema()}}),
+        json!({"response_format": {"type": "json", "value": schema()}}),
         json!({"json_schema": schema()}),
         json!({"structured_outputs": {"json": schema()}}),
         json!({"guided_json": schema().to_string()}),
