@@ -1,9 +1,10 @@
 #!/bin/sh
-# Runs the official clients and curl over every endpoint of four servers that it starts, streaming and not: an open one, one of text
-# encoders, one of speech, and one with a key and TLS.
+# Runs the official clients, libraries over them and curl over every endpoint of four servers that it starts, streaming and not: an open
+# one, one of text encoders, one of speech, and one with a key and TLS.
 #
 # usage: tools/clients/run.sh [path to brasa]
 # Needs: python with `pip install -r tools/requirements/clients.txt`, node with `npm install openai` (NODE_PATH names the folder), curl.
+# LIBRARIES_PYTHON names a python with `pip install -r tools/requirements/client_libraries.txt`; what it lacks is skipped.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 brasa=${1:-target/release/brasa}
@@ -37,6 +38,7 @@ if command -v node >/dev/null; then
 else
     echo "skipped: node is not installed"
 fi
+"${LIBRARIES_PYTHON:-${PYTHON:-python3}}" "$here/libraries.py" "$url"
 
 encoders=$here/../../models/random-encoders
 url=http://127.0.0.1:$((port + 2))
