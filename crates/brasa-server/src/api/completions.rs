@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
-use brasa::tokenizer::AddSpecial;
+use brasa::tokenizer::{AddSpecial, ParseSpecial};
 use brasa::{GenerateOptions, Model, RequestOptions, Token};
 use serde_json::{Value, json};
 
@@ -295,16 +295,21 @@ struct Text {
 }
 
 impl Text {
-    /// The prompt as the text before the first generated token, with its tokens if they were scored.
+    /// The prompt as the text before the first generated token, with its tokens if they were scored. Control tokens are part of the text, but
+    /// for those that the tokenizer puts in front of any prompt.
     fn echoed(model: &Model, ids: &[u32], tokens: Vec<Token>) -> Result<Self, brasa::Error> {
         let mut text = Self::default();
-        let mut stream = model.tokenizer().decode_stream(true);
+        let mut stream = model.tokenizer().decode_stream(false);
         let mut tokens = tokens.into_iter();
-        for &id in ids {
+        let added = model.tokenizer().encode("", AddSpecial::AsModel, ParseSpecial::No)?;
+        let begin = if ids.starts_with(&added) { added.len() } else { 0 };
+        for (place, &id) in ids.iter().enumerate() {
             if let Some(token) = tokens.next() {
                 text.tokens.push((token, text.characters));
             }
-            text.push(&stream.push(id)?);
+            if place >= begin {
+                text.push(&stream.push(id)?);
+            }
         }
         text.push(&stream.finish());
         Ok(text)

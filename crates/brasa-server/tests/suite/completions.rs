@@ -36,6 +36,14 @@ fn prompts_may_be_texts_ids_and_mixes() {
 }
 
 #[test]
+fn an_echo_is_the_prompt_as_it_came() {
+    for text in ["<|im_start|>user\nAn ember<|im_end|>\n", " two  blanks", "<|endoftext|>"] {
+        let body = json!({"prompt": text, "echo": true, "logprobs": 0, "max_tokens": 0});
+        assert_eq!(server().post("/v1/completions", &body).json(200)["choices"][0]["text"], text);
+    }
+}
+
+#[test]
 fn a_prompt_is_scored_as_the_library_scores_it() {
     let text = "An ember is a small piece of coal.";
     let body = json!({"prompt": text, "echo": true, "logprobs": 2, "max_tokens": 0});
