@@ -161,10 +161,22 @@ def bench(checkout, target):
     print(*(f"{family}: {count} schemas" for family, count in counts.items()), sep="\n")
 
 
-def judge(schemas, documents, report):
-    from jsonschema import FormatChecker
-    from jsonschema.validators import Draft202012Validator, validator_for
+def validators(schema):
+    """The validator of a schema, and another one that reads `oneOf` as `anyOf`. Formats are checked by the newest draft's rules."""
+    from jsonschema.validators import Draft202012Validator, extend, validator_for
 
+    strict = validator_for(schema, default=Draft202012Validator)
+    # A checker without a draft takes draft 3's times, which have no time zone.
+    formats = Draft202012Validator.FORMAT_CHECKER
+    relaxed = extend(strict, {"oneOf": Draft202012Validator.VALIDATORS["anyOf"]})
+    return strict(schema, format_checker=formats), relaxed(schema, format_checker=formats)
+
+
+# Reasons for which the validator cannot judge: Python's regular expressions lack what ECMA's have.
+UNJUDGED = re.error
+
+
+def judge(schemas, documents, report):
     lines, counts, reasons = [], collections.Counter(), collections.Counter()
     for line in documents.read_text().rstrip("\n").split("\n"):
         entry = json.loads(line)
@@ -181,42 +193,61 @@ def judge(schemas, documents, report):
         if "schema" in schema and "tests" in schema:
             schema = schema["schema"]
         # A `oneOf` that is read as `anyOf` is told of, and its documents may be right by several branches.
-        coerced = " of coerced schemas" if entry.get("warnings") else ""
-        validator = validator_for(schema, default=Draft202012Validator)(schema, format_checker=FormatChecker())
-        verdict = "valid"
+        is_coerced = bool(entry.get("warnings"))
+        coerced = " of coerced schemas" if is_coerced else ""
+        strict, relaxed = validators(schema)
+
+        def problem_of(value):
+            """The reason why a value is wrong, and the same if it may be right by several branches."""
+            problem = next(iter(strict.iter_errors(value)), None)
+            problem = problem and f"{problem.message[:120]} at {problem.json_path}"
+            return problem, problem if not is_coerced or problem is None or not relaxed.is_valid(value) else None
+
+        verdict, several = "valid", False
         for text in entry["documents"]:
             counts[f"documents{coerced}"] += 1
             try:
-                wrong = next(iter(validator.iter_errors(json.loads(text))), None)
-                problem = wrong and f"{wrong.message[:120]} at {wrong.json_path}"
-            except re.error as failure:
-                # Python's regular expressions lack what ECMA's have.
+                strictly, problem = problem_of(json.loads(text))
+            except UNJUDGED:
                 counts["documents that the validator cannot judge"] += 1
-                problem = None
+                continue
             except (ValueError, RecursionError) as failure:
-                problem = f"{type(failure).__name__}: {failure}"
+                strictly = problem = f"{type(failure).__name__}: {failure}"
             if problem:
                 counts[f"documents{coerced} wrong"] += 1
                 verdict = f"WRONG ({' '.join(problem.split())[:200]})"
+            elif strictly:
+                counts[f"documents{coerced} right by several branches of oneOf"] += 1
+                several = True
         for test, allowed in zip(tests, entry.get("allowed", [])):
             try:
-                right = validator.is_valid(test["data"])
-            except (re.error, ValueError, RecursionError):
+                strictly, problem = problem_of(test["data"])
+            except (UNJUDGED, ValueError, RecursionError):
+                counts["instances that the validator cannot judge"] += 1
                 continue
-            said = "right" if right else "wrong"
+            said = "wrong" if problem else "right by several branches of oneOf" if strictly else "right"
             counts[f"instances{coerced} {said}, {'allowed' if allowed else 'refused'}"] += 1
-            if allowed and not right:
+            if allowed and problem:
                 verdict = f"WRONG (instance {json.dumps(test['data'])[:160]})"
-        if coerced:
+            several |= allowed and said.startswith("right by")
+        if is_coerced:
             counts[family, "coerced"] += 1
+        if several and verdict == "valid":
+            verdict = "several"
         if entry["unfinished"]:
             counts["documents unfinished"] += entry["unfinished"]
             verdict += f", {entry['unfinished']} unfinished: {entry['why']}"
         if not entry["documents"] and verdict.startswith("valid"):
             verdict = "none" + verdict[5:]
-        counts[family, verdict.split()[0].strip(",")] += 1
-        lines.append(f"{verdict.split(' ')[0].strip(',')} {name}{verdict[len(verdict.split(' ')[0]):]}")
+        word = verdict.split(" ")[0]
+        counts[family, word.strip(",")] += 1
+        lines.append(f"{word.strip(',')} {name}{verdict[len(word):]}")
+    totals = collections.Counter()
+    for key, count in counts.items():
+        if isinstance(key, tuple):
+            totals[f"all {key[1]}"] += count
     summary = [f"{' '.join(key) if isinstance(key, tuple) else key}: {count}" for key, count in sorted(counts.items(), key=str)]
+    summary += [f"{key}: {count}" for key, count in sorted(totals.items())]
     summary += [f"refused for {keyword}: {count}" for keyword, count in reasons.most_common()]
     print("\n".join(summary))
     report.write_text("\n".join(sorted(lines)) + "\n")
