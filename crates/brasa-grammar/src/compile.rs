@@ -81,12 +81,12 @@ impl Grammars {
         if let Some(compiled) = self.cache.find(&key) {
             return compiled;
         }
-        let compiled = match self.compile_afresh(grammar, OneOf::Exact) {
-            Err(GrammarError::Keyword { keyword, .. }) if keyword == "oneOf" => {
-                self.compile_afresh(grammar, OneOf::AsAnyOf)
+        let mut compiled = self.compile_afresh(grammar, OneOf::Narrowed);
+        for one_of in [OneOf::NarrowedOrAnyOf, OneOf::AsAnyOf] {
+            if matches!(&compiled, Err(GrammarError::Keyword { keyword, .. }) if keyword == "oneOf") {
+                compiled = self.compile_afresh(grammar, one_of);
             }
-            compiled => compiled,
-        };
+        }
         // What is too slow once is not tried again.
         let is_lasting =
             !matches!(compiled, Err(GrammarError::Busy | GrammarError::Stopped | GrammarError::NoThread(_)));
@@ -104,7 +104,7 @@ impl Grammars {
             let mut notes = schema::Notes { one_of, ..schema::Notes::default() };
             let (grammar, loose) = source(&grammar, &tokenizer, &mut notes)?;
             stop::check()?;
-            let wrong = |what: String| refusal(kind, &what, notes.overlaps.first());
+            let wrong = |what: String| refusal(kind, &what, &notes);
             let limits = if loose.is_some() { limits::exact_parser() } else { limits::parser() };
             let exact = factory.matcher(grammar, &notes.numbers, limits, wrong)?;
             // Without a loose form, the exact one does its work.
@@ -119,10 +119,8 @@ impl Grammars {
                 Some((loose, most_chars)) => Parser::with_loose(exact, loose, most_chars),
                 None => Parser::new(exact),
             };
-            let warnings = match notes.one_of {
-                OneOf::Exact => Vec::new(),
-                OneOf::AsAnyOf => notes.overlaps.iter().map(|place| coerced(place)).collect(),
-            };
+            let overlaps = notes.overlaps.iter().filter(|_| notes.one_of.coerces());
+            let warnings = overlaps.map(|place| coerced(place)).collect();
             let compiled = CompiledGrammar::new(parser, kind, vocab_size, warnings);
             stop::check()?;
             Ok(Arc::new(compiled.map_err(wrong)?))
@@ -183,7 +181,7 @@ fn source(
             let checked = schema::checked(value, Unsupported::Ignored, notes)?;
             json_schema(checked.exact, Unsupported::Ignored, notes.one_of)
         }
-        Grammar::AnyJson => json_schema(json!({}), Unsupported::Refused, OneOf::Exact),
+        Grammar::AnyJson => json_schema(json!({}), Unsupported::Refused, OneOf::default()),
         Grammar::Regex(text) => TopLevelGrammar::from_regex(text),
         Grammar::Lark(text) => TopLevelGrammar::from_lark(lark::with_checked_schemas(text, notes)?),
         Grammar::Gbnf(text) => {
@@ -239,11 +237,13 @@ fn refuse_too_large(grammar: &Grammar) -> Result<(), GrammarError> {
 /// indentation, but never blanks without end.
 fn json_schema(mut schema: Value, unsupported: Unsupported, one_of: OneOf) -> TopLevelGrammar {
     let is_lenient = unsupported == Unsupported::Ignored;
+    let escapes = schema::escapes(&schema);
     if let Some(keywords) = schema.as_object_mut() {
         let options = json!({
             "whitespace_pattern": r"\x20|(?:\r?\n){1,2}[\x20\t]{0,40}",
+            "json_allowed_escapes": escapes,
             "lenient": is_lenient,
-            "coerce_one_of": is_lenient || one_of == OneOf::AsAnyOf,
+            "coerce_one_of": is_lenient || one_of.coerces(),
         });
         keywords.insert("x-guidance".into(), options);
     }
@@ -258,9 +258,10 @@ fn coerced(place: &str) -> String {
 }
 
 /// The error for a grammar that the parser refuses.
-fn refusal(kind: &'static str, what: &str, one_of: Option<&String>) -> GrammarError {
-    if what.contains("Enable 'coerce_one_of' option") {
-        let place = one_of.cloned().unwrap_or_else(|| "#".into());
+fn refusal(kind: &'static str, what: &str, notes: &schema::Notes) -> GrammarError {
+    // A narrowed `oneOf` may allow nothing, or be too large.
+    if notes.is_narrowed || what.contains("Enable 'coerce_one_of' option") {
+        let place = notes.overlaps.first().cloned().unwrap_or_else(|| "#".into());
         return GrammarError::Keyword { keyword: "oneOf".into(), place };
     }
     // The text of a grammar that nobody has written helps nobody.

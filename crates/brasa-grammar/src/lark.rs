@@ -2,7 +2,7 @@
 
 use serde_json::{Deserializer, Value, json};
 
-use crate::schema::{self, Notes, OneOf, Unsupported, bounded};
+use crate::schema::{self, Notes, Unsupported, bounded};
 use crate::{GrammarError, Literals};
 
 /// The word in front of a schema within a Lark grammar.
@@ -53,10 +53,14 @@ fn checked_schema(mut schema: Value, notes: &mut Notes) -> Result<Value, Grammar
     })?;
     let mut exact = checked.exact;
     let mut options = options.unwrap_or_else(|| json!({}));
-    if let Some(options) = options.as_object_mut().filter(|_| notes.one_of == OneOf::AsAnyOf) {
-        options.insert("coerce_one_of".into(), true.into());
+    let escapes = schema::escapes(&exact);
+    if let Some(options) = options.as_object_mut() {
+        options.entry("json_allowed_escapes").or_insert_with(|| escapes.into());
+        if notes.one_of.coerces() {
+            options.insert("coerce_one_of".into(), true.into());
+        }
     }
-    if let Some(keywords) = exact.as_object_mut().filter(|_| options != json!({})) {
+    if let Some(keywords) = exact.as_object_mut() {
         keywords.insert(OPTIONS.into(), options);
     }
     Ok(exact)

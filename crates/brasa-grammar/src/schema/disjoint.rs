@@ -106,6 +106,16 @@ impl<'a> Proofs<'a> {
         self.wrong(value, &parts, 0)
     }
 
+    /// Names of the properties that schemas which hold together describe, and of those that they require.
+    pub fn names<'b>(&mut self, all: &[&'b Value]) -> (Vec<&'b str>, Vec<&'b str>)
+    where
+        'a: 'b,
+    {
+        let parts = self.parts(all);
+        let described = parts.plain.iter().filter_map(|part| part.get("properties")?.as_object());
+        (described.flatten().map(|(name, _)| name.as_str()).collect(), required(&parts))
+    }
+
     /// True if it is proven that a schema allows `null`.
     pub fn allows_null(&mut self, schema: &Value) -> bool {
         self.null(schema, 0)

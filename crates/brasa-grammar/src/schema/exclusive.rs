@@ -1,8 +1,10 @@
-//! `oneOf` as `anyOf`, where both allow the same values.
+//! `oneOf` as `anyOf`, where both allow the same values or `anyOf` allows fewer.
 //!
-//! They do if no value is right by two branches. Where branches overlap, the overlap is cut out if it is known: `null` that several branches
-//! allow, objects told apart by the properties that they require, and whatever a branch does not allow, if that can be said. Every other
-//! `oneOf` stays as it is.
+//! They allow the same values if no value is right by two branches. Where branches overlap, the overlap is cut out if it is known: `null` that
+//! several branches allow, objects told apart by the properties that they require, and whatever a branch does not allow, if that can be said.
+//!
+//! Otherwise more than the overlap may be cut out ([`Extent::Part`]): no answer is right by two branches, and some right answers cannot be
+//! given. Every other `oneOf` stays as it is.
 
 use serde_json::{Map, Value, json};
 
@@ -15,17 +17,33 @@ use crate::limits::PATTERNS_TOGETHER;
 const REMARKS: [&str; 6] = ["title", "description", "$comment", "default", "examples", "deprecated"];
 /// Alternatives into which branches may be cut.
 const MOST_ALTERNATIVES: usize = 64;
+/// Names of properties that are tried for each pair of branches.
+const MOST_NAMES: usize = 32;
 
-/// Replaces `oneOf` in `keywords` by an `anyOf` that allows the same values, if one is known.
-pub fn replace(proofs: &mut Proofs<'_>, keywords: &mut Map<String, Value>) {
-    let Some(branches) = keywords.get("oneOf").and_then(Value::as_array) else { return };
+/// Values that are left when a branch is cut out of another one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// All values that are right by the other branch alone.
+    All,
+    /// Some of these values.
+    Part,
+}
+
+/// Replaces `oneOf` in `keywords` by an `anyOf`, if one is known to this extent. Returns true if the `anyOf` may allow fewer values.
+pub fn replace(proofs: &mut Proofs<'_>, keywords: &mut Map<String, Value>, extent: Extent) -> bool {
+    let Some(branches) = keywords.get("oneOf").and_then(Value::as_array) else { return false };
     if keywords.contains_key("anyOf") {
-        return;
+        return false;
     }
-    let known = by_required(branches)
+    let all = by_required(branches)
         .or_else(|| disjoint(proofs, keywords, branches))
-        .or_else(|| cut(proofs, keywords, branches));
-    let Some(any) = known else { return };
+        .or_else(|| cut(proofs, keywords, branches, Extent::All));
+    let is_part = all.is_none();
+    let known = match extent {
+        Extent::Part if is_part => cut(proofs, keywords, branches, Extent::Part),
+        _ => all,
+    };
+    let Some(any) = known else { return false };
     // The parser's objects have their properties in the order of keywords.
     *keywords = std::mem::take(keywords)
         .into_iter()
@@ -34,6 +52,7 @@ pub fn replace(proofs: &mut Proofs<'_>, keywords: &mut Map<String, Value>) {
             _ => (name, value),
         })
         .collect();
+    is_part
 }
 
 /// The branches, if no value is right by two of them. `null` is taken away from all if several have it.
@@ -63,26 +82,43 @@ fn disjoint(
     Some(branches.iter().map(|branch| json!({"allOf": [branch, any_but_null]})).collect())
 }
 
-/// Each branch without the values of the others. `None` if it cannot be said which values are not right by a branch.
-fn cut(proofs: &mut Proofs<'_>, keywords: &Map<String, Value>, branches: &[Value]) -> Option<Vec<Value>> {
+/// Each branch without the values of the others; with [`Extent::Part`], some more values may be missing. `None` if no such schemas are known.
+fn cut(
+    proofs: &mut Proofs<'_>,
+    keywords: &Map<String, Value>,
+    branches: &[Value],
+    extent: Extent,
+) -> Option<Vec<Value>> {
     let beside = beside(keywords);
     let mut left = MOST_ALTERNATIVES;
     let mut alternatives = Vec::new();
     for (number, branch) in branches.iter().enumerate() {
-        let mut all = vec![branch.clone()];
-        let mut ways = 1_usize;
+        let branch_of = [branch, &beside];
+        let (mut cuts, mut parts) = (Vec::new(), Vec::new());
         for (other, schema) in branches.iter().enumerate() {
-            if other != number && !proofs.are_disjoint(&[branch, &beside], &[schema, &beside]) {
-                let wrong = if is_whole(branch) || is_whole(&beside) {
+            let other_of = [schema, &beside];
+            if other == number || proofs.are_disjoint(&branch_of, &other_of) {
+                continue;
+            }
+            let part = match extent {
+                Extent::Part => without_common(proofs, branch_of, other_of),
+                Extent::All => Vec::new(),
+            };
+            if part.is_empty() {
+                cuts.push(if is_whole(branch) || is_whole(&beside) {
                     negated(proofs.root(), &of_numbers(schema))
                 } else {
                     negated(proofs.root(), schema)
-                }?;
-                ways = ways.saturating_mul(wrong.len());
-                all.push(any(&wrong));
+                }?);
+            } else {
+                parts.push(part);
             }
         }
-        left = left.checked_sub(ways)?;
+        shorten(&mut parts, (MOST_ALTERNATIVES / branches.len()).max(1));
+        cuts.append(&mut parts);
+        left = left.checked_sub(cuts.iter().map(Vec::len).fold(1, usize::saturating_mul))?;
+        let mut all = vec![branch.clone()];
+        all.extend(cuts.iter().map(|wrong| any(wrong)));
         let alternative = json!({"allOf": all});
         if texts::patterns_together(proofs.root(), &alternative, &mut 200) > PATTERNS_TOGETHER {
             return None;
@@ -90,6 +126,38 @@ fn cut(proofs: &mut Proofs<'_>, keywords: &Map<String, Value>, branches: &[Value
         alternatives.push(alternative);
     }
     Some(alternatives)
+}
+
+/// Schemas of values that are not right by both `branch` and `other`: of lists with an item, of objects with a property of `branch` that tells
+/// the two apart, and of objects without a property that only `other` requires. Empty if there are none.
+///
+/// Authors of schemas mean such values. A property that is present and wrong by `other` would tell them apart too, but makes strange answers.
+fn without_common(proofs: &mut Proofs<'_>, branch: [&Value; 2], other: [&Value; 2]) -> Vec<Value> {
+    let mut are_apart = |part: &Value| proofs.are_disjoint(&[branch[0], branch[1], part], &other);
+    let has_items = json!({"minItems": 1});
+    if are_apart(&has_items) {
+        return vec![has_items];
+    }
+    let (own, required) = (proofs.names(&branch), proofs.names(&other).1);
+    let with = |name: &&str| {
+        let any = json!({"required": [name]});
+        let object = json!({"type": "object", "required": [name]});
+        [any, object].into_iter().find(|part| proofs.are_disjoint(&[branch[0], branch[1], part], &other))
+    };
+    let mut parts: Vec<Value> = own.0.iter().take(MOST_NAMES).filter_map(with).collect();
+    let without = required.iter().filter(|name| !own.1.contains(*name)).take(MOST_NAMES);
+    parts.extend(without.map(|name| json!({"type": "object", "properties": {*name: false}})));
+    parts
+}
+
+/// Drops schemas until no more than `most` combinations are left. One schema of each choice stays.
+fn shorten(choices: &mut [Vec<Value>], most: usize) {
+    while choices.iter().map(Vec::len).fold(1, usize::saturating_mul) > most {
+        match choices.iter_mut().max_by_key(|choice| choice.len()) {
+            Some(longest) if longest.len() > 1 => _ = longest.pop(),
+            _ => break,
+        }
+    }
 }
 
 /// True for a schema that allows whole numbers alone.

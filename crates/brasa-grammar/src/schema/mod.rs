@@ -17,7 +17,7 @@ mod unique;
 
 use std::collections::HashSet;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 pub use self::decimal::Decimal;
 pub use self::exact::Exact;
@@ -65,8 +65,9 @@ const NARROWER: [(&str, &str); 4] = [
 ];
 /// Patterns that a format adds to a schema. URI templates (RFC 6570) are those in ASCII with plain names. References (RFC 3986, section 4.1) have
 /// names as hosts. The parser's times allow the second
-/// 60 in every minute, where only leap seconds have it (RFC 3339, section 5.7): here no time has it.
-const PATTERNS: [(&str, &str); 6] = [
+/// 60 in every minute, where only leap seconds have it (RFC 3339, section 5.7): here no time has it. The parser's years all have a 29th of
+/// February: here only leap years have it, and there is no year 0000.
+const PATTERNS: [(&str, &str); 7] = [
     (
         "uri-reference",
         r"^(([A-Za-z][A-Za-z0-9+.-]*:)?(//([A-Za-z0-9._~-]|%[0-9A-Fa-f]{2})+(:[0-9]{1,5})?(/([A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})*)*|/(([A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})+(/([A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})*)*)?)|[A-Za-z][A-Za-z0-9+.-]*:(([A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})+(/([A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})*)*)?|(([A-Za-z0-9._~!$&'()*+,;=@-]|%[0-9A-Fa-f]{2})+(/([A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})*)*)?)(\?([A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*)?(#([A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*)?$",
@@ -77,9 +78,21 @@ const PATTERNS: [(&str, &str); 6] = [
         "uri-template",
         r"^([A-Za-z0-9._~:/?#@!$&()*+,;=-]|%[0-9A-F]{2}|\{[+#./;?&]?[A-Za-z0-9_]+\*?(,[A-Za-z0-9_]+\*?)*\})*$",
     ),
-    ("date-time", r"^.{17}[0-5]"),
+    (
+        "date",
+        r"^((000[1-9]|00[1-9].|0[1-9]..|[1-9]...)-(0[13-9]|1|02-[01]|02-2[0-8])|(..(0[48]|[2468][048]|[13579][26])|(0[48]|[2468][048]|[13579][26])00)-02-29)",
+    ),
+    (
+        "date-time",
+        r"^((000[1-9]|00[1-9].|0[1-9]..|[1-9]...)-((0[13-9]|1.)-..|02-([01].|2[0-8]))|(..(0[48]|[2468][048]|[13579][26])|(0[48]|[2468][048]|[13579][26])00)-02-29).{7}[0-5]",
+    ),
     ("time", r"^.{6}[0-5]"),
 ];
+
+/// Escapes in texts of schemas that name properties, see [`escapes`].
+const ESCAPES: &str = "nrbtf\\\"";
+/// Keywords that name properties.
+const NAMING: [&str; 3] = ["properties", "patternProperties", "required"];
 
 /// Places of `oneOf` that warnings name.
 const MOST_WARNINGS: usize = 8;
@@ -107,16 +120,27 @@ pub struct Notes {
     pub one_of: OneOf,
     /// Places of such a `oneOf`.
     pub overlaps: Vec<String>,
+    /// True if some `oneOf` allows fewer values than it should.
+    pub is_narrowed: bool,
 }
 
 /// The treatment of a `oneOf` whose schemas may overlap in ways that are not known.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub enum OneOf {
-    /// Such a `oneOf` is an error.
+    /// Such a `oneOf` allows some of the values that are right by one schema alone. If no such values are known, it is an error.
     #[default]
-    Exact,
+    Narrowed,
+    /// Like [`Narrowed`](Self::Narrowed), but a `oneOf` for which no such values are known is read as `anyOf`.
+    NarrowedOrAnyOf,
     /// Such a `oneOf` is read as `anyOf`.
     AsAnyOf,
+}
+
+impl OneOf {
+    /// True if some `oneOf` may be read as `anyOf`.
+    pub fn coerces(self) -> bool {
+        self != Self::Narrowed
+    }
 }
 
 /// Treatment of keywords that are not supported.
@@ -171,7 +195,7 @@ pub fn checked(schema: &Value, unsupported: Unsupported, notes: &mut Notes) -> R
                 walk.root,
                 &place,
                 schema,
-                unsupported == Unsupported::Ignored || notes.one_of == OneOf::AsAnyOf,
+                unsupported == Unsupported::Ignored || notes.one_of.coerces(),
                 &mut notes.numbers,
             )?
         {
@@ -185,9 +209,7 @@ pub fn checked(schema: &Value, unsupported: Unsupported, notes: &mut Notes) -> R
         });
     }
     for (place, pattern) in &walk.patterns {
-        edit(&mut exact, place, |keywords| {
-            keywords.insert("pattern".into(), (*pattern).into());
-        });
+        edit(&mut exact, place, |keywords| add_pattern(keywords, pattern));
     }
     for (place, format) in &walk.formats {
         edit(&mut exact, place, |keywords| {
@@ -209,8 +231,12 @@ pub fn checked(schema: &Value, unsupported: Unsupported, notes: &mut Notes) -> R
         Unsupported::Refused => texts::loosen(&exact, &walk.texts),
         Unsupported::Ignored => None,
     };
+    let extent = match (unsupported, notes.one_of) {
+        (Unsupported::Refused, OneOf::Narrowed | OneOf::NarrowedOrAnyOf) => exclusive::Extent::Part,
+        _ => exclusive::Extent::All,
+    };
     for form in std::iter::once(&mut exact).chain(loose.as_mut().map(|loose| &mut loose.schema)) {
-        for place in walk.replace(form) {
+        for place in walk.replace(form, extent, &mut notes.is_narrowed) {
             if !notes.overlaps.contains(place) && notes.overlaps.len() < MOST_WARNINGS {
                 notes.overlaps.push(place.clone());
             }
@@ -221,7 +247,35 @@ pub fn checked(schema: &Value, unsupported: Unsupported, notes: &mut Notes) -> R
             numbers::define(form, &used);
         }
     }
+    // The two forms might be narrowed differently.
+    let loose = loose.filter(|_| !notes.is_narrowed);
     Ok(Checked { exact, loose })
+}
+
+/// Escapes that texts may have; `None` for all of JSON.
+///
+/// If a schema names a property `a`, the parser takes `"\u0061"` for a further one, so that no text of such a schema has escapes by number.
+pub fn escapes(schema: &Value) -> Option<&'static str> {
+    let names_properties = match schema {
+        Value::Object(map) => {
+            map.iter().any(|(key, value)| NAMING.contains(&key.as_str()) || escapes(value).is_some())
+        }
+        Value::Array(items) => items.iter().any(|item| escapes(item).is_some()),
+        _ => false,
+    };
+    names_properties.then_some(ESCAPES)
+}
+
+/// Adds a pattern, beside the one that the schema may have.
+fn add_pattern(keywords: &mut Map<String, Value>, pattern: &str) {
+    if !keywords.contains_key("pattern") {
+        keywords.insert("pattern".into(), pattern.into());
+        return;
+    }
+    let all = keywords.entry("allOf").or_insert_with(|| json!([]));
+    if let Some(all) = all.as_array_mut() {
+        all.push(json!({"pattern": pattern}));
+    }
 }
 
 /// Patterns of texts and of names as the parser has to see them.
@@ -357,20 +411,15 @@ impl<'a> Walk<'a> {
             return Err(GrammarError::Keyword { keyword: "minProperties".into(), place: place.into() });
         }
         if let Some(format) = keywords.get("format").and_then(Value::as_str) {
-            let has_pattern = keywords.contains_key("pattern");
             let narrower = NARROWER.iter().find(|(wide, _)| *wide == format).map(|(_, narrow)| *narrow);
             let format = narrower.unwrap_or(format);
-            let is_whole = PATTERNS.iter().any(|(name, _)| *name == format) && !FORMATS.contains(&format);
-            let is_unsupported = OTHER_FORMATS.contains(&format) || is_whole && has_pattern;
-            if is_unsupported && self.unsupported == Unsupported::Refused {
+            if OTHER_FORMATS.contains(&format) && self.unsupported == Unsupported::Refused {
                 return Err(GrammarError::Keyword {
                     keyword: format!("format: {format}"),
                     place: place.into(),
                 });
             }
-            if let Some((_, pattern)) = PATTERNS.iter().find(|(name, _)| *name == format)
-                && !has_pattern
-            {
+            if let Some((_, pattern)) = PATTERNS.iter().find(|(name, _)| *name == format) {
                 self.patterns.push((place.into(), pattern));
             }
             match narrower {
@@ -419,9 +468,9 @@ impl<'a> Walk<'a> {
         self.open.extend(items.iter().enumerate().map(|(at, item)| (format!("{here}/{at}"), item, position)));
     }
 
-    /// Says with `anyOf` what the parser does not know: lists without equal items, and each `oneOf` for which the same values are known. Returns
-    /// the places of the others.
-    fn replace(&self, schema: &mut Value) -> Vec<&String> {
+    /// Says with `anyOf` what the parser does not know: lists without equal items, and each `oneOf` for which the values are known to this
+    /// extent. Returns the places of the others.
+    fn replace(&self, schema: &mut Value, extent: exclusive::Extent, is_narrowed: &mut bool) -> Vec<&String> {
         for place in &self.unique {
             edit(schema, place, |keywords| {
                 if let Some(lists) = unique::lists(keywords) {
@@ -441,7 +490,7 @@ impl<'a> Walk<'a> {
         places.retain(|place| {
             let mut stays = false;
             edit(schema, place, |keywords| {
-                exclusive::replace(&mut proofs, keywords);
+                *is_narrowed |= exclusive::replace(&mut proofs, keywords, extent);
                 stays = keywords.contains_key("oneOf");
             });
             stays

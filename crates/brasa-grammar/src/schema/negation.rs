@@ -60,8 +60,9 @@ fn negate(root: &Value, schema: &Value, depth: usize) -> Option<Vec<Value>> {
         Value::Object(keywords) if depth < MOST_DEPTH => keywords,
         _ => return None,
     };
+    let is_reference = keywords.contains_key("$ref") && ignores_siblings(root);
     let mut alternatives = Vec::new();
-    for (name, value) in keywords {
+    for (name, value) in keywords.iter().filter(|(name, _)| !is_reference || *name == "$ref") {
         alternatives.extend(match name.as_str() {
             "type" => of_types(value)?,
             "const" => of_values(std::slice::from_ref(value))?,
@@ -106,6 +107,11 @@ fn negate(root: &Value, schema: &Value, depth: usize) -> Option<Vec<Value>> {
         });
     }
     (alternatives.len() <= MOST_ALTERNATIVES).then_some(alternatives)
+}
+
+/// True if the schema's draft gives no meaning to keywords beside `$ref`, as all drafts up to 7 do.
+fn ignores_siblings(root: &Value) -> bool {
+    root.get("$schema").and_then(Value::as_str).is_some_and(|draft| draft.contains("/draft-0"))
 }
 
 /// One schema of which a value is right if it is right by one of the alternatives.

@@ -133,6 +133,53 @@ fn values_of_several_branches_are_cut_out() {
     );
 }
 
+/// If the values that a branch does not allow cannot be said, no value of two branches is left, and most values of one branch are.
+#[test]
+fn a_part_of_each_branch_is_left() {
+    check(
+        &json!({"oneOf": [{"type": "array", "items": {"type": "string"}}, {"type": "array", "items": {"type": "null"}}]}),
+        &[json!(["a", "b"]), json!([null])],
+        &[json!([]), json!(["a", null]), json!(1)],
+    );
+    let uri = json!({"type": "string", "format": "uri"});
+    check(
+        &json!({"oneOf": [{"required": ["a"], "properties": {"a": uri}}, {"required": ["b"], "properties": {"b": uri}}]}),
+        &[json!({"a": "x:y"}), json!({"b": "x:y"}), json!({"a": "x:y", "c": 1})],
+        &[json!({"a": "x:y", "b": "x:y"}), json!({}), json!({"a": 1})],
+    );
+    let of_kind =
+        |kind: &str| json!({"type": "object", "properties": {"kind": {"const": kind}, "link": uri}});
+    check(
+        &json!({"oneOf": [of_kind("a"), of_kind("b"), of_kind("c")]}),
+        &[json!({"kind": "a", "link": "x:y"}), json!({"kind": "c"})],
+        &[json!({}), json!({"link": "x:y"}), json!({"kind": "d"}), json!({"kind": "b", "link": "x"})],
+    );
+    let closed = |key: &str| json!({"properties": {key: uri}, "additionalProperties": false});
+    check(
+        &json!({"type": "object", "oneOf": [closed("a"), closed("b")]}),
+        &[json!({"a": "x:y"}), json!({"b": "x:y"})],
+        &[json!({}), json!({"a": "x:y", "b": "x:y"}), json!(1)],
+    );
+}
+
+/// Up to draft 7, keywords beside a reference say nothing, so that `1` is right by both branches.
+#[test]
+fn keywords_beside_references_say_nothing_in_old_drafts() {
+    let schema = |draft: &str| json!({"$schema": draft, "definitions": {"any": {}}, "oneOf": [{"$ref": "#/definitions/any", "type": "string"}, {"type": "number"}]});
+    check(&schema("http://json-schema.org/draft-07/schema#"), &[json!("a")], &[json!(1)]);
+    check(&schema("https://json-schema.org/draft/2020-12/schema"), &[json!("a"), json!(1)], &[json!(null)]);
+}
+
+/// If nothing is left of a branch, the branches are alternatives.
+#[test]
+fn a_schema_of_which_nothing_is_left_is_not_narrowed() {
+    let schema = json!({"type": "object", "required": ["a", "b"], "properties": {"a": {"type": "string", "format": "uri"}},
+        "allOf": [{"oneOf": [{"required": ["a"], "properties": {"a": {"format": "uri"}}}, {"required": ["b"], "properties": {"b": {"format": "uri"}}}]}]});
+    let grammar = compile(&Grammar::JsonSchema(schema)).unwrap();
+    assert_eq!(judge(&*grammar, br#"{"a":"x:y","b":1}"#), Verdict::Whole);
+    assert!(matches!(grammar.warnings(), [warning] if warning.contains("#/allOf/0:")));
+}
+
 /// The values that a branch does not allow cannot always be said. The answer then satisfies one branch at least, and a warning says so.
 #[test]
 fn branches_that_may_overlap_are_alternatives_with_a_warning() {
@@ -140,7 +187,7 @@ fn branches_that_may_overlap_are_alternatives_with_a_warning() {
         (json!([{"type": "number"}, {"type": "integer"}]), "#"),
         (json!([{"type": "string", "format": "uri"}, {"enum": [""]}]), "#"),
         (
-            json!([{"type": "array", "items": {"type": "string"}}, {"type": "array", "items": {"type": "null"}}]),
+            json!([{"type": "array", "items": {"type": "string"}}, {"type": "array", "items": {"enum": ["a"]}}]),
             "#",
         ),
         (json!([{"$ref": "#/oneOf/1"}, {"type": ["null", "string"]}]), "#"),

@@ -41,6 +41,23 @@ fn answers_are_of_the_schema() {
         ),
         (&json!({"type": "string", "format": "date-time"}), "\"2026-02-03T05:51:60Z", Verdict::Refused(18)),
         (&json!({"type": "string", "format": "time"}), "\"19:13:60Z", Verdict::Refused(7)),
+        (&json!({"type": "string", "format": "date"}), "\"2024-02-29\"", Verdict::Whole),
+        (&json!({"type": "string", "format": "date"}), "\"2000-02-29\"", Verdict::Whole),
+        (&json!({"type": "string", "format": "date"}), "\"1999-12-31\"", Verdict::Whole),
+        (&json!({"type": "string", "format": "date"}), "\"0475-02-29", Verdict::Refused(10)),
+        (&json!({"type": "string", "format": "date"}), "\"1900-02-29", Verdict::Refused(10)),
+        (&json!({"type": "string", "format": "date"}), "\"0000", Verdict::Refused(4)),
+        (&json!({"type": "string", "format": "date-time"}), "\"2024-02-29T23:59:59.25Z\"", Verdict::Whole),
+        (&json!({"type": "string", "format": "date-time"}), "\"2026-02-29", Verdict::Refused(10)),
+        (&json!({"type": "string", "format": "date-time"}), "\"0000", Verdict::Refused(4)),
+        (&json!({"type": "string", "format": "date", "pattern": "-29$"}), "\"2023-02", Verdict::Refused(7)),
+        (
+            &json!({"type": "string", "format": "date-time", "pattern": "Z$"}),
+            "\"2026-02-03T05:51:60",
+            Verdict::Refused(18),
+        ),
+        (&json!({"type": "string", "format": "json-pointer", "pattern": "^/a"}), "\"/a/~1\"", Verdict::Whole),
+        (&json!({"type": "string", "format": "json-pointer", "pattern": "^/a"}), "\"/b", Verdict::Refused(2)),
         (&json!({"type": "string", "format": "AWS::EC2::VPC.Id"}), "\"a b\"", Verdict::Whole),
         (&json!({"type": "integer", "format": "int64"}), "-1", Verdict::Whole),
         (&json!({"type": "string", "format": "uri-template"}), "\"https://a/{b}{/c}\"", Verdict::Whole),
@@ -72,6 +89,24 @@ fn answers_are_of_the_schema() {
             compile(&Grammar::JsonSchema(schema.clone())).unwrap_or_else(|error| panic!("{schema}: {error}"));
         assert_eq!(judge(&*grammar, text.as_bytes()), verdict, "{schema} {text}");
     }
+}
+
+/// A name that is spelled with an escape is the same name, and may not pass for a further property.
+#[test]
+fn names_have_one_spelling() {
+    let named = json!({"type": "object", "properties": {"a": {"type": "integer"}}});
+    let pattern = json!({"type": "object", "patternProperties": {"^a": {"type": "integer"}}});
+    for schema in [&named, &pattern] {
+        for grammar in [Grammar::JsonSchema(schema.clone()), Grammar::Lark(format!("start: %json {schema}"))]
+        {
+            let grammar = compile(&grammar).unwrap();
+            assert_eq!(judge(&*grammar, br#"{"a": null"#), Verdict::Refused(6), "{schema}");
+            assert_eq!(judge(&*grammar, br#"{"\u0061": null"#), Verdict::Refused(3), "{schema}");
+            assert_eq!(judge(&*grammar, br#"{"b\"\n": null}"#), Verdict::Whole, "{schema}");
+        }
+    }
+    let open = compile(&Grammar::JsonSchema(json!({"type": "object"}))).unwrap();
+    assert_eq!(judge(&*open, br#"{"\u0007": "\u0007"}"#), Verdict::Whole);
 }
 
 #[test]
