@@ -36,7 +36,7 @@ pub struct AdapterInfo {
     pub layers: usize,
     /// The largest rank.
     pub rank: usize,
-    /// Numbers of all its matrices.
+    /// Elements of all the adapter's matrices together.
     pub parameters: u64,
 }
 
@@ -130,7 +130,7 @@ fn own(pair: &mut LowRankPair) -> Result<(), String> {
     Ok(())
 }
 
-/// The adapters of `options`, numbered in order.
+/// Reads the adapters of `options`; their ids follow the order of the options.
 ///
 /// # Errors
 ///
@@ -158,7 +158,7 @@ pub(crate) fn fingerprint(adapters: &[Fitted]) -> String {
     hex(&hash.finalize()[..16])
 }
 
-/// Adds adapters that all texts have to the model's graph.
+/// Adds `adapters` to the model's graph, for every text that the model computes.
 ///
 /// # Errors
 ///

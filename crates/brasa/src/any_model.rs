@@ -27,7 +27,7 @@ impl AnyModel {
     ///
     /// # Errors
     ///
-    /// The errors of [`Model::load_with_progress`]; a kind that no variant stands for is named by them.
+    /// The errors of [`Model::load_with_progress`]. For a model of another kind, the error names the kind.
     pub fn load_with_progress(
         path: impl AsRef<Path>,
         options: &LoadOptions,

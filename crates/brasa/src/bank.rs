@@ -1,11 +1,12 @@
 //! The adapters that requests of a loaded model choose among, while adapters come and go.
 //!
-//! The model's graph has the products of all adapters of the bank beside its own (`add_low_rank_bank`). Another bank is another graph: it is
-//! compiled beside the running program, over the same weights and with those of the new adapters, and exchanged with it between two steps.
+//! The model's graph has the products of all adapters of the bank beside its own (`add_low_rank_bank`). A changed bank needs
+//! another graph. Its program is compiled beside the running one, over the same weights plus the new adapters' matrices, and
+//! replaces the running program between two steps.
 //!
-//! An adapter is held by a number of its *content*. A name that is loaded again with other content is another adapter: requests that began
-//! with the old one go on with it, and no cached text of the old one is found by new requests. What no name leads to any more leaves the bank
-//! when its last request has ended.
+//! An adapter is held by a number of its *content*. A name that is loaded again with other content is another adapter: requests
+//! that began with the old one go on with it, and no cached text of the old one is found by new requests. An adapter without a
+//! name leaves the bank when its last request has ended.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,7 +30,7 @@ const GRACE: Duration = Duration::from_secs(2);
 /// Pause between two looks whether an adapter is still in use.
 const TIDY_PAUSE: Duration = Duration::from_millis(200);
 
-/// Bytes of an adapter's name.
+/// Most bytes of an adapter's name.
 const MOST_NAME_BYTES: usize = 256;
 
 /// The adapters of a loaded model.
@@ -38,7 +39,7 @@ pub(crate) struct Bank {
     base: brasa_models::Model,
     device: Arc<LoadedDevice>,
     limits: ProgramLimits,
-    /// The scales that rows bring; `None` if all texts have the adapters that the model was loaded with.
+    /// The scales of each row's adapters; `None` if all texts have the adapters that the model was loaded with.
     rows: Option<Arc<AdapterRows>>,
     /// Lock for compiling another bank.
     changing: Mutex<()>,
@@ -51,7 +52,7 @@ struct State {
     /// The graph of the running program.
     graph: Arc<Graph>,
     next_id: usize,
-    /// True while a thread waits for the end of requests with adapters that no name leads to.
+    /// True while a thread waits for the end of requests whose adapters have no name any more.
     tidying: bool,
 }
 
@@ -68,7 +69,7 @@ struct Held {
     low_ranks: Arc<[LowRank]>,
 }
 
-/// A bank as a program.
+/// A bank of adapters and the program compiled for it.
 struct Compiled {
     held: Vec<Held>,
     graph: Arc<Graph>,
@@ -76,7 +77,7 @@ struct Compiled {
     hidden: MakeProgram,
 }
 
-/// The graph of `base` with these adapters beside it.
+/// The graph of `base` with the low-rank products of the adapters `held`.
 fn graph_of(base: &brasa_models::Model, held: &[Held]) -> Result<Graph, Error> {
     if held.is_empty() {
         return Ok(base.graph.clone());
@@ -124,7 +125,7 @@ impl Opened {
         Ok(Self { base, fitted, by_request })
     }
 
-    /// The graph without the adapters that requests choose.
+    /// The graph without the adapters that requests may choose.
     pub fn base_graph(&self) -> Graph {
         self.base.graph.clone()
     }
@@ -154,7 +155,7 @@ impl Opened {
 }
 
 impl State {
-    /// The scales of requests that choose none.
+    /// The scales of a request that chooses no adapters, by the adapters' content.
     fn plain(&self) -> Vec<(u64, f32)> {
         let defaults = self.named.iter().filter(|named| named.info.is_default);
         mixture(defaults.map(|named| (named.content, named.info.scale)))
@@ -164,7 +165,7 @@ impl State {
         self.named.iter().any(|named| named.content == content)
     }
 
-    /// Lets requests that choose none have the scales that they now should have.
+    /// Updates the default scope to the present default adapters, if their scales differ from `before`.
     fn follow_defaults(&self, rows: &AdapterRows, before: &[(u64, f32)]) -> Result<(), Error> {
         let plain = self.plain();
         if plain != before {
@@ -176,7 +177,7 @@ impl State {
     }
 }
 
-/// Scales by content, each once, without zeros.
+/// Sums the scales of each adapter, by content; leaves out zeros.
 fn mixture(scales: impl Iterator<Item = (u64, f32)>) -> Vec<(u64, f32)> {
     let mut sums: BTreeMap<u64, f32> = BTreeMap::new();
     for (content, scale) in scales {
@@ -185,7 +186,7 @@ fn mixture(scales: impl Iterator<Item = (u64, f32)>) -> Vec<(u64, f32)> {
     sums.into_iter().filter(|&(_, scale)| scale != 0.0).collect()
 }
 
-/// The number of a mixture by its content, so that a saved text goes on with the same scales in another process.
+/// A hash of the adapters and scales of a mixture. A saved text finds the same scales by this number in another process.
 fn number_of(mixture: &[(u64, f32)]) -> u64 {
     let mut hash = Sha256::new();
     for (content, scale) in mixture {
@@ -196,7 +197,7 @@ fn number_of(mixture: &[(u64, f32)]) -> u64 {
 }
 
 impl Bank {
-    /// The scales that rows bring, if requests choose.
+    /// The scales of each row's adapters; `None` if requests cannot choose adapters.
     pub fn rows(&self) -> Option<&Arc<AdapterRows>> {
         self.rows.as_ref()
     }
@@ -285,8 +286,8 @@ impl Bank {
         Ok(named.info)
     }
 
-    /// A program of the bank with a `wanted` adapter, and without those that no name and no request leads to; `None` if that is
-    /// the running one.
+    /// Compiles a program for the bank's adapters and the `wanted` one, without adapters that have neither name nor request;
+    /// `None` if the running program already is this one.
     fn compiled(&self, wanted: Option<Held>) -> Result<Option<Compiled>, Error> {
         let state = self.state();
         let mut held = state.held.clone();
@@ -314,7 +315,7 @@ impl Bank {
         Ok(Some(Compiled { held, graph, program, hidden }))
     }
 
-    /// Takes adapters out of the bank that no name and no request leads to. True if none is left.
+    /// Removes adapters that have neither a name nor a request. Returns true if every remaining adapter has a name.
     fn tidy(&self, engine: &Engine) -> bool {
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let compiled = self.compiled(None);
@@ -332,7 +333,7 @@ impl Bank {
 }
 
 impl State {
-    /// True if a name leads to every adapter of the bank.
+    /// True if every adapter of the bank has a name.
     fn is_tidy(&self) -> bool {
         self.held.iter().all(|held| self.is_named(held.content))
     }
@@ -386,11 +387,13 @@ impl Model {
 
     /// Loads a low-rank adapter into the running model, under the name of its directory or file.
     ///
-    /// Requests choose it from now on ([`adapter_scope`](Self::adapter_scope)); those that choose none are as before. Texts that run go on
-    /// meanwhile. Costs the time and memory of another program over the model's weights, and of all adapters' matrices once more.
+    /// Requests choose it from now on ([`adapter_scope`](Self::adapter_scope)); requests that choose none do not change. Running
+    /// texts go on meanwhile. Costs the time and memory of another program over the model's weights, and of all adapters'
+    /// matrices once more.
     ///
-    /// An adapter of a name that is loaded already takes its place and its number: requests from now on have the new one, those that run keep
-    /// theirs until they end, and no text that was cached with the old one is used with the new one.
+    /// If an adapter of the same name is loaded already, the new one takes its name and its id. Requests from now on use the new
+    /// adapter, and running requests keep the old one until they end. No text that was cached with the old adapter is used with
+    /// the new one.
     ///
     /// ```no_run
     /// use brasa::{AdapterSource, CacheScope, GenerateOptions, LoadOptions, Model, RequestOptions};
@@ -408,13 +411,13 @@ impl Model {
     ///
     /// The errors of loading a model with the adapter: [`Error::Format`], [`Error::Adapter`], [`Error::Options`];
     /// [`Error::Options`] for a model that was loaded with adapters but without
-    /// [`LoadOptions::adapters_by_request`](crate::LoadOptions::adapters_by_request); [`Error::Device`] for want of memory. The model then has
-    /// the adapters that it had.
+    /// [`LoadOptions::adapters_by_request`](crate::LoadOptions::adapters_by_request); [`Error::Device`] for want of memory. The
+    /// model's adapters are then unchanged.
     pub fn load_adapter(&self, source: &AdapterSource) -> Result<AdapterInfo, Error> {
         self.load_adapter_as(&source.name(), source)
     }
 
-    /// Like [`load_adapter`](Self::load_adapter), by another name.
+    /// Like [`load_adapter`](Self::load_adapter), under the name `name`.
     ///
     /// # Errors
     ///
@@ -426,9 +429,9 @@ impl Model {
         Ok(info)
     }
 
-    /// Unloads an adapter. Requests can no longer choose it, and those that have it keep it until they end. Its memory is free
-    /// then, or two seconds after it was last chosen. If it is a [default](AdapterInfo::is_default), later requests that choose
-    /// none do without it.
+    /// Unloads an adapter. Requests can no longer choose it, and running requests keep it until they end. The adapter's memory is
+    /// freed then, but no sooner than two seconds after it was last chosen. If it is a [default](AdapterInfo::is_default), later
+    /// requests that choose none do without it.
     ///
     /// # Errors
     ///
@@ -440,7 +443,8 @@ impl Model {
         Ok(info)
     }
 
-    /// Sees that adapters leave the bank when their last request has ended, on a thread that keeps no model loaded.
+    /// Starts a thread that removes adapters without a name when their last request has ended. The thread does not keep the model
+    /// loaded.
     fn tidy_adapters(&self) {
         let mut state = self.bank().state();
         if state.tidying || state.is_tidy() {

@@ -15,9 +15,9 @@ use crate::{Error, FinishReason, GenerateOptions, Metrics, Model, RequestOptions
 pub struct BatchAnswer {
     /// The text.
     pub text: String,
-    /// The ids of its tokens.
+    /// The token ids of the text.
     pub tokens: Vec<u32>,
-    /// The reason why it ended.
+    /// The reason why the text ended.
     pub finish: FinishReason,
     /// The cost of the answer.
     pub metrics: Metrics,
@@ -28,8 +28,8 @@ impl Model {
     /// prompt that fails gives an error in its place, and the others go on.
     ///
     /// The prompts are requests of the engine like any others: as many run together as
-    /// [`max_sequences`](crate::LoadOptions::max_sequences) allows, and prompts are taken as places become free. An answer
-    /// is the text that its prompt has alone.
+    /// [`max_sequences`](crate::LoadOptions::max_sequences) allows, and prompts are taken as places become free. An answer does
+    /// not depend on the other prompts.
     pub fn batch<P>(&self, prompts: P, options: &GenerateOptions) -> InOrder<P::IntoIter, BatchAnswer>
     where
         P: IntoIterator<Item = Vec<u32>>,
@@ -68,7 +68,7 @@ impl Model {
         self.in_order(prompts, self.next_row(request))
     }
 
-    /// Starts to compute the logits behind a prompt.
+    /// Returns a function that starts to compute the logits of the token that follows a prompt.
     fn next_row(&self, request: &RequestOptions) -> Start<(Vec<f32>, Metrics)> {
         let mut options = *request;
         options.cache_prompt.get_or_insert(true);
@@ -81,7 +81,7 @@ impl Model {
         })
     }
 
-    /// Results of `start` for each prompt, in order, as many at once as have places.
+    /// Calls `start` for each prompt and yields the results in order. As many requests run or wait as the engine has places.
     pub(crate) fn in_order<P, T>(
         &self,
         prompts: P,
@@ -102,10 +102,10 @@ impl Model {
     }
 }
 
-/// Asks for a result, until it is there.
+/// Polls a running request for its result.
 pub(crate) type Collect<T> = Box<dyn FnMut(&mut Context<'_>) -> Poll<Result<T, Error>> + Send>;
 
-/// Starts to work on a prompt.
+/// Submits the request for a prompt; returns the function that collects its result.
 type Start<T> = Box<dyn FnMut(&[u32]) -> Result<Collect<T>, Error> + Send>;
 
 /// Results of a batch, in the order of its prompts. The iterator waits for the next one; [`poll_next`](Self::poll_next) does not.
@@ -135,7 +135,7 @@ impl<P: Iterator<Item = Vec<u32>>, T> InOrder<P, T> {
 }
 
 impl<P: Iterator<Item = Vec<u32>>, T> InOrder<P, T> {
-    /// The next result if it is there; otherwise `Pending`, and the task of `context` is woken when there is more to see.
+    /// The next result if it is there; otherwise `Pending`, and the task of `context` is woken when there is more to read.
     ///
     /// This is the method of the same name of `futures`' `Stream`.
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<T, Error>>> {

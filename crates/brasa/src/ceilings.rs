@@ -63,7 +63,7 @@ impl Ceilings {
         self.read.bytes_per_second().map_err(|error| unavailable(&error))
     }
 
-    /// Seconds that all threads take to wait for each other once. Every operation costs as much besides its work.
+    /// Seconds that all threads take to wait for each other once. Every operation of a model costs one such wait.
     ///
     /// # Errors
     ///

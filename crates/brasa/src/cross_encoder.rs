@@ -101,7 +101,7 @@ impl Encoder {
 #[derive(Debug)]
 pub struct PairScores {
     encoder: Encoder,
-    /// Logits, or the means that a head makes logits of.
+    /// Logits, or for a head that is computed outside the graph the mean states that it reads.
     vectors: EncoderVectors,
     activation: ScoreActivation,
     tokens: usize,
@@ -118,7 +118,7 @@ impl PairScores {
         self.vectors.wait_beyond(done)
     }
 
-    /// The next score if it is there; otherwise `Pending`, and the task of `context` is woken when there is more to see.
+    /// The next score if it is there; otherwise `Pending`, and the task of `context` is woken when there is more to read.
     ///
     /// This is the method of the same name of `futures`' `Stream`.
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<f32, Error>>> {

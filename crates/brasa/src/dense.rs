@@ -5,7 +5,7 @@ use brasa_models::{Activation, DenseActivation, DenseLayer, MeanHead};
 
 use crate::EmbeddingNorm;
 
-/// `act(W · x + b)`, summed in f64: a vector is no work.
+/// `act(W · x + b)`, `[outputs]`, for a vector `x` `[inputs]`, summed in f64.
 pub(crate) fn pass(layer: &DenseLayer, x: &[f32]) -> Vec<f32> {
     let rows = layer.weight.chunks_exact(layer.inputs);
     let product =
@@ -50,7 +50,7 @@ pub(crate) fn cut(vector: &mut Vec<f32>, dimensions: Option<usize>) {
     vector.truncate(dimensions.unwrap_or(usize::MAX));
 }
 
-/// The vector, or the vector of length 1 in its direction.
+/// `vector` unchanged, or scaled to a Euclidean length of 1, as `norm` says.
 pub(crate) fn scale(vector: Vec<f32>, norm: EmbeddingNorm) -> Vec<f32> {
     match norm {
         EmbeddingNorm::None => vector,

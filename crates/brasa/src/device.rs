@@ -17,7 +17,7 @@ pub fn devices() -> Vec<Result<DeviceInfo, DeviceError>> {
     each.map(|name| open(Some(&name), &options).map(|backend| backend.info())).collect()
 }
 
-/// A runner of [arrays](crate::array) on a device by name, or on the CPU if none is named.
+/// A runner of [arrays](crate::array) on the device with this name, or on the CPU if none is named.
 ///
 /// # Errors
 ///
@@ -35,7 +35,7 @@ const NAMES: &[&str] = &[
     "cpu",
 ];
 
-/// The devices of a kind: `cuda:0`, `cuda:1`; the kind itself where there is one device or none.
+/// The names of all devices of a kind, such as `cuda:0` and `cuda:1`; the kind's own name if there is one device or none.
 fn numbered(name: &str) -> Vec<String> {
     #[cfg(feature = "cuda")]
     if name == "cuda"
@@ -46,7 +46,7 @@ fn numbered(name: &str) -> Vec<String> {
     vec![name.to_owned()]
 }
 
-/// The device that `options` ask for.
+/// The device that `options` choose.
 pub(crate) fn of(options: &LoadOptions) -> Result<Arc<dyn Backend>, DeviceError> {
     match &options.own_device {
         Some(OwnDevice(backend)) => Ok(Arc::clone(backend)),
@@ -54,7 +54,7 @@ pub(crate) fn of(options: &LoadOptions) -> Result<Arc<dyn Backend>, DeviceError>
     }
 }
 
-/// Opens a device by name, or the first that is available.
+/// Opens the device of this name; the first available one if `name` is `None`.
 pub(crate) fn open(name: Option<&str>, options: &LoadOptions) -> Result<Box<dyn Backend>, DeviceError> {
     match name {
         None | Some("auto") => {

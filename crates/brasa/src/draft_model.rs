@@ -12,7 +12,7 @@ use brasa_tokenizer::{TokenKind, Tokenizer};
 
 use crate::{Error, LoadOptions, LoadProgress};
 
-/// Most ids by which two vocabularies may differ in length, as llama.cpp has it: paddings of one vocabulary.
+/// Most ids by which the sizes of two vocabularies may differ, as in llama.cpp. Such a difference is padding.
 const MOST_PADDING: usize = 128;
 
 /// A draft model that has been loaded beside a model ([`LoadOptions::draft_model`]).
@@ -20,13 +20,13 @@ const MOST_PADDING: usize = 128;
 pub struct DraftModelInfo {
     /// Architecture, sizes and storage.
     pub info: ModelInfo,
-    /// Bytes of its weights on the device.
+    /// Bytes of the draft model's weights on the device.
     pub weight_bytes: u64,
-    /// Most bytes of its keys and values.
+    /// Most bytes of the draft model's keys and values.
     pub cache_bytes: u64,
 }
 
-/// A loaded draft model that has not met its model yet.
+/// A draft model that has been loaded but not compared with its model yet.
 pub(crate) struct Loaded {
     pub model: DraftModel,
     pub about: DraftModelInfo,
@@ -45,11 +45,11 @@ pub(crate) struct Texts {
     pub sequences: usize,
 }
 
-/// Loads the draft model of `path` onto `backend`, for `texts`.
+/// Loads the draft model at `path` onto `backend`, for `texts`.
 ///
 /// # Errors
 ///
-/// The errors of [`Model::load`](crate::Model::load), with the file's name.
+/// The errors of [`Model::load`](crate::Model::load), which name the draft model's file.
 pub(crate) fn load(
     path: &Path,
     options: &LoadOptions,

@@ -24,15 +24,15 @@ pub enum EmbeddingNorm {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EmbedOptions {
     /// How the states of a text's tokens become one vector; `None` for the [model's own way](Model::pooling). With
-    /// [`Pooling::None`] the result is `[tokens, hidden_size]`: the states of all tokens, one behind the other, each with the
-    /// length that `norm` says, without the checkpoint's dense layers.
+    /// [`Pooling::None`] the result is `[tokens, hidden_size]`: the states of all tokens, one behind the other, each scaled as
+    /// `norm` says, without the checkpoint's dense layers.
     pub pooling: Option<Pooling>,
     /// The length of the result.
     pub norm: EmbeddingNorm,
     /// Number of elements of the result, if it is cut before it is scaled. Only lengths that the checkpoint
     /// [declares](crate::Encoder::matryoshka_dimensions).
     pub dimensions: Option<usize>,
-    /// Options of the request. An encoder honours the deadline alone, since its texts take turns and nothing of them is kept.
+    /// Options of the request. An encoder honours the deadline alone, since it caches nothing and computes texts in turn.
     pub request: RequestOptions,
 }
 
@@ -87,8 +87,8 @@ impl Model {
     /// Embeds each text, in order: the hidden states behind the model's last norm, pooled, `[hidden_size]`, and passed through the
     /// checkpoint's dense layers if it has any. Texts are token ids, as [`embedding_prompt`](Self::embedding_prompt) makes them.
     ///
-    /// The texts are requests of the engine like any others: they run together, beside generations, and a text has the embedding that it
-    /// has alone. One that fails gives an error in its place, and the others go on.
+    /// The texts are requests of the engine like any others: they run together, beside generations, and an embedding does not
+    /// depend on the other texts. A text that fails gives an error in its place, and the others go on.
     ///
     /// ```
     /// # use brasa::{EmbedOptions, LoadOptions, Model};
@@ -148,7 +148,7 @@ impl Model {
         }))
     }
 
-    /// The states that `pooling` needs: those of all tokens, or that of the last.
+    /// The hidden states that `pooling` needs: the states of all tokens, or of the last one.
     fn hidden_states(
         &self,
         tokens: Vec<u32>,

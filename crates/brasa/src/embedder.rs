@@ -151,7 +151,7 @@ impl Embedder {
     ///
     /// # Errors
     ///
-    /// The errors of the two.
+    /// The errors of [`Model::embed`] and [`Encoder::embed`].
     pub fn embed(&self, texts: Vec<Vec<u32>>, options: &EmbedOptions) -> Result<Vectors, Error> {
         Ok(match self {
             Self::Decoder(model) => Vectors::Decoder(model.embed(texts, options)?),
@@ -172,7 +172,7 @@ pub enum Vectors {
 }
 
 impl Vectors {
-    /// The next vector if it is there; otherwise `Pending`, and the task of `context` is woken when there is more to see.
+    /// The next vector if it is there; otherwise `Pending`, and the task of `context` is woken when there is more to read.
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Vec<f32>, Error>>> {
         match self {
             Self::Decoder(vectors) => vectors.poll_next(context),

@@ -49,7 +49,7 @@ struct Parts {
     tokenizer: Tokenizer,
     sentence: SentenceConfig,
     head: Option<Head>,
-    /// The head, if it reads means.
+    /// The head that reads mean states and is computed outside the graph; `None` if the model has none.
     mean_head: Option<MeanHead>,
     /// Elements of a token's state.
     hidden_size: usize,
@@ -71,7 +71,7 @@ pub(crate) struct Head {
     pub token_types: usize,
 }
 
-/// How a text becomes tokens.
+/// Options of turning a text into tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TokensOptions {
     /// Name of a [prompt](Encoder::prompts) to put before the text; `None` for the checkpoint's default, if it has one.
@@ -294,13 +294,13 @@ impl Encoder {
     /// The vector of each text, [`dimensions`](Self::dimensions) elements, in the order of the texts, which are token ids as
     /// [`tokens`](Self::tokens) makes them.
     ///
-    /// Texts are computed whole, longest first, as many together as fit in a step; a text has the vector that it has alone. One
-    /// that fails on the device gives an error in its place.
+    /// Texts are computed whole, longest first, as many together as fit in a step; a vector does not depend on the other texts. A
+    /// text that fails on the device gives an error in its place.
     ///
     /// # Errors
     ///
     /// [`Error::Options`] for a way of pooling that Brasa does not compute, and for a length to which the checkpoint does not
-    /// declare that vectors may be cut. [`Error::Engine`] for a text that is empty or too long; none is computed then.
+    /// declare that vectors may be cut. [`Error::Engine`] for a text that is empty or too long; no text is computed then.
     pub fn embed(&self, texts: Vec<Vec<u32>>, options: &EmbedOptions) -> Result<Embeddings, Error> {
         let rows = match options.pooling.unwrap_or_else(|| self.pooling()) {
             Pooling::First => EncoderRows::First,
@@ -367,7 +367,7 @@ impl Embeddings {
         self.vectors.wait_beyond(done)
     }
 
-    /// The next vector if it is there; otherwise `Pending`, and the task of `context` is woken when there is more to see.
+    /// The next vector if it is there; otherwise `Pending`, and the task of `context` is woken when there is more to read.
     ///
     /// This is the method of the same name of `futures`' `Stream`.
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Vec<f32>, Error>>> {

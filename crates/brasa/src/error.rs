@@ -9,10 +9,10 @@ use crate::{BackendError, BundleError, SessionFileError};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The model file.
+    /// The model file cannot be read or is damaged.
     #[error(transparent)]
     Format(#[from] brasa_formats::FormatError),
-    /// The model's configuration or tensors.
+    /// The model's configuration or tensors are wrong or not supported.
     #[error(transparent)]
     Model(#[from] brasa_models::ModelError),
     /// A low-rank adapter that does not fit the model.
@@ -20,50 +20,50 @@ pub enum Error {
     Adapter {
         /// Directory or file of the adapter.
         path: PathBuf,
-        /// Why it does not fit.
+        /// The reason why the adapter does not fit.
         error: Box<brasa_models::ModelError>,
     },
-    /// The tokenizer or the chat template.
+    /// An error of the tokenizer or the chat template.
     #[error(transparent)]
     Tokenizer(#[from] brasa_tokenizer::TokenizerError),
-    /// The device.
+    /// An error of the device.
     #[error(transparent)]
     Device(#[from] brasa_graph::device::DeviceError),
-    /// A grammar.
+    /// A grammar is wrong or not supported.
     #[error(transparent)]
     Grammar(#[from] brasa_grammar::GrammarError),
     /// A backend that could not be chosen, or that is not native.
     #[error(transparent)]
     Backend(#[from] BackendError),
-    /// A request.
+    /// A request was refused or failed.
     #[error(transparent)]
     Engine(#[from] brasa_engine::EngineError),
-    /// Training.
+    /// An error of training.
     #[error(transparent)]
     Train(#[from] brasa_train::TrainError),
-    /// A transcription.
+    /// An error of a transcription.
     #[error(transparent)]
     Speech(#[from] brasa_speech::SpeechError),
-    /// A file of sound.
+    /// A sound file cannot be read.
     #[error(transparent)]
     Audio(#[from] brasa_audio::AudioError),
-    /// A file of the caller's.
+    /// A file that the caller named cannot be read or written.
     #[error("{path}: {error}")]
     File {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
         /// The system's error.
         error: std::io::Error,
     },
-    /// A session's file.
+    /// A session's file cannot be read or written.
     #[error("{}{error}", path.as_ref().map_or(String::new(), |path| format!("{}: ", path.display())))]
     SessionFile {
-        /// Which file; `None` if the bytes came from elsewhere.
+        /// Path of the file; `None` if the bytes came from elsewhere.
         path: Option<PathBuf>,
         /// Mistake in the file.
         error: SessionFileError,
     },
-    /// A state bundle.
+    /// A state bundle cannot be saved or loaded.
     #[error("{}: {error}", path.display())]
     Bundle {
         /// Path of the bundle's envelope.
@@ -83,13 +83,13 @@ pub enum Error {
         /// Tokens of a window.
         window: usize,
     },
-    /// Options that make no sense.
+    /// The options make no sense; the text names the option and its value.
     #[error("{0}")]
     Options(String),
 }
 
 impl Error {
-    /// The error, if it is about a session's file, with the file's name.
+    /// Adds the file's path to an error about a session's file. Other errors are unchanged.
     pub(crate) fn of_file(self, path: &Path) -> Self {
         match self {
             Self::SessionFile { error, .. } => Self::SessionFile { path: Some(path.to_owned()), error },

@@ -59,7 +59,7 @@ pub struct FineTuner {
     model: brasa_models::Model,
     tokenizer: Tokenizer,
     template: Option<ChatTemplate>,
-    /// A fingerprint of all that token ids of texts follow from.
+    /// A fingerprint of everything that determines the token ids of texts.
     tokens_from: String,
     adaptable: Vec<AdaptableLayer>,
     layers: Vec<Layer>,
@@ -147,7 +147,7 @@ impl FineTuner {
         &self.layers
     }
 
-    /// The adapter with magnitudes that are learned too (DoRA), which begin as the norms of the model's rows.
+    /// The adapter with learned magnitudes (DoRA), whose initial values are the norms of the weights' rows.
     ///
     /// # Errors
     ///
@@ -156,7 +156,7 @@ impl FineTuner {
         Ok(lora.with_magnitudes(&self.model.graph)?)
     }
 
-    /// The adapter with the values of the one at `path`, in any form, so that a run begins where another ended. Layers that `path`
+    /// `lora` with the values of the adapter at `path`, in any form, so that a run begins where another ended. Layers that `path`
     /// lacks keep their initial values; ranks must be equal, and scales stay.
     ///
     /// # Errors
@@ -209,7 +209,7 @@ impl FineTuner {
         &self.warnings
     }
 
-    /// Puts the model and an adapter on the device, for steps of at most this many rows and documents.
+    /// Puts the model and an adapter on the device, for steps of at most `max_rows` rows and `max_documents` documents.
     ///
     /// # Errors
     ///
@@ -245,7 +245,7 @@ impl FineTuner {
         Ok(Parameters::of_targets(&self.model.graph, &self.layers, targets)?)
     }
 
-    /// Puts the model with learned parameters on the device, for steps of at most this many rows and documents.
+    /// Puts the model with learned parameters on the device, for steps of at most `max_rows` rows and `max_documents` documents.
     ///
     /// # Errors
     ///
@@ -283,7 +283,8 @@ impl FineTuner {
     ///
     /// # Errors
     ///
-    /// [`Error::Format`] if something is there that shall be kept, if the disk fails, for a base of npz, or for shards of a GGUF file.
+    /// [`Error::Format`] if `existing` forbids to replace a file or folder at `path`, if the disk fails, for a base of npz, or
+    /// for shards of a GGUF file.
     pub fn write_model(
         &self,
         parameters: &Parameters,
@@ -303,13 +304,13 @@ impl FineTuner {
 
     /// Writes an adapter: into the folder `path`, or as the GGUF file `path`. Files appear whole or not at all.
     ///
-    /// `A` and `B` are stored in the adapter's own [type](Lora::dtype): of [`AdapterDtype::Bf16`] the numbers that products read. A clone of the adapter with
-    /// [`AdapterDtype::F32`] writes the learned values.
+    /// `A` and `B` are stored in the adapter's own [type](Lora::dtype): with [`AdapterDtype::Bf16`], the rounded numbers that
+    /// training multiplies with. A clone of the adapter with [`AdapterDtype::F32`] writes the learned values.
     ///
     /// # Errors
     ///
-    /// [`Error::Format`] if a file is there that shall be kept, if the disk fails, or for magnitudes as GGUF; [`Error::Model`] for an adapter of another
-    /// model.
+    /// [`Error::Format`] if `existing` forbids to replace a file, if the disk fails, or for magnitudes as GGUF; [`Error::Model`]
+    /// for an adapter of another model.
     pub fn write(
         &self,
         lora: &Lora,
@@ -351,7 +352,7 @@ fn base_name(path: &Path) -> Option<String> {
     Some(name).filter(|name| !name.is_empty())
 }
 
-/// Files beside safetensors that token ids of texts may follow from.
+/// Files beside safetensors that the token ids of texts may depend on.
 const TOKENIZER_FILES: [&str; 10] = [
     "config.json",
     "tokenizer.json",
@@ -365,7 +366,8 @@ const TOKENIZER_FILES: [&str; 10] = [
     "chat_template.json",
 ];
 
-/// A fingerprint of all that token ids of texts follow from: the tokenizer's files or keys, options, and the day, if a template tells it.
+/// A fingerprint of everything that determines the token ids of texts: the tokenizer's files or keys, options, and the day, if a
+/// template tells it.
 fn tokens_from(checkpoint: &Checkpoint, options: &LoadOptions) -> Result<String, Error> {
     let mut hash = Sha256::new();
     let tells_time = Cell::new(false);
@@ -418,7 +420,8 @@ fn decoded(tensor: &Tensor) -> Result<Vec<f32>, Error> {
     Ok(values)
 }
 
-/// A router that is changed sends tokens to other experts, and gradients know nothing of that.
+/// True if an adapter may learn the layer. False for a router: gradients do not cover the choice of experts, which a changed
+/// router alters.
 fn can_learn(layer: &AdaptableLayer) -> bool {
     !layer.name.ends_with(".ffn_gate_inp")
 }

@@ -12,7 +12,7 @@ use crate::model::{MOST_POSITIONS, context_of};
 use crate::room::{self, cache_room};
 use crate::{Error, LoadOptions, device, facts};
 
-/// Formats that weights are weighed in beside their own, largest first.
+/// Formats in which the weights' size is estimated, besides their own; largest first.
 const FORMATS: [StorageFormat; 5] =
     [StorageFormat::Q8_0, StorageFormat::Q6_K, StorageFormat::Q5_K, StorageFormat::Q4_K, StorageFormat::Q3_K];
 
@@ -50,7 +50,7 @@ pub struct Fit {
 /// The cost of texts whose keys and values have one type.
 #[derive(Clone, Debug)]
 pub struct TextFit {
-    /// The type.
+    /// The type of keys and values.
     pub kv_type: KvType,
     costs: PageCosts,
 }
@@ -153,7 +153,8 @@ impl TextFit {
     }
 }
 
-/// Bytes of a graph's weights with all matrices in `format` that it makes smaller.
+/// Bytes of a graph's weights if every matrix were stored in `format`. Matrices that `format` does not make smaller keep their
+/// own.
 fn bytes_as(graph: &Graph, format: StorageFormat) -> u64 {
     let bytes = |weight: &Weight| {
         let stored = weight.stored_bytes();

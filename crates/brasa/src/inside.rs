@@ -45,7 +45,7 @@ impl LoadedDevice {
 }
 
 impl Inside {
-    /// A layer of which nothing is known yet.
+    /// An empty [`LayerInside`] of layer number `layer`, without values.
     fn layer(&self, layer: usize) -> LayerInside {
         let AttentionValues { queries, keys, op } = self.attentions[layer];
         let shape = |id| self.graph.value(id).shape.inner().unwrap_or_default();
@@ -66,7 +66,7 @@ impl Inside {
         }
     }
 
-    /// The values of a layer that a look collects, and where they go.
+    /// The values of a layer that a look inside collects, each with the field that it goes to.
     fn values(&self, layer: usize) -> impl Iterator<Item = (Part, ValueId)> {
         let AttentionValues { queries, keys, .. } = self.attentions[layer];
         let router = self.routers[layer].map(|router| (Part::RouterLogits, router.logits));
@@ -106,7 +106,7 @@ pub struct LayerInside {
     pub states: Vec<f32>,
     /// A logit for each expert, `[tokens, experts]`; empty for a layer without experts.
     pub router_logits: Vec<f32>,
-    /// How experts are chosen by these; `None` for a layer without experts.
+    /// The rule by which experts are chosen from `router_logits`; `None` for a layer without experts.
     pub router: Option<RouterTopK>,
     /// Factor of the scores of attention.
     pub scale: f32,
@@ -120,8 +120,8 @@ impl LayerInside {
         self.queries.len() / (self.heads * self.head_dim)
     }
 
-    /// The weights of one head's attention, `[tokens, tokens]`: row i holds the share of each token up to i in token i, and sums to
-    /// 1.
+    /// The weights of one head's attention, `[tokens, tokens]`. Row i holds the share of each token up to i in token i, and sums
+    /// to 1.
     ///
     /// # Panics
     ///
@@ -172,7 +172,7 @@ impl LayerInside {
     ///
     /// # Panics
     ///
-    /// If the two layers are not of one look.
+    /// If the two layers do not come from the same call of [`Model::look_inside`].
     pub fn coherence(&self, later: &Self) -> Vec<f32> {
         assert_eq!(self.states.len(), later.states.len(), "values of states of one look");
         let cosine = |(a, b): (&[f32], &[f32])| {
@@ -210,8 +210,8 @@ fn dot(a: &[f32], b: &[f32]) -> f64 {
 impl Model {
     /// Computes `ids` and returns values of the given layers, in the order given; of all layers if none is given.
     ///
-    /// The text is computed afresh by a program of its own over the model's weights, beside whatever runs. That program returns more values
-    /// than the usual one; they are otherwise the same. Deadline and adapters are those of `request`.
+    /// The text is computed afresh by a second program over the model's weights, beside running requests. That program returns
+    /// more values than the usual one and otherwise computes the same. Deadline and adapters are those of `request`.
     ///
     /// # Errors
     ///

@@ -2,19 +2,20 @@
 
 use std::time::Duration;
 
-/// Times of the parts of loading. The tokenizer is made while the device, the graph and the weights are.
+/// Times of the parts of loading. The tokenizer is made in parallel with device, graph and weights, so the parts may add up to
+/// more than the total.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoadTimes {
-    /// Mapping the files and reading their headers.
+    /// Time of mapping the files and reading their headers.
     pub open: Duration,
-    /// Vocabulary, merges, pre-tokenizer and chat template.
+    /// Time of making the tokenizer: vocabulary, merges, pre-tokenizer and chat template.
     pub tokenizer: Duration,
-    /// From configuration and tensor names to the graph.
+    /// Time of making the graph from configuration and tensor names.
     pub graph: Duration,
-    /// Copying every weight into the order in which it is read.
+    /// Time of copying the weights to the device, in the order in which kernels read them.
     pub weights: Duration,
-    /// Fusing the graph, laying out memory, starting the engine.
+    /// Time of fusing the graph, laying out memory and starting the engine.
     pub compile: Duration,
-    /// Everything, from first to last.
+    /// Time from the beginning to the end of loading.
     pub total: Duration,
 }

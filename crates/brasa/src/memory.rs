@@ -3,11 +3,11 @@
 #[cfg(feature = "cpu")]
 pub use brasa_cpu::heap::{give_back_free_memory, keep_no_large_blocks};
 
-/// Does nothing: giving memory back is in the device `cpu`, which this build lacks.
+/// Returns free heap memory to the system. Does nothing in this build, which lacks the device `cpu`.
 #[cfg(not(feature = "cpu"))]
 pub fn give_back_free_memory() {}
 
-/// Does nothing: the choice is in the device `cpu`, which this build lacks.
+/// Has the allocator return large freed blocks to the system. Does nothing in this build, which lacks the device `cpu`.
 #[cfg(not(feature = "cpu"))]
 pub fn keep_no_large_blocks() {}
 
@@ -21,7 +21,7 @@ pub fn resident_memory_bytes() -> Option<u64> {
     status_bytes("VmRSS:")
 }
 
-/// A figure of the system's report on this process.
+/// The value of the field `name` in the system's report on this process, in bytes.
 fn status_bytes(name: &str) -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(name))?;

@@ -16,8 +16,8 @@ pub struct LoadOptions {
     pub device: Option<String>,
     /// A device of the caller's own, which takes the place of `device`.
     pub own_device: Option<OwnDevice>,
-    /// Most bytes of a GPU's memory for the model and everything beside it on that device, as though the GPU had no more; `None`
-    /// for all free memory. Has no effect on the CPU and on a device of the caller's own.
+    /// Most bytes of a GPU's memory for the model and all other memory in use on that GPU, as if the GPU had no more; `None` for
+    /// all free memory. Has no effect on the CPU and on a device of the caller's own.
     pub gpu_memory: Option<u64>,
     /// Positions of the context; `None` for the model's own limit, at most 131,072.
     pub context: Option<usize>,
@@ -72,10 +72,10 @@ pub struct LoadOptions {
     /// Low-rank adapters that change the model. Its stored weights stay as they are; several adapters add up.
     pub adapters: Vec<AdapterSource>,
     /// Lets every request choose among `adapters` and their scales ([`Model::adapter_scope`](crate::Model::adapter_scope)).
-    /// Requests that do not choose have the scales of `adapters`. Texts of several adapters are computed together, and none waits
-    /// for another.
+    /// Requests that do not choose have the scales of `adapters`. Texts with different adapters are computed together in the same
+    /// steps.
     pub adapters_by_request: bool,
-    /// Makes warnings about the checkpoint errors: unknown configuration keys, unused tensors.
+    /// Turns warnings about the checkpoint into errors: unknown configuration keys, unused tensors.
     pub strict: bool,
     /// Pre-tokenizer by its GGUF name, for files that name none or an unknown one.
     pub pre_tokenizer: Option<String>,
@@ -114,7 +114,7 @@ impl Default for LoadOptions {
 }
 
 impl LoadOptions {
-    /// The type of keys and values.
+    /// Element type of cached keys and values, from the options or the precision.
     pub(crate) fn kv_type(&self) -> KvType {
         let reference = self.precision == Precision::Reference;
         self.kv_type.unwrap_or(if reference { KvType::F32 } else { KvType::F16 })
@@ -146,7 +146,7 @@ impl LoadOptions {
     }
 }
 
-/// Rows of a step that may have logits when a text is scored: as many as products run well with, as long as a large
+/// Rows of a step that may have logits when a text is scored: as many as matrix products compute efficiently, as long as a large
 /// vocabulary's logits take no more than 32 MiB.
 fn score_rows(vocab_size: usize) -> usize {
     const LOGITS_BYTES: usize = 32 << 20;
@@ -155,7 +155,7 @@ fn score_rows(vocab_size: usize) -> usize {
     (rows / TILE * TILE).clamp(TILE, ProgramLimits::default().max_outs)
 }
 
-/// A device that this build does not know: any implementation of [`Backend`].
+/// A device that this build does not include: any implementation of [`Backend`].
 #[derive(Clone)]
 pub struct OwnDevice(pub Arc<dyn Backend>);
 

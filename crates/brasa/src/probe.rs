@@ -171,10 +171,11 @@ impl ProbeEvent {
 
 /// The events that a program wants to see.
 ///
-/// Events are made on the thread that reads a stream, of what its fragments bring. The engine knows nothing of them: without probes a
-/// generation costs what it always does, and a sink that takes long holds up its own stream alone, once it is
-/// [`run_ahead`](RequestOptions::run_ahead) fragments behind. [`Logprob`](ProbeKind::Logprob), [`Entropy`](ProbeKind::Entropy) and
-/// [`Top`](ProbeKind::Top) need the logits of every token on the host, so a device that draws by itself gives up its chains for such a text.
+/// Events are made on the thread that reads a stream, of what its fragments bring. The engine does not depend on them: without
+/// probes a generation costs nothing extra. A slow sink delays its own stream alone, once it is
+/// [`run_ahead`](RequestOptions::run_ahead) fragments behind. [`Logprob`](ProbeKind::Logprob), [`Entropy`](ProbeKind::Entropy)
+/// and [`Top`](ProbeKind::Top) need the logits of every token on the host, so a device that draws by itself gives up its chains
+/// for such a text.
 ///
 /// ```
 /// use brasa::{GenerateOptions, LoadOptions, Model, ProbeKind, Probes};
@@ -201,12 +202,13 @@ pub struct Probes {
 }
 
 impl Probes {
-    /// Events of these kinds.
+    /// Probes for events of these kinds, with defaults for all else.
     pub fn of(kinds: impl IntoIterator<Item = ProbeKind>) -> Self {
         Self { kinds: kinds.into_iter().collect(), top: 5, layers: Vec::new() }
     }
 
-    /// Makes a generation report the values that the events need. Options that report more stay as they are.
+    /// Sets the options that make a generation report the values that the events need. Options that already report more stay
+    /// unchanged.
     pub fn ask(&self, options: &mut GenerateOptions) {
         let sampling = &mut options.sampling;
         sampling.entropy |= self.wants(ProbeKind::Entropy);
@@ -217,15 +219,15 @@ impl Probes {
         }
     }
 
-    /// A watch over one stream of `model`.
+    /// A watch that makes events of one stream of `model`.
     pub fn watch(&self, model: &Model) -> Watch {
         Watch { probes: self.clone(), model: model.clone(), token: 0 }
     }
 
-    /// Looks inside the model for the text `ids`, and sends events to `sink`: those of the kinds that [are
+    /// Looks inside the model for the text `ids`, and sends to `sink` the events of kinds that [are
     /// inside](ProbeKind::is_inside).
     ///
-    /// The text is computed afresh, as [`Model::look_inside`] does it. Does nothing if no such kind is wanted.
+    /// The text is computed afresh, by [`Model::look_inside`]. Does nothing if no such kind is wanted.
     ///
     /// # Errors
     ///
@@ -283,12 +285,12 @@ impl Probes {
     }
 }
 
-/// A watch over one stream.
+/// Makes the events of one stream.
 #[derive(Debug)]
 pub struct Watch {
     probes: Probes,
     model: Model,
-    /// Tokens seen.
+    /// Tokens seen so far.
     token: usize,
 }
 

@@ -16,7 +16,7 @@ const JUDGE: &str = "Judge whether the Document meets the requirements based on 
 /// The task, if the caller names none: that of Qwen3-Reranker.
 const TASK: &str = "Given a web search query, retrieve relevant passages that answer the query";
 
-/// How to rerank.
+/// Options of reranking.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RerankOptions {
     /// The criterion for a relevant document, in a sentence; `None` for answering a search for web pages.
@@ -26,7 +26,7 @@ pub struct RerankOptions {
     /// True if a query and a document that are too long together lose the end of the longer one. Otherwise they are an error. A language
     /// model's prompts are never cut.
     pub truncate: bool,
-    /// Options of the request. A cross-encoder honours the deadline alone, since its texts take turns and nothing of them is kept.
+    /// Options of the request. A cross-encoder honours the deadline alone, since it caches nothing and computes texts in turn.
     pub request: RequestOptions,
 }
 
@@ -41,16 +41,16 @@ pub struct RerankPrompts {
     request: RequestOptions,
 }
 
-/// How the model's answer becomes a score.
+/// The rule that turns the model's answer into a score.
 #[derive(Clone, Debug)]
 enum Judgement {
-    /// By the probabilities of two words.
+    /// The score comes from the probabilities of the two answers yes and no.
     Words(Answers),
-    /// By the logits that the checkpoint names, and the function that turns them into a score.
+    /// The score comes from the logits that the checkpoint names, by a function that the checkpoint names.
     Logits(LogitScore, ScoreActivation),
 }
 
-/// The tokens of the two answers.
+/// Token ids of the answers yes and no.
 #[derive(Clone, Debug)]
 struct Answers {
     yes: Vec<u32>,
@@ -66,8 +66,9 @@ impl RerankPrompts {
 
 impl Model {
     /// Prompts that ask the model about each document: Qwen3-Reranker's question in the model's own chat template. If the
-    /// checkpoint names the tokens that judge (the module `LogitScore` of sentence-transformers), its template holds the question,
-    /// and gets the query and the document as messages of these roles, with the instruction as the system message.
+    /// checkpoint names the tokens that judge (the module `LogitScore` of sentence-transformers), its own template holds the
+    /// question. Query and document are then messages with the roles `query` and `document`, with the instruction as the system
+    /// message.
     ///
     /// # Errors
     ///
@@ -121,7 +122,7 @@ impl Model {
         })
     }
 
-    /// The question as the template of a checkpoint asks it that names the tokens that judge.
+    /// The question in the checkpoint's own template, for a checkpoint that names the tokens that judge.
     fn pair(&self, query: &str, document: &str, options: &RerankOptions) -> Result<Vec<u32>, Error> {
         let sentence = self.sentence();
         let default = sentence.default_prompt.as_ref().and_then(|name| sentence.prompts.get(name));
@@ -135,8 +136,8 @@ impl Model {
     /// The relevance of each document, in the order of the documents: p(yes) ÷ (p(yes) + p(no)) of the model's answer, from 0 to 1,
     /// or the checkpoint's own score of the logits that it names.
     ///
-    /// The prompts are requests of the engine like any others; what they share is computed once. One that fails gives an error in its
-    /// place.
+    /// The prompts are requests of the engine like any others; the beginning that they share is computed once. A prompt that
+    /// fails gives an error in its place.
     ///
     /// ```
     /// # use brasa::{LoadOptions, Model, RerankOptions};
@@ -184,7 +185,7 @@ impl Model {
         })
     }
 
-    /// The logits that each token of `answer` is drawn from behind `prompt`.
+    /// The logits from which each token of `answer` is drawn after `prompt`, `[vocab_size]` each.
     fn read_answer(
         &self,
         prompt: &[u32],

@@ -104,7 +104,7 @@ impl Reranker {
     ///
     /// # Errors
     ///
-    /// The errors of the two, and of [`Model::rerank_prompts`].
+    /// The errors of [`Model::rerank`], [`Encoder::rerank`] and [`Model::rerank_prompts`].
     pub fn rerank(
         &self,
         query: &str,
@@ -136,7 +136,7 @@ impl From<Embedder> for Reranker {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Scores {
-    /// Scores of a language model, which judges the next documents while they are read.
+    /// Scores of a language model, which judges the next documents while the caller reads.
     Decoder {
         /// The scores.
         scores: InOrder<std::vec::IntoIter<Vec<u32>>, f32>,
@@ -156,7 +156,7 @@ impl Scores {
         }
     }
 
-    /// The next score if it is there; otherwise `Pending`, and the task of `context` is woken when there is more to see.
+    /// The next score if it is there; otherwise `Pending`, and the task of `context` is woken when there is more to read.
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<f32, Error>>> {
         match self {
             Self::Decoder { scores, .. } => scores.poll_next(context),

@@ -5,7 +5,7 @@ use brasa_graph::device::{DeviceInfo, KvPool};
 
 use crate::LoadOptions;
 
-/// Positions of a usual text, its prompt and its answer.
+/// Positions of a usual text: prompt and answer together.
 const USUAL_TEXT: usize = 2048;
 
 /// Texts that a model serves at once: as many as the options say, or as many as the device's memory holds beside `weight_bytes` with

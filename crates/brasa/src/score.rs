@@ -26,14 +26,14 @@ pub struct Perplexity {
     pub windows: usize,
     /// Tokens scored so far.
     pub tokens: usize,
-    /// Sum of −ln p over them, in nats.
+    /// Sum of −ln p over the scored tokens, in nats.
     pub nll: f64,
-    /// Sum of (−ln p)².
+    /// Sum of (−ln p)² over the scored tokens.
     pub nll_squared: f64,
 }
 
 impl Perplexity {
-    /// exp of the mean of −ln p.
+    /// The perplexity: exp of the mean of −ln p.
     pub fn value(&self) -> f64 {
         (self.nll / self.tokens as f64).exp()
     }
@@ -80,8 +80,8 @@ impl Model {
     /// Scores the tokens of each text: their log-probabilities, and the `top` most probable tokens in each place, in the order of
     /// the texts. The first token of a text has no probability.
     ///
-    /// The texts are requests of the engine like any others, run as `request` says. One that fails gives an error in its place, and the
-    /// others go on.
+    /// The texts are requests of the engine like any others, run as `request` says. A text that fails gives an error in its
+    /// place, and the others go on.
     pub fn score_tokens<P>(
         &self,
         texts: P,

@@ -35,14 +35,15 @@ pub(crate) fn tokens(
     Ok([before, &ids, behind].concat())
 }
 
-/// The refusal of a prompt that is not there.
+/// The error for a prompt name that the checkpoint does not have; it lists the names.
 fn no_prompt(prompts: &BTreeMap<String, String>, name: &str) -> Error {
     let names: Vec<&str> = prompts.keys().map(String::as_str).collect();
     let there = if names.is_empty() { "it has none".into() } else { format!("it has {}", names.join(", ")) };
     Error::Options(format!("the model has no prompt {name}: {there}"))
 }
 
-/// A pooled vector behind dense layers, cut and scaled. Where nothing was pooled, the states of tokens, `[tokens, width]`, each scaled.
+/// Passes a pooled vector through the dense layers, cuts and scales it. Without pooling, `vector` holds the states of tokens,
+/// `[tokens, width]`, and each is scaled.
 pub(crate) fn finish(
     sentence: &SentenceConfig,
     mut vector: Vec<f32>,

@@ -15,9 +15,9 @@ use crate::{
 
 /// Keeps keys and values between requests.
 ///
-/// Each request gives the *whole* text. The beginning that it shares with the text before, counted in tokens, is not
-/// computed again. So a chat template may rewrite history (as thinking models' do), and the answer is still that of a
-/// fresh run, bit for bit in deterministic modes.
+/// Each request gives the *whole* text. The beginning that it shares with the text before, counted in tokens, is not computed
+/// again. So a chat template may rewrite history (those of thinking models do), and the answer is still that of a fresh run, bit
+/// for bit in deterministic modes.
 ///
 /// A session can be [saved](Self::save) to a file and [loaded](Model::load_session) by another process.
 ///
@@ -49,7 +49,7 @@ pub(crate) struct Written {
 /// How far saving or loading a session has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionProgress {
-    /// Bytes that are written or read.
+    /// Bytes written or read so far.
     pub done_bytes: u64,
     /// Bytes of the whole file.
     pub total_bytes: u64,
@@ -89,7 +89,7 @@ impl Session {
         Ok(stream)
     }
 
-    /// Computes the keys and values of a prompt, so that later requests that begin with it need not. Returns its cost.
+    /// Computes the keys and values of a prompt, so that later requests that begin with the prompt reuse them. Returns the cost.
     ///
     /// # Errors
     ///
@@ -107,8 +107,8 @@ impl Session {
         Ok(*stream.metrics())
     }
 
-    /// The tokens whose keys and values the session holds: those of its last text, except the last token drawn. Empty if they gave
-    /// way to other requests.
+    /// The tokens whose keys and values the session holds: those of its last text, except the last token drawn. Empty if other
+    /// requests needed the memory.
     ///
     /// # Errors
     ///
@@ -131,10 +131,10 @@ impl Session {
         self.options.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Drops everything behind the first `length` tokens; returns the number kept. That is 0 if a sliding window no longer holds
-    /// what the next token would see.
+    /// Drops everything behind the first `length` tokens; returns the number kept. The number is 0 if a sliding window no longer
+    /// holds what the next token would see.
     ///
-    /// Requests do so by themselves; this frees the pages before.
+    /// Requests do so by themselves. Calling this frees the pages earlier.
     ///
     /// # Errors
     ///
@@ -150,8 +150,8 @@ impl Session {
 
     /// Saves the session to a file: tokens, keys and values as they are, and the settings of the last request.
     ///
-    /// The file appears whole or not at all: if saving fails or the process is killed, a file that was there stays. The
-    /// session may be used meanwhile; the file holds what it held at the call.
+    /// The file appears whole or not at all: if saving fails or the process is killed, a file that was there stays. The session
+    /// may be used meanwhile; the file holds the session's state at the time of the call.
     ///
     /// # Errors
     ///
@@ -192,7 +192,7 @@ impl Session {
         Ok(SavedSession { tokens: written.tokens.len(), bytes: written.bytes })
     }
 
-    /// Like [`write_to`](Self::write_to); returns what was written.
+    /// Like [`write_to`](Self::write_to); returns the tokens, the settings and the number of bytes.
     pub(crate) fn write_all_to(
         &self,
         output: &mut dyn Write,
@@ -210,8 +210,8 @@ impl Session {
 }
 
 impl Model {
-    /// Loads a session that was [saved](Session::save) with this model. A text continues from it as it would have without the file,
-    /// bit for bit.
+    /// Loads a session that was [saved](Session::save) with this model. A text continues from the loaded session as it would have
+    /// without saving and loading, bit for bit.
     ///
     /// # Errors
     ///

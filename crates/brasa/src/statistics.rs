@@ -26,7 +26,7 @@ pub fn median(samples: &[f64]) -> f64 {
     }
 }
 
-/// Largest less smallest, as a part of the median.
+/// The largest sample minus the smallest, divided by the median.
 pub fn spread(samples: &[f64]) -> f64 {
     let least = samples.iter().copied().fold(f64::INFINITY, f64::min);
     let most = samples.iter().copied().fold(f64::NEG_INFINITY, f64::max);

@@ -9,7 +9,8 @@ use crate::{
 
 /// A loaded model of any [`Backend`](crate::Backend): the operations for programs that let their user choose the backend.
 ///
-/// [`Model`] is the native one, and has more: sessions, grammars, tools, scores. [`as_native`](Self::as_native) leads to it.
+/// [`Model`] is the native implementation, and also has sessions, grammars, tools and scores. [`as_native`](Self::as_native)
+/// returns it.
 ///
 /// A model may be used from any thread. Options that a backend cannot honour are errors that name the option.
 pub trait TextModel: Send + Sync {
@@ -20,7 +21,7 @@ pub trait TextModel: Send + Sync {
     /// [`Error`]; later errors come through the stream.
     fn generate(&self, prompt: &str, options: &GenerateOptions) -> Result<Box<dyn TextStream>, Error>;
 
-    /// Answers a conversation, written as the model's own chat template has it.
+    /// Answers a conversation, formatted by the model's own chat template.
     ///
     /// # Errors
     ///
@@ -31,7 +32,7 @@ pub trait TextModel: Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`Error`] if nothing can be classified at all.
+    /// [`Error`] if no prompt can be classified.
     fn classify(
         &self,
         prompts: &[&str],
@@ -42,7 +43,7 @@ pub trait TextModel: Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`Error`] if nothing can be generated at all.
+    /// [`Error`] if no prompt can be continued.
     fn batch_generate(
         &self,
         prompts: &[&str],
@@ -57,15 +58,15 @@ pub trait TextModel: Send + Sync {
     /// Architecture, sizes and storage of the model.
     fn info(&self) -> &ModelInfo;
 
-    /// Metrics of the latest finished request of this trait; zeros before the first. Counts of several prompts are sums, and their
-    /// times those of the slowest. Each stream has [metrics of its own](TextStream::metrics).
+    /// Metrics of the latest finished request of this trait; zeros before the first. For several prompts, counts are sums and
+    /// times are those of the slowest. Each stream has [metrics of its own](TextStream::metrics).
     fn metrics(&self) -> Metrics;
 
-    /// Ends the running streams, waits for them and frees the model. Those streams, and every later request, give
+    /// Ends the running streams, waits for them and frees the model. The ended streams and every later request give
     /// [`EngineError::Closed`](crate::engine::EngineError::Closed). Closing a closed model does nothing.
     fn close(&self);
 
-    /// The native model, which can do more; `None` if another backend runs this one.
+    /// The native model, which can do more; `None` if another backend runs the model.
     fn as_native(&self) -> Option<&Model> {
         None
     }
@@ -100,10 +101,10 @@ pub trait TextStream: Iterator<Item = Result<Fragment, Error>> + Send {
     }
 }
 
-/// How to classify.
+/// Options of classifying.
 #[derive(Clone, Debug, Default)]
 pub struct ClassifyOptions {
-    /// How the token is drawn: by default the most probable one. `sampling.logprobs` asks for log-probabilities.
+    /// How the token is drawn: by default the most probable one. `sampling.logprobs` requests log-probabilities.
     pub sampling: SamplingParams,
     /// True to return all logits.
     pub logits: bool,

@@ -8,7 +8,7 @@ use std::time::Duration;
 pub struct Unavailable {
     /// Name of the backend.
     pub backend: String,
-    /// Why not.
+    /// The reason why the backend cannot run here.
     pub reason: String,
 }
 
@@ -32,9 +32,9 @@ pub enum BackendError {
     /// No backend has this name.
     #[error("no backend is named `{name}`\nhint: the names are {}", known.join(", "))]
     Unknown {
-        /// The name.
+        /// Name that was asked for.
         name: String,
-        /// The names that there are.
+        /// Names of all backends.
         known: Vec<String>,
     },
     /// The backend cannot honour an option, or has no such operation.
@@ -55,7 +55,7 @@ pub enum BackendError {
         /// Name of the backend.
         backend: &'static str,
     },
-    /// The backend's process reported an error; it can take the next request.
+    /// The backend's process reported an error; the process can take the next request.
     #[error("{backend}: {message}")]
     Failed {
         /// Name of the backend.
@@ -63,14 +63,14 @@ pub enum BackendError {
         /// The message of the process.
         message: String,
     },
-    /// The backend's process ended by itself, and the model with it.
+    /// The backend's process ended by itself. The model is lost.
     #[error("{backend}: the process ended ({status}){}", quoted(stderr))]
     Died {
         /// Name of the backend.
         backend: &'static str,
         /// Exit status of the process, or the signal that ended it.
         status: String,
-        /// The end of what it wrote to its standard error.
+        /// The last 2,048 bytes, at most, of the process's standard error.
         stderr: String,
     },
     /// The backend's process did not answer in time and was killed. The model is lost.
@@ -78,11 +78,11 @@ pub enum BackendError {
     TimedOut {
         /// Name of the backend.
         backend: &'static str,
-        /// The command that it did not answer.
+        /// The command that the process did not answer.
         command: &'static str,
-        /// The time that it had.
+        /// The time limit of the command.
         limit: Duration,
-        /// The end of what it wrote to its standard error.
+        /// The last 2,048 bytes, at most, of the process's standard error.
         stderr: String,
     },
     /// The backend's process wrote something that is no reply and was killed. The model is lost.

@@ -18,7 +18,7 @@ use crate::{Error, LoadOptions, TextModel};
 
 /// One way to load and run models.
 pub trait Backend: Send + Sync {
-    /// The name by which it is chosen, e.g. `cpu`.
+    /// The name by which a caller chooses the backend, e.g. `cpu`.
     fn name(&self) -> &str;
 
     /// Describes the device that the backend would use, or says why the backend cannot run here.
@@ -62,10 +62,10 @@ impl Backends {
         Self(Vec::new())
     }
 
-    /// The backends of Brasa, best first: `cuda`, `metal`, `cpu`, `mlx_lm`. Those that this build or this version lacks are listed
-    /// as unavailable.
+    /// The backends of Brasa, best first: `cuda`, `metal`, `cpu`, `mlx_lm`. Backends that this build or this version lacks are
+    /// listed as unavailable.
     ///
-    /// Nothing is started: a backend looks at the machine when it is asked whether it is available.
+    /// Starts nothing: a backend examines the machine only in [`Backend::available`].
     pub fn built_in() -> Self {
         let mut backends = Self::none();
         for name in ["cuda", "metal", "cpu", "mlx_lm"] {
@@ -97,11 +97,11 @@ impl Backends {
         self.0.iter().map(AsRef::as_ref)
     }
 
-    /// The backend of a name, available or not.
+    /// The backend with this name, available or not.
     ///
     /// # Errors
     ///
-    /// [`BackendError::Unknown`], with the names that there are.
+    /// [`BackendError::Unknown`], with the names of all backends.
     pub fn get(&self, name: &str) -> Result<&dyn Backend, BackendError> {
         self.iter().find(|backend| backend.name() == name).ok_or_else(|| BackendError::Unknown {
             name: name.into(),

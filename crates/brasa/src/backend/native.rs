@@ -14,7 +14,7 @@ use crate::{
     Message, Metrics, Model, ModelInfo, TextModel, TextStream, Token, TokenStream, device,
 };
 
-/// The devices of a kind.
+/// The native backend of one kind of device: `cpu` or `cuda`.
 pub(super) struct Native(pub(super) &'static str);
 
 impl Backend for Native {
@@ -40,7 +40,7 @@ impl Backend for Native {
     }
 }
 
-/// A backend that is known and not there, with the reason.
+/// A backend that this build lacks: its name and the reason.
 pub(super) struct Missing(pub(super) &'static str, pub(super) &'static str);
 
 impl Backend for Missing {
@@ -142,7 +142,7 @@ impl Model {
     }
 }
 
-/// A native stream that leaves its cost with its model.
+/// A native stream that stores its metrics in the model when it ends.
 struct Stream {
     stream: TokenStream,
     latest: Arc<Mutex<Metrics>>,

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::BundleError;
 use crate::session_file::{Identity, settings};
 
-/// The kind of the object.
+/// Value of the envelope's field `kind`.
 const KIND: &str = "brasa state bundle";
 /// The version that is written, the only one that is read.
 const VERSION: u64 = 1;
@@ -17,7 +17,7 @@ const VERSION: u64 = 1;
 pub(super) const MOST_BYTES: usize = 4 << 20;
 /// Most characters of a session's name.
 const MOST_CHARACTERS: usize = 200;
-/// Characters of a stranger's file that a message repeats.
+/// Characters that an error message repeats of a value in an envelope.
 const SHOWN_CHARACTERS: usize = 60;
 
 /// Contents of an envelope.
@@ -28,7 +28,7 @@ pub(super) struct Envelope {
 /// Entry of an envelope for one session.
 pub(super) struct Entry {
     pub(super) name: String,
-    /// The name of its file, in the envelope's folder.
+    /// Name of the session's file, in the envelope's folder.
     pub(super) file: String,
     pub(super) size_bytes: u64,
     /// SHA-256 of the file, in hexadecimal digits.
@@ -37,7 +37,7 @@ pub(super) struct Entry {
     pub(super) tokens: usize,
     /// SHA-256 of the token ids, 4 bytes each, little-endian.
     pub(super) prompt_sha256: String,
-    /// The settings of its last request.
+    /// The settings of the session's last request.
     pub(super) options: Option<GenerateOptions>,
 }
 
@@ -68,7 +68,7 @@ impl Envelope {
     ///
     /// # Errors
     ///
-    /// The variant of [`BundleError`] for whatever is wrong first, kind and version before all else.
+    /// The [`BundleError`] of the first mistake. Kind and version are checked first.
     pub(super) fn from_json(text: &[u8], identity: &Identity) -> Result<Self, BundleError> {
         if text.len() > MOST_BYTES {
             return Err(BundleError::malformed(format!("it has more than {MOST_BYTES} bytes")));
@@ -144,12 +144,12 @@ pub(super) fn check_name(name: &str) -> Result<(), BundleError> {
     }
 }
 
-/// True if two sessions draw alike, as far as files keep that.
+/// True if two sessions have the same settings, as files store them. Masks are not stored.
 pub(super) fn same_settings(a: Option<&GenerateOptions>, b: Option<&GenerateOptions>) -> bool {
     a.map(settings::to_json) == b.map(settings::to_json)
 }
 
-/// A value of a stranger's file, for a message.
+/// The first characters of a value in an envelope, for an error message.
 fn shown(value: &Value) -> String {
     value.to_string().chars().take(SHOWN_CHARACTERS).collect()
 }

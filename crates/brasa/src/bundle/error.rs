@@ -14,12 +14,12 @@ pub enum BundleError {
     /// The path names no file.
     #[error("a bundle needs a file's name")]
     NoName,
-    /// The file is something else.
+    /// The file is no bundle.
     #[error("this is no state bundle: its kind is {found}, expected \"{expected}\"")]
     Kind {
-        /// The file's kind.
+        /// The kind that the file names.
         found: String,
-        /// The kind that is read.
+        /// The kind of a bundle.
         expected: &'static str,
     },
     /// The envelope was written by another version of Brasa.
@@ -27,7 +27,7 @@ pub enum BundleError {
     Version {
         /// The envelope's version.
         found: String,
-        /// The version that is read.
+        /// The only version that can be read.
         expected: u64,
     },
     /// The envelope makes no sense.
@@ -48,19 +48,19 @@ pub enum BundleError {
     /// A session's file that is not there.
     #[error("the bundle's file {file} is missing\nhint: the files of a bundle are moved and copied together")]
     Missing {
-        /// Which file.
+        /// Name of the file.
         file: String,
     },
     /// A session's file that is not the one that was saved.
     #[error("the bundle's file {file} has changed: its size or SHA-256 is not the envelope's")]
     Changed {
-        /// Which file.
+        /// Name of the file.
         file: String,
     },
     /// A session that is not the one that the envelope describes.
     #[error("the bundle contradicts its file {file}: another {what}")]
     Contradicts {
-        /// Which file.
+        /// Name of the session's file.
         file: String,
         /// The field that differs.
         what: &'static str,

@@ -74,9 +74,9 @@ impl StateBundle {
         self.sessions.entry(name.to_owned()).or_insert_with(|| self.model.session())
     }
 
-    /// Saves all sessions: an envelope at `path`, and a file for each session beside it.
+    /// Saves all sessions: an envelope at `path`, and a file for each session in the same folder.
     ///
-    /// The bundle that was there is replaced at once or stays as it is, even if the process is killed.
+    /// A bundle that was at `path` is replaced as a whole or stays unchanged, even if the process is killed.
     ///
     /// # Errors
     ///
@@ -95,7 +95,7 @@ impl StateBundle {
         saved
     }
 
-    /// Writes all files; `written` are the names of those beside the envelope.
+    /// Writes all files; adds to `written` the names of the sessions' files.
     fn write(
         &self,
         path: &Path,
@@ -140,8 +140,8 @@ impl StateBundle {
         Ok(SavedBundle { tokens, bytes })
     }
 
-    /// Loads a bundle that was [saved](Self::save) with this model. Texts continue from its sessions as they would have without the
-    /// files, bit for bit.
+    /// Loads a bundle that was [saved](Self::save) with this model. Texts continue from its sessions as they would have without
+    /// saving and loading, bit for bit.
     ///
     /// # Errors
     ///
@@ -210,7 +210,7 @@ impl Entry {
     }
 }
 
-/// Why a session is not loaded: the bundle, or the session itself.
+/// The reason why a session is not loaded: a mistake in the bundle, or another error.
 enum Failure {
     Bundle(BundleError),
     Other(Error),
@@ -222,7 +222,7 @@ impl From<BundleError> for Failure {
     }
 }
 
-/// Names of the files beside an envelope.
+/// Names of the sessions' files in the envelope's folder.
 struct Numbered {
     folder: PathBuf,
     /// The envelope's name.
@@ -255,7 +255,7 @@ impl Numbered {
         number.bytes().all(|byte| byte.is_ascii_digit()).then(|| number.parse().ok())?
     }
 
-    /// The name of the next file behind `done` others.
+    /// The name of the file for session number `done` of this saving, counted from 0.
     fn name(&self, done: usize) -> String {
         format!("{}.{}.session", self.stem, self.free + done as u64)
     }
@@ -266,7 +266,7 @@ fn folder(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Bytes that are hashed as they pass.
+/// A reader or writer that hashes all bytes that pass through it.
 struct Hashed<T> {
     inner: T,
     hash: Sha256,

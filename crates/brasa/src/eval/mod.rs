@@ -1,7 +1,7 @@
 //! The fast evaluation: speed, reuse of keys and values, files of state, probes and sameness of answers, in a minute.
 //!
-//! [`run_fast_eval`] asks a [runner](FastEvalRunner) for generations and times, and knows no model; [`ModelRunner`] is the runner of a loaded
-//! model. What a runner cannot do is a section of the report that was not *attempted*.
+//! [`run_fast_eval`] asks a [runner](FastEvalRunner) for generations and times, and depends on no model. [`ModelRunner`] is the
+//! runner of a loaded model. What a runner cannot do is a section of the report that was not *attempted*.
 
 mod compare;
 mod model;
@@ -164,7 +164,7 @@ impl<R: FastEvalRunner + ?Sized> Eval<'_, R> {
         Ok((report, first))
     }
 
-    /// Prompts that begin with what was computed before.
+    /// Measures prompts that begin with texts whose keys and values are cached.
     fn prompt_cache(&mut self) -> Result<PromptCacheUse, Error> {
         let mut report = PromptCacheUse::default();
         let exact = self.runner.is_exact();
@@ -190,7 +190,7 @@ impl<R: FastEvalRunner + ?Sized> Eval<'_, R> {
         Ok(report)
     }
 
-    /// The prompt's keys and values, taken away and brought back.
+    /// Measures how long it takes to restore the prompt's keys and values, and compares the text that follows with `plain`.
     fn kv_restore(&mut self, plain: &EvalAnswer) -> Result<KvRestore, Error> {
         let Some(bytes) = self.runner.capture(&self.prompt.clone())? else { return Ok(KvRestore::default()) };
         let mut report = KvRestore { attempted: true, tokens: self.prompt.len(), bytes, samples: Vec::new() };
@@ -224,7 +224,7 @@ impl<R: FastEvalRunner + ?Sized> Eval<'_, R> {
         Ok(())
     }
 
-    /// Generations with and without probes, in turn.
+    /// Measures generations with and without probes, in turn.
     fn probes(&mut self, plain: &EvalAnswer) -> Result<ProbeCost, Error> {
         let prompt = self.prompt.clone();
         let exact = self.runner.is_exact();
@@ -244,7 +244,7 @@ impl<R: FastEvalRunner + ?Sized> Eval<'_, R> {
         Ok(report)
     }
 
-    /// Answers that have to be the same.
+    /// Compares answers that have to be the same.
     fn quality(&mut self, plain: &EvalAnswer) -> Result<Quality, Error> {
         let prompt = self.prompt.clone();
         let exact = self.runner.is_exact();

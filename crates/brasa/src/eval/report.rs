@@ -45,18 +45,18 @@ pub struct Generation {
     pub active_memory_bytes: Option<u64>,
 }
 
-/// Gain of warmed texts for prompts that begin with them.
+/// Time saved by cached beginnings of prompts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PromptCacheUse {
     /// True if the section was measured.
     pub attempted: bool,
-    /// Prompts.
+    /// Number of prompts.
     pub requests: usize,
-    /// Prompts that found some of their tokens.
+    /// Number of prompts of which some tokens were cached.
     pub hits: usize,
     /// Tokens of all prompts.
     pub prompt_tokens: usize,
-    /// Tokens among them that were not computed again.
+    /// Prompt tokens that were cached, and so not computed again.
     pub reused_tokens: usize,
     /// Times to the first token of each prompt, computed whole.
     pub fresh_first_token: Vec<Duration>,
@@ -71,29 +71,29 @@ impl PromptCacheUse {
     }
 }
 
-/// Time of bringing keys and values back.
+/// Time of restoring keys and values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KvRestore {
     /// True if the section was measured.
     pub attempted: bool,
     /// Number of tokens whose keys and values were restored.
     pub tokens: usize,
-    /// Bytes of them.
+    /// Bytes of the restored keys and values.
     pub bytes: u64,
-    /// Times.
+    /// Time of each restoration.
     pub samples: Vec<Duration>,
 }
 
-/// Time of a state bundle's way to its files and back.
+/// Times of saving a state bundle to files and loading it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StateBundleTrip {
     /// True if the section was measured.
     pub attempted: bool,
-    /// Bytes of its files.
+    /// Bytes of the bundle's files.
     pub bytes: u64,
-    /// Times of saving.
+    /// Time of each saving.
     pub save: Vec<Duration>,
-    /// Times of loading.
+    /// Time of each loading.
     pub load: Vec<Duration>,
 }
 
@@ -117,7 +117,7 @@ impl ProbeCost {
     }
 }
 
-/// Answers that are the same.
+/// Comparisons of answers that have to be the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Quality {
     /// True if the section was measured.
@@ -228,7 +228,7 @@ impl KvRestore {
 }
 
 impl StateBundleTrip {
-    /// Times of saving and loading together.
+    /// The time of saving and loading together, for each round.
     pub fn round_trips(&self) -> Vec<Duration> {
         self.save.iter().zip(&self.load).map(|(&save, &load)| save + load).collect()
     }

@@ -35,7 +35,7 @@ pub struct EvalRequest<'a> {
     pub seed: Option<u64>,
     /// Events to count.
     pub probes: Option<&'a Probes>,
-    /// True to guess tokens ahead.
+    /// True if the runner may guess tokens ahead (speculation).
     pub drafts: bool,
 }
 
@@ -50,7 +50,7 @@ pub struct EvalAnswer {
     pub events: Option<BTreeMap<ProbeKind, usize>>,
 }
 
-/// A way of keys and values through files.
+/// Saving a bundle to files and loading it: bytes and times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Trip {
     /// Bytes of all files.
@@ -67,14 +67,14 @@ pub trait FastEvalRunner {
     ///
     /// # Errors
     ///
-    /// Whatever keeps the text from being read.
+    /// Any error of the tokenizer.
     fn encode(&mut self, text: &str) -> Result<Vec<u32>, Error>;
 
     /// Continues a prompt.
     ///
     /// # Errors
     ///
-    /// Whatever ends the text before its last token.
+    /// Any error that ends the text before its last token.
     fn generate(&mut self, request: &EvalRequest<'_>) -> Result<EvalAnswer, Error>;
 
     /// The model, the device and the build.
@@ -104,11 +104,11 @@ pub trait FastEvalRunner {
         Ok(None)
     }
 
-    /// Continues several prompts together; `None` if the runner cannot.
+    /// Continues several prompts together; `None` if the runner cannot do so.
     ///
     /// # Errors
     ///
-    /// Whatever ends one of the texts before its last token.
+    /// Any error that ends one of the texts before its last token.
     fn generate_together(
         &mut self,
         _prompts: &[&[u32]],
@@ -121,34 +121,35 @@ pub trait FastEvalRunner {
     ///
     /// # Errors
     ///
-    /// Whatever keeps the text from being computed.
+    /// Any error of computing the text.
     fn warm(&mut self, _text: &[u32]) -> Result<bool, Error> {
         Ok(false)
     }
 
-    /// Computes a text and takes its keys and values out of the device; their bytes, or `None` if the runner cannot.
+    /// Computes a text and copies its keys and values from the device. Returns their bytes; `None` if the runner cannot do so.
     ///
     /// # Errors
     ///
-    /// Whatever keeps the text from being computed or read.
+    /// Any error of computing or reading the text.
     fn capture(&mut self, _text: &[u32]) -> Result<Option<u64>, Error> {
         Ok(None)
     }
 
-    /// Brings the captured keys and values back; the time that it took. Asked for only behind a capture.
+    /// Brings the captured keys and values back to the device; returns the time it took. Called only after a
+    /// [`capture`](Self::capture).
     ///
     /// # Errors
     ///
-    /// Whatever keeps the text from being restored.
+    /// Any error of restoring the text.
     fn restore(&mut self) -> Result<Duration, Error> {
         Err(Error::Options("this runner restores nothing".into()))
     }
 
-    /// Saves the captured text as a bundle and loads it; `None` if the runner cannot.
+    /// Saves the captured text as a bundle and loads it; `None` if the runner cannot do so.
     ///
     /// # Errors
     ///
-    /// Whatever is wrong with the files.
+    /// Any error of the files.
     fn bundle(&mut self) -> Result<Option<Trip>, Error> {
         Ok(None)
     }

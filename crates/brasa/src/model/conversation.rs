@@ -18,7 +18,7 @@ impl Model {
     ///
     /// # Errors
     ///
-    /// [`Error::Grammar`] says where the grammar is wrong, or what of it is not supported.
+    /// [`Error::Grammar`] says where the grammar is wrong, or which part of it is not supported.
     pub fn grammar(&self, grammar: &Grammar) -> Result<Arc<dyn MaskSource>, Error> {
         Ok(self.0.grammars.compile(grammar)?)
     }

@@ -18,16 +18,16 @@ use crate::inside::{Inside, LoadedDevice};
 use crate::session_file::{Identity, Weights};
 use crate::{Error, LoadOptions, LoadProgress, LoadTimes, adapter, device, draft_model, room, verify};
 
-/// Most positions of a context if the options name none.
+/// Most positions of a context if the options set none.
 pub(crate) const DEFAULT_CONTEXT: usize = 131_072;
 
-/// Bytes of keys and values that sessions share if the options name none.
+/// Most bytes of keys and values that sessions share if the options set none.
 const SESSION_PREFIX_BYTES: u64 = 1 << 30;
 
 /// Most positions of any context: numbers of positions have 32 bits.
 pub(crate) const MOST_POSITIONS: usize = i32::MAX as usize;
 
-/// Positions of a text, as the options say or the model was made for.
+/// Positions of a text: from the options, else the model's own limit.
 pub(crate) fn context_of(options: &LoadOptions, info: &ModelInfo) -> usize {
     options.context.unwrap_or(info.context_length.map_or(DEFAULT_CONTEXT, |own| own.min(DEFAULT_CONTEXT)))
 }
@@ -248,8 +248,8 @@ fn recommended_sampling(
     Ok(found)
 }
 
-/// How `checkpoint` makes embeddings. Files that cannot be read or followed are a warning, or an error if `strict`: a model that generates is
-/// of use without them.
+/// Reads how `checkpoint` makes embeddings. Files that cannot be read or followed are a warning, or an error if `strict`: a model
+/// that generates is of use without them.
 fn sentence(
     checkpoint: &Checkpoint,
     spec: &ModelSpec,

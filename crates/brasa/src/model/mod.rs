@@ -53,7 +53,7 @@ struct Parts {
     template: Option<ChatTemplate>,
     thought_marks: Option<&'static ThoughtMarks>,
     tool_format: ToolFormat,
-    /// Tokens of the marks, which are part of an answer's text even if they are control tokens.
+    /// Token ids of the marks around thoughts and calls. They are part of an answer's text even if they are control tokens.
     shown: Arc<[u32]>,
     info: ModelInfo,
     device: DeviceInfo,
@@ -65,7 +65,7 @@ struct Parts {
     weight_bytes: u64,
     draft_model: Option<DraftModelInfo>,
     bank: Bank,
-    /// The identity that sessions' files have, without the tokenizer.
+    /// The identity that the files of this model's sessions have, without the tokenizer.
     identity: Identity,
     tokenizer_fingerprint: OnceLock<String>,
     /// The cost of the latest request by way of [`TextModel`](crate::TextModel).
@@ -114,12 +114,12 @@ impl Model {
         self.0.engine.config().context
     }
 
-    /// Token ids of the model: the width of its logits.
+    /// Number of token ids: the width of the logits.
     pub fn vocab_size(&self) -> usize {
         self.0.engine.config().vocab_size
     }
 
-    /// How long loading took.
+    /// The time that loading took.
     pub fn load_time(&self) -> Duration {
         self.0.load_times.total
     }
@@ -147,7 +147,7 @@ impl Model {
         self.0.draft_model.as_ref()
     }
 
-    /// The adapters that requests choose among.
+    /// The bank of adapters that requests choose from.
     pub(crate) fn bank(&self) -> &Bank {
         &self.0.bank
     }
@@ -162,7 +162,7 @@ impl Model {
         &self.0.inside
     }
 
-    /// How the checkpoint makes embeddings, as the files beside it say.
+    /// Settings of embeddings, from the files beside the checkpoint.
     pub(crate) fn sentence(&self) -> &SentenceConfig {
         &self.0.sentence
     }
@@ -187,7 +187,8 @@ impl Model {
         self.start(prompt, options, None)
     }
 
-    /// Continues a text given as token ids, used as they are. The text has the control tokens that the model writes.
+    /// Continues a text given as token ids, used as they are. The answer's text includes the control tokens that the model
+    /// writes.
     ///
     /// # Errors
     ///
@@ -215,9 +216,9 @@ impl Model {
         Session::new(self.clone())
     }
 
-    /// Cancels the running streams, waits for the engine, and frees the model's weights, keys and values, for all handles. Those
-    /// streams, and every later request, give [`EngineError::Closed`](brasa_engine::EngineError::Closed). Closing a closed model
-    /// does nothing.
+    /// Cancels the running streams, waits for the engine, and frees the model's weights, keys and values, for all handles. The
+    /// cancelled streams and every later request give [`EngineError::Closed`](brasa_engine::EngineError::Closed). Closing a
+    /// closed model does nothing.
     ///
     /// Dropping the last handle does the same. The tokenizer and [`info`](Self::info) stay usable until then.
     pub fn close(&self) {
@@ -304,7 +305,7 @@ impl fmt::Debug for Model {
     }
 }
 
-/// The tokenizer's decoder in the engine's terms.
+/// Implements the engine's [`TextDecoder`] with the tokenizer's decoder.
 struct Decoder(DecodeStream);
 
 impl TextDecoder for Decoder {

@@ -13,16 +13,16 @@ use serde_json::Value;
 use super::Model;
 use crate::Error;
 
-/// Requirements for an answer: tools, choice, format, template options.
+/// Requirements of an answer: tools, choice, format, template options.
 #[derive(Clone, Debug, Default)]
 pub struct TurnOptions<'a> {
     /// Tools that may be called, and the other arguments of the chat template.
     pub template: ChatOptions<'a>,
-    /// The requested calls.
+    /// Whether the answer may or must contain calls, and of which tool.
     pub choice: ToolChoice,
     /// True if an answer may have one call at most.
     pub one_call: bool,
-    /// The form of an answer that is no calls.
+    /// The form of an answer that contains no calls.
     pub form: AnswerForm,
 }
 
@@ -33,7 +33,7 @@ pub enum AnswerForm {
     /// Any text.
     #[default]
     Free,
-    /// A text of a grammar. If there are tools and the model decides, an answer is either calls or such a text.
+    /// A text that follows a grammar. If there are tools and the model decides, an answer is either calls or such a text.
     Grammar(Grammar),
     /// A text that a compiled grammar allows. It cannot be joined with calls that the model decides on.
     Mask(Arc<dyn MaskSource>),
@@ -62,7 +62,7 @@ pub struct Turn {
     pub thoughts: Thoughts,
 }
 
-/// Kinds of answers that a grammar allows beside calls, as far as they are known.
+/// The kinds of answers beside calls that a grammar allows, as far as they are known.
 fn other_answers(grammar: &Grammar) -> OtherAnswers {
     let (Grammar::JsonSchema(schema) | Grammar::LenientJsonSchema(schema)) = grammar else {
         return OtherAnswers::Any;

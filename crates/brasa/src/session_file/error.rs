@@ -1,13 +1,13 @@
 //! Reasons why a session's file is not read.
 
-/// A session's file that cannot be read, or that belongs elsewhere.
+/// The reason why a session's file cannot be read, or does not belong to the loaded model.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SessionFileError {
     /// The system failed.
     #[error(transparent)]
     Io(#[from] std::io::Error),
-    /// The file is something else.
+    /// The file is no session file.
     #[error("this is no file of a session")]
     NotASession,
     /// The file was written by another version of Brasa.
@@ -15,7 +15,7 @@ pub enum SessionFileError {
     Version {
         /// The file's version.
         found: u32,
-        /// The version that is read.
+        /// The only version that can be read.
         expected: u32,
     },
     /// The file is cut off.
@@ -43,9 +43,9 @@ pub enum SessionFileError {
     Differs {
         /// The part of the identity that differs.
         what: &'static str,
-        /// The file's.
+        /// The value in the file.
         found: String,
-        /// The model's.
+        /// The value of the loaded model.
         expected: String,
     },
     /// The settings are too many for a file.

@@ -9,7 +9,7 @@ use super::{Identity, SessionFileError, settings};
 
 /// A header that has been read.
 pub(super) struct Header {
-    /// The state; its tokens are zeroes as yet.
+    /// The state; all of its tokens are still 0, and are read later.
     pub(super) state: SnapshotState,
     /// Number of tokens.
     pub(super) tokens: usize,
@@ -17,7 +17,7 @@ pub(super) struct Header {
     pub(super) options: Option<GenerateOptions>,
 }
 
-/// The header of a state.
+/// The header of a state, as JSON.
 pub(super) fn to_json(
     identity: &Identity,
     state: &SnapshotState,

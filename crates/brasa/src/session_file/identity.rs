@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 use super::SessionFileError;
 
-/// Places of a tensor whose bytes are part of its fingerprint.
+/// Number of places of a tensor whose bytes are part of its fingerprint.
 const SAMPLES: usize = 8;
 /// Bytes of each place.
 const SAMPLE_BYTES: usize = 64;
@@ -70,7 +70,7 @@ impl Identity {
         Self { parts }
     }
 
-    /// The identity with a tokenizer.
+    /// The identity with the tokenizer's fingerprint added.
     pub(crate) fn with_tokenizer(&self, fingerprint: &str) -> Self {
         let mut parts = self.parts.clone();
         parts.push(("tokenizer", fingerprint.to_owned()));

@@ -16,7 +16,7 @@
 //! | 32 | seal |
 //! | page and 32, for each page | a page in the [canonical layout](mod@brasa_graph::page), as it is, and a seal; group after group |
 //!
-//! A reader allocates a page, and besides it no more than the bytes that it has read justify. Nothing of a file is used
+//! A reader allocates one page, and otherwise memory in proportion to the bytes that it has read. Nothing of a file is used
 //! before its seal has been checked.
 
 mod error;
@@ -35,7 +35,7 @@ use sha2::{Digest, Sha256};
 
 /// First bytes of a file.
 const MAGIC: &[u8; 8] = b"BRASAKV\0";
-/// The version that is written, the only one that is read.
+/// The version of files that are written; no other version is read.
 const VERSION: u32 = 1;
 /// Most bytes of a header.
 const MOST_HEADER_BYTES: usize = 4 << 20;

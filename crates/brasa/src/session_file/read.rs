@@ -13,8 +13,8 @@ use crate::{Error, SessionProgress};
 ///
 /// # Errors
 ///
-/// [`Error::SessionFile`], [`Error::Engine`], and [`DeviceError::Cancelled`] if `progress` said so. The session holds what it
-/// held.
+/// [`Error::SessionFile`], [`Error::Engine`], and [`DeviceError::Cancelled`] if `progress` cancels. The session is unchanged
+/// then.
 pub(crate) fn read(
     input: &mut dyn Read,
     engine: &Engine,
@@ -85,7 +85,7 @@ struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// The next `count` bytes. Memory grows with what arrives.
+    /// The next `count` bytes of the file. Allocates memory only as bytes arrive, so a false `count` costs nothing.
     fn take(&mut self, count: usize, part: &'static str) -> Result<Vec<u8>, SessionFileError> {
         let mut bytes = Vec::new();
         (&mut *self.input).take(count as u64).read_to_end(&mut bytes)?;
@@ -96,7 +96,7 @@ impl Source<'_> {
         Ok(bytes)
     }
 
-    /// Fills `bytes`.
+    /// Fills `bytes` with the next bytes of the file; `part` names them in an error.
     fn fill(&mut self, bytes: &mut [u8], part: &'static str) -> Result<(), SessionFileError> {
         self.exactly(bytes, part)?;
         self.saw(bytes);

@@ -44,7 +44,7 @@ pub(crate) fn to_json(options: &GenerateOptions) -> Value {
     })
 }
 
-/// The settings of a header.
+/// Reads the settings from a header.
 ///
 /// # Errors
 ///
@@ -102,7 +102,7 @@ pub(crate) fn from_json(value: &Value) -> Result<GenerateOptions, SessionFileErr
     Ok(options)
 }
 
-/// The name of an order, or those of its stages.
+/// The name of a sampling order; a list of the stages' names for an order without a name.
 fn order(order: SamplingOrder) -> Value {
     let named = SamplingOrder::NAMED.iter().find(|(_, known)| *known == order);
     match named {

@@ -9,11 +9,11 @@ use brasa_graph::device::DeviceError;
 use super::{Identity, MAGIC, MOST_HEADER_BYTES, Seals, SessionFileError, VERSION, header};
 use crate::{Error, SessionProgress};
 
-/// Writes a snapshot page by page; returns the bytes written. `progress` is told how far it has come and may cancel.
+/// Writes a snapshot page by page; returns the bytes written. `progress` receives the progress and may cancel.
 ///
 /// # Errors
 ///
-/// [`Error::SessionFile`], [`Error::Engine`], and [`DeviceError::Cancelled`] if `progress` said so.
+/// [`Error::SessionFile`], [`Error::Engine`], and [`DeviceError::Cancelled`] if `progress` cancels.
 pub(crate) fn write(
     output: &mut dyn Write,
     snapshot: &Snapshot<'_>,

@@ -1,7 +1,7 @@
 //! Several sounds, or pieces of one, decoded in common steps.
 //!
-//! A step reads the decoder's weights once, however many texts it carries. Sounds that are whole go on as they would alone. A sound in
-//! pieces is cut at its pauses ([`batch_windows`]), and no piece knows the text of another.
+//! A step reads the decoder's weights once, however many texts it carries. A sound that is not cut into pieces is transcribed as
+//! it would be alone. A sound in pieces is cut at its pauses ([`batch_windows`]), and the pieces are transcribed independently.
 
 use std::collections::VecDeque;
 use std::ops::{ControlFlow, Range};
@@ -20,27 +20,28 @@ use crate::Error;
 pub struct BatchSound {
     /// The sound, which is read again piece by piece.
     pub recording: Recording,
-    /// How it is transcribed.
+    /// How the sound is transcribed.
     pub options: TranscribeOptions,
     /// True to cut the sound at its pauses into pieces of at most 30 s, which are transcribed independently. False transcribes it
     /// in order.
     pub in_pieces: bool,
-    /// Detector of pauses for a sound in pieces; `Off` cuts it where it is quietest. A sound in order is heard whole.
+    /// Detector of pauses for a sound in pieces; `Off` cuts it where it is quietest. Has no effect on a sound that is transcribed
+    /// in order.
     pub voice: VoiceDetector,
 }
 
-/// An iterator of transcripts, in the order in which sounds end: the number of a sound and its transcript. The first error ends it;
-/// dropping it ends the work. See [`Transcriber::transcribe_batch`].
+/// An iterator of transcripts, in the order in which sounds end: the number of a sound and its transcript. Iteration ends with
+/// the first error. Dropping the iterator ends the work. See [`Transcriber::transcribe_batch`].
 pub struct TranscribeBatch {
     transcriber: Transcriber,
     /// Pieces in one step.
     at_once: usize,
     sounds: Vec<State>,
-    /// Sounds whose pieces are known.
+    /// Number of sounds that have been cut into pieces.
     cut: usize,
     waiting: VecDeque<Piece>,
     running: Vec<Running>,
-    /// Sounds that have ended.
+    /// Numbers of sounds that have ended and have not been returned yet.
     ready: VecDeque<usize>,
     done: usize,
     all: usize,
@@ -52,7 +53,7 @@ pub struct TranscribeBatch {
 /// State of one sound of the batch.
 struct State {
     sound: BatchSound,
-    /// The samples of its pieces; `None` before the first and behind the last one.
+    /// The samples of the sound's pieces; `None` before the first piece and after the last.
     excerpts: Option<Excerpts>,
     language: Option<&'static str>,
     /// Pieces that have not ended.
@@ -125,12 +126,12 @@ impl TranscribeBatch {
         Ok(())
     }
 
-    /// Like `next`, but calls `going` before each step of the device; false cancels.
+    /// Like `next`, but calls `going` before each step of the device; `Break` cancels.
     ///
     /// # Errors
     ///
-    /// Errors of the device and of the options; [`DeviceError::Cancelled`](brasa_graph::device::DeviceError::Cancelled) where `going`
-    /// breaks.
+    /// Errors of the device and of the options; [`DeviceError::Cancelled`](brasa_graph::device::DeviceError::Cancelled) if
+    /// `going` breaks.
     pub fn next_while(
         &mut self,
         going: &mut dyn FnMut() -> ControlFlow<()>,
@@ -167,7 +168,7 @@ impl TranscribeBatch {
         }
     }
 
-    /// Seconds of sound that are transcribed, and in all. Of sounds in pieces, pauses do not count.
+    /// Seconds of sound that are transcribed so far, and in all. For a sound in pieces, pauses do not count.
     pub fn progress(&self) -> (f64, f64) {
         let seconds = |samples: usize| samples as f64 / f64::from(SAMPLE_RATE);
         let running = self.running.iter().map(|running| running.work.progress().0 as f64 / 100.0);
@@ -180,7 +181,7 @@ impl TranscribeBatch {
         TranscriptionTimes { mel: self.times.mel + mel.sum::<Duration>(), ..self.times }
     }
 
-    /// One window of every running piece; false if there is nothing left.
+    /// Decodes one window of every running piece; returns false if nothing is left.
     fn advance(&mut self, going: &mut dyn FnMut() -> ControlFlow<()>) -> Result<bool, Error> {
         while self.running.len() < self.at_once
             && let Some(piece) = self.waiting.pop_front()
@@ -277,7 +278,7 @@ impl Iterator for TranscribeBatch {
     }
 }
 
-/// A segment of a piece with times from the beginning of the sound, none behind the piece's end.
+/// Shifts a segment's times from the beginning of its piece to the beginning of the sound, and limits them to the piece's end.
 fn moved(mut segment: Segment, start_samples: usize, from_s: f64, to_s: f64) -> Segment {
     let place = |time_s: f64| (time_s + from_s).min(to_s);
     (segment.start_s, segment.end_s) = (place(segment.start_s), place(segment.end_s));

@@ -7,17 +7,17 @@ use brasa_speech::{Agreement, Timestamps, TranscribeOptions};
 use super::Transcriber;
 use crate::Error;
 
-/// Seconds of sound that are looked at again; behind that the sound is cut where all words are kept.
+/// Seconds of sound beyond which the sound is cut at the end of the last kept word, so that each call transcribes less again.
 const LONGEST_S: f64 = 15.0;
-/// Seconds of sound that are kept at most, agreed upon or not.
+/// Most seconds of sound that are transcribed again. Beyond, all words are kept as they are.
 const MOST_S: f64 = 28.0;
-/// Seconds of pause behind which a text is kept without a second look.
+/// Seconds of a pause after which all words before it are kept.
 const PAUSE_S: f64 = 0.5;
-/// Seconds of a pause that are kept, since the beginning of speech shows late.
+/// Seconds of a pause that stay in the sound, because the detector notices the beginning of speech late.
 const LEAD_S: f64 = 1.0;
-/// Seconds that are nothing but rounding.
+/// Differences of times below this many seconds are rounding errors.
 const NOTHING_S: f64 = 1e-3;
-/// Characters of text in front of the sound that the model is shown.
+/// Most characters of earlier text that the model receives as a prompt.
 const CONTEXT_CHARS: usize = 200;
 
 /// The text of a sound that is still going on. See [`Transcriber::live`].
@@ -26,25 +26,25 @@ pub struct Live {
     options: TranscribeOptions,
     /// Samples from `start_s` on.
     samples: Vec<f32>,
-    /// Seconds of sound that are over.
+    /// Seconds of sound before `samples`, whose words are final.
     start_s: f64,
     agreement: Agreement,
     voice: VoiceFollower,
-    /// The end of the sound at the last look.
+    /// The end of the sound, in seconds, when it was last transcribed.
     looked_s: f64,
 }
 
 /// The new part of a live text.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LiveUpdate {
-    /// Words that are kept from now on.
+    /// New words that are final.
     pub kept: Vec<Word>,
-    /// Words behind the new ones that may still be revised.
+    /// Words after the final ones that may still be revised.
     pub pending: Vec<Word>,
 }
 
 impl LiveUpdate {
-    /// The text of the new words that are kept.
+    /// The text of the new final words.
     pub fn kept_text(&self) -> String {
         self.kept.iter().map(|word| word.text.as_str()).collect()
     }
@@ -70,12 +70,12 @@ impl Live {
         Self { voice: VoiceFollower::new(detector), ..self }
     }
 
-    /// Takes further samples, 16 kHz, and transcribes the sound again. A second at a time is a good measure: each call costs a
-    /// window.
+    /// Takes further samples at 16 kHz, and transcribes the sound again. Pass about a second at a time: each call costs as much
+    /// as transcribing a window of 30 s.
     ///
     /// # Errors
     ///
-    /// The errors of [`Transcriber::transcribe`]. The samples stay.
+    /// The errors of [`Transcriber::transcribe`]. `samples` are part of the sound nevertheless.
     pub fn push(&mut self, samples: &[f32]) -> Result<LiveUpdate, Error> {
         self.samples.extend_from_slice(samples);
         self.voice.push(samples);
@@ -112,12 +112,12 @@ impl Live {
         Ok(LiveUpdate { kept, pending: self.agreement.pending().to_vec() })
     }
 
-    /// Ends the sound, and returns the rest of the text.
+    /// Ends the sound; returns the rest of the text.
     pub fn finish(mut self) -> LiveUpdate {
         LiveUpdate { kept: self.agreement.finish(), pending: Vec::new() }
     }
 
-    /// All words that are kept.
+    /// All final words so far.
     pub fn kept(&self) -> &[Word] {
         self.agreement.kept()
     }
@@ -127,7 +127,7 @@ impl Live {
         self.samples.len() as f64 / f64::from(SAMPLE_RATE)
     }
 
-    /// The words of these samples, which are the first ones, with times from the beginning of the sound.
+    /// The words of `samples`, with times in seconds from the beginning of the sound.
     fn words(&self, samples: &[f32]) -> Result<Vec<Word>, Error> {
         let options = TranscribeOptions { initial_prompt: self.context(), ..self.options.clone() };
         let transcript = self.transcriber.transcribe_samples(samples, options)?.finish()?;
@@ -140,7 +140,7 @@ impl Live {
         Ok(words.map(moved).collect())
     }
 
-    /// The text in front of the samples, behind the caller's prompt.
+    /// The text before the samples, after the caller's prompt.
     fn context(&self) -> Option<String> {
         let own = self.options.initial_prompt.as_deref().unwrap_or_default();
         if !self.options.condition_on_previous_text {
@@ -163,7 +163,7 @@ impl Live {
     }
 }
 
-/// Samples of so many seconds; none if they are negative.
+/// The number of samples in this many seconds; 0 if `seconds` is negative.
 fn in_samples(seconds: f64) -> usize {
     (seconds * f64::from(SAMPLE_RATE)).round().max(0.0) as usize
 }

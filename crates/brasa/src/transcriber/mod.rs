@@ -74,7 +74,7 @@ struct Parts {
 impl Transcriber {
     /// Loads a Hugging Face checkpoint of Whisper.
     ///
-    /// Of the options count the device (the CPU if none is named), threads, instruction set, precision, determinism, type of keys and
+    /// Used options: device (the CPU if none is named), threads, instruction set, precision, determinism, type of keys and
     /// values, and strictness.
     ///
     /// # Errors
@@ -156,7 +156,7 @@ impl Transcriber {
         })))
     }
 
-    /// Transcribes a sound: an iterator of segments, computed on demand. Dropping it ends the work.
+    /// Transcribes a sound. The returned iterator computes segments on demand; dropping it ends the work.
     ///
     /// # Errors
     ///
@@ -184,7 +184,7 @@ impl Transcriber {
     }
 
     /// Reads a sound to its end, and keeps the facts about the whole sound that its transcription needs. `going` receives the
-    /// progress, and may cancel.
+    /// progress and may cancel.
     ///
     /// # Errors
     ///
@@ -215,8 +215,8 @@ impl Transcriber {
         Ok(Segments::new(self.clone(), work, task, recording.samples(), read(recording)))
     }
 
-    /// Like [`transcribe_recording`](Self::transcribe_recording), but the model does not hear pauses, in which it might invent words. Spans of
-    /// speech that fit into 30 s are transcribed together; a window begins where speech does.
+    /// Like [`transcribe_recording`](Self::transcribe_recording), but leaves pauses out, in which the model might invent words.
+    /// Spans of speech that fit into 30 s are transcribed together; a window begins where speech does.
     ///
     /// # Errors
     ///
@@ -239,8 +239,8 @@ impl Transcriber {
         Ok(Transcription::new(&shape, &self.0.vocabulary, features, options)?)
     }
 
-    /// Transcribes several sounds, the texts of `at_once` of them in common steps. A sound in pieces counts as many as its pieces.
-    /// Each window takes as much memory as one that is transcribed alone.
+    /// Transcribes several sounds, up to `at_once` of them in common steps. Each piece of a sound in pieces counts as a sound. A
+    /// window takes the same memory as it does alone.
     ///
     /// In reference precision, or with [`LoadOptions::deterministic`], transcripts do not depend on `at_once`, and a sound that is not in
     /// pieces has the transcript of [`transcribe`](Self::transcribe).
@@ -270,7 +270,7 @@ impl Transcriber {
     ///
     /// # Errors
     ///
-    /// [`Error::Speech`] for a model that knows English alone, or samples that are no numbers; errors of the device.
+    /// [`Error::Speech`] for a model of English alone, or samples that are no numbers; errors of the device.
     pub fn detect_language(&self, samples: &[f32]) -> Result<Vec<(&'static str, f64)>, Error> {
         let mel = self.0.log_mel.window(samples)?;
         self.with_programs(|programs| {
@@ -349,7 +349,7 @@ impl Transcriber {
     }
 }
 
-/// The times of a transcription that has read its sound.
+/// The times of a transcription that has read its recording and not begun yet.
 fn read(recording: &Recording) -> TranscriptionTimes {
     let read = recording.read_time();
     TranscriptionTimes { read, total: read, ..TranscriptionTimes::default() }

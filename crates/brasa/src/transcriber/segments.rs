@@ -12,8 +12,8 @@ use brasa_speech::{SpeechError, Task, Timed, Transcription, TranscriptionTimes, 
 use super::Transcriber;
 use crate::Error;
 
-/// An iterator of segments: each call of `next` transcribes windows until there is a segment. The first error ends it; dropping it
-/// ends the work.
+/// An iterator of segments: each call of `next` transcribes windows until there is a segment. Iteration ends with the first
+/// error. Dropping the iterator ends the work.
 pub struct Segments {
     transcriber: Transcriber,
     work: Transcription,
@@ -28,7 +28,7 @@ pub struct Segments {
 }
 
 impl Segments {
-    /// Begins behind what has `times`.
+    /// Segments of `work`. `times` are those of the parts that are already done.
     pub(super) fn new(
         transcriber: Transcriber,
         work: Transcription,
@@ -44,11 +44,11 @@ impl Segments {
         self
     }
 
-    /// Like `next`, but calls `going` before each step of the device; false cancels.
+    /// Like `next`, but calls `going` before each step of the device; `Break` cancels.
     ///
     /// # Errors
     ///
-    /// Errors of the device; [`DeviceError::Cancelled`](brasa_graph::device::DeviceError::Cancelled) where `going` breaks.
+    /// Errors of the device; [`DeviceError::Cancelled`](brasa_graph::device::DeviceError::Cancelled) if `going` breaks.
     pub fn next_while(
         &mut self,
         going: &mut dyn FnMut() -> ControlFlow<()>,
@@ -96,7 +96,7 @@ impl Segments {
         self.work.language()
     }
 
-    /// Seconds of sound that are transcribed, and in all.
+    /// Seconds of sound that are transcribed so far, and in all.
     pub fn progress(&self) -> (f64, f64) {
         let (done, all) = self.work.progress();
         (done as f64 / 100.0, all as f64 / 100.0)
@@ -117,7 +117,7 @@ impl Segments {
         transcript_of(self.task, self.language(), self.duration_s(), segments)
     }
 
-    /// Transcribes the rest, and returns the whole transcript.
+    /// Transcribes the rest; returns the whole transcript.
     ///
     /// # Errors
     ///
@@ -128,7 +128,7 @@ impl Segments {
     }
 }
 
-/// The spans of speech of a recording. `going` is asked whether to go on.
+/// The spans of speech of a recording, as ranges of samples. `going` may cancel.
 pub(super) fn speech(
     recording: &Recording,
     voice: VoiceDetector,
@@ -140,13 +140,13 @@ pub(super) fn speech(
     })
 }
 
-/// Ranges of samples as ranges of frames of 10 ms that hold them.
+/// Converts ranges of samples to the ranges of frames of 10 ms that cover them.
 fn in_frames(clips: &[Range<usize>]) -> Vec<Range<usize>> {
     const FRAME: usize = SAMPLE_RATE as usize / 100;
     clips.iter().map(|clip| clip.start / FRAME..clip.end.div_ceil(FRAME)).collect()
 }
 
-/// A transcript of these segments. `language` is a code.
+/// A transcript of `segments`. `language` is a code.
 pub(super) fn transcript_of(
     task: Task,
     language: Option<&'static str>,

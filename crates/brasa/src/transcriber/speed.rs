@@ -11,11 +11,11 @@ use crate::Error;
 /// Times of the parts of a transcription of one window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpeechSpeed {
-    /// From samples to mel features.
+    /// Time of computing mel features from samples.
     pub mel: Duration,
-    /// The encoder.
+    /// Time of the encoder.
     pub encode: Duration,
-    /// Each step of the decoder, one token for every text.
+    /// Time of each step of the decoder. A step computes one token for every text.
     pub steps: Vec<Duration>,
 }
 

@@ -29,12 +29,13 @@ const PROBE_LIMIT: Duration = Duration::from_secs(30);
 /// Runs models with the Python package `mlx-lm`, for architectures that Brasa does not know.
 ///
 /// Each loaded model has a Python process of its own, which ends with the model. It generates one text at a time; the native
-/// backends do more, and do it faster. What `mlx-lm` cannot honour is refused by name: stop ids and stop strings, penalties, biases,
-/// grammars, log-probabilities, lookups and draft models, [`classify`](TextModel::classify), [`batch_generate`](TextModel::batch_generate).
-/// Filters come [in its order](brasa_graph::sampling::SamplingOrder::MLX), and a seed names its own noise.
+/// backends do more, and do it faster. What `mlx-lm` cannot honour is refused by name: stop ids and stop strings, penalties,
+/// biases, grammars, log-probabilities, lookups and draft models, [`classify`](TextModel::classify),
+/// [`batch_generate`](TextModel::batch_generate). Sampling filters apply in [MLX-LM's
+/// order](brasa_graph::sampling::SamplingOrder::MLX). A seed draws other tokens than in a native backend.
 ///
 /// Text and chat template go through Hugging Face's tokenizer, which reads special tokens in a user's words as such, and the text
-/// comes from `mlx-lm`'s detokenizer, which leaves out a space in front of it.
+/// comes from `mlx-lm`'s detokenizer, which leaves out a space in front of the text.
 ///
 /// ```no_run
 /// use brasa::{Backends, GenerateOptions, LoadOptions, Message, MlxLm};

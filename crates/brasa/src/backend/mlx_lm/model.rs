@@ -21,7 +21,7 @@ pub(super) struct MlxLmModel(Arc<Shared>);
 /// State that a model and its stream share.
 struct Shared {
     state: Mutex<State>,
-    /// The process, to end it while a stream has it.
+    /// The process, to kill it while a stream uses it.
     child: Arc<Guard>,
     info: ModelInfo,
     context: usize,
@@ -144,7 +144,7 @@ impl Shared {
         }
     }
 
-    /// Leaves what became of the process, unless the model was closed meanwhile. False if it was.
+    /// Sets the state to `after` when a stream ends, unless the model was closed meanwhile. Returns false if it was closed.
     fn leave(&self, after: State) -> bool {
         let mut state = self.state();
         if matches!(*state, State::Closed) {
@@ -246,7 +246,8 @@ impl MlxLmStream {
         metrics.decode_time = (now - self.begun).saturating_sub(metrics.first_token_time);
     }
 
-    /// Cancels what the process is at, and leaves it to the next stream, which skips the rest of this one's text.
+    /// Cancels the running generation and gives the process back to the model. The next stream skips the rest of this stream's
+    /// text.
     fn give_up(&mut self) {
         if let Some(process) = &self.process {
             process.requests().cancel(self.id);
@@ -261,7 +262,7 @@ impl MlxLmStream {
         }
     }
 
-    /// Ends with the process; the error, or `Closed` if that is why it ended.
+    /// Gives up a lost process. Returns `error`, or `Closed` if the process ended because the model was closed.
     fn lose(&mut self, error: BackendError) -> Error {
         self.process = None;
         if self.model.leave(State::Dead(error.clone())) { error.into() } else { EngineError::Closed.into() }

@@ -11,7 +11,8 @@ use crate::{BackendError, ContextPolicy, Error, GenerateOptions, LoadOptions};
 /// The remedy for an option that is not honoured.
 const LEAVE_OUT: &str = "leave it out, or load the model with a native backend: `cpu` or `cuda`";
 
-/// Refuses options of loading that mlx-lm cannot honour. It has limits for several requests at once, and never runs more than one.
+/// Refuses options of loading that mlx-lm cannot honour. Limits for several requests at once are accepted, though mlx-lm runs one
+/// request at a time.
 ///
 /// # Errors
 ///
@@ -158,7 +159,7 @@ pub(super) fn fields(options: &GenerateOptions, context: usize) -> Result<Map<St
     }
 }
 
-/// The end of a text that fills the context.
+/// The finish reason, or the error, of a text that fills the context of `context` positions.
 pub(super) fn context_full(
     policy: ContextPolicy,
     context: usize,

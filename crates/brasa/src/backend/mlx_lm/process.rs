@@ -17,7 +17,7 @@ use crate::BackendError;
 /// The program that the child runs.
 const SCRIPT: &str = include_str!("child.py");
 
-/// Lines that wait for their reader. With more the child waits, as it may be far faster than its reader.
+/// Most lines of the child that wait to be read. If more come, the child blocks, as it may be far faster than its reader.
 const MOST_UNREAD: usize = 64;
 
 /// Bytes that are kept of the end of the child's standard error.
@@ -26,8 +26,8 @@ const STDERR_BYTES: usize = 2048;
 /// Time for a child to end by itself after it was asked to, or after it closed its standard output.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// A running child and the lines to and from it. One owner at a time asks, so replies belong to one request or to an earlier
-/// one that was given up.
+/// A running child and the lines to and from it. One owner at a time sends requests. A reply belongs to the current request or to
+/// an earlier one that was given up.
 pub(super) struct Process {
     requests: Requests,
     replies: Receiver<Result<Reply, String>>,
@@ -36,7 +36,7 @@ pub(super) struct Process {
     next_id: u64,
 }
 
-/// The way to the child; writing never waits.
+/// Sends lines to the child's standard input; sending never blocks.
 #[derive(Clone)]
 pub(super) struct Requests(Sender<String>);
 
@@ -54,7 +54,7 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// The system's, if there is no such program.
+    /// The system's error if there is no such program.
     pub(super) fn start(python: &[OsString]) -> io::Result<Self> {
         let [program, arguments @ ..] = python else {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "no Python program is named"));
@@ -137,12 +137,12 @@ impl Process {
         BackendError::TimedOut { backend: NAME, command, limit, stderr: self.stderr.read() }
     }
 
-    /// Kills a child that has answered a text with the results of a command.
+    /// Kills a child that has sent a command's `results` in the middle of a text.
     pub(super) fn confused(&self, results: &Map<String, Value>) -> BackendError {
         self.broken(format!("{results:?} within a text"))
     }
 
-    /// Kills a child that does not keep to the protocol.
+    /// Kills a child that has broken the protocol; `what` describes the mistake.
     fn broken(&self, what: String) -> BackendError {
         self.child.kill();
         BackendError::Protocol { backend: NAME, what }

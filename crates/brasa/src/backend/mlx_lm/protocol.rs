@@ -8,7 +8,7 @@ pub(super) const MOST_LINE_BYTES: usize = 1 << 20;
 /// A line of the process.
 #[derive(Debug, PartialEq)]
 pub(super) struct Reply {
-    /// The request that it answers; `None` if the process could not read one.
+    /// Id of the request that the line answers; `None` if the process could not read an id.
     pub(super) id: Option<u64>,
     pub(super) event: Event,
 }
@@ -44,7 +44,7 @@ impl Reply {
     ///
     /// # Errors
     ///
-    /// Says what the line is instead.
+    /// Describes what the line is in place of a reply.
     pub(super) fn read(line: &[u8]) -> Result<Self, String> {
         Self::parse(line).ok_or_else(|| format!("a line that is no reply: {}", excerpt(line)))
     }
