@@ -1,4 +1,5 @@
-//! The numbers that rows bring for an input that the graph declares, by the adapter of their scope.
+//! The scales of adapters that the rows of a step bring, for an input that the graph declares. A row's scales follow from the
+//! adapter number of its scope.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -6,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::EngineError;
 
-/// Most mixtures of adapters that one engine knows at a time.
+/// Most mixtures of adapters that one engine keeps at a time.
 const MOST: usize = 1 << 12;
 
 /// The scales of a bank of adapters, by [`CacheScope::adapter`](crate::CacheScope::adapter). Each row of a step brings the scales
@@ -22,7 +23,7 @@ pub struct AdapterRows {
 
 #[derive(Debug)]
 struct Known {
-    /// The adapters of the program, in the order in which rows bring their scales.
+    /// The adapters of the program, in the order of the scales in a row.
     bank: Vec<u64>,
     /// The mixture of the default scope.
     plain: u64,
@@ -33,14 +34,14 @@ struct Known {
 struct Mixture {
     scales: Vec<(u64, f32)>,
     row: Arc<[f32]>,
-    /// Shared by the requests that have the mixture.
+    /// Shared by the requests that use the mixture; its count tells whether any does.
     users: Arc<()>,
     named: Instant,
     /// True once no new request may use the mixture.
     sealed: bool,
 }
 
-/// Told when a request has ended.
+/// Counts the requests that have ended, and wakes threads that wait for an end.
 #[derive(Debug, Default)]
 struct Ended {
     count: Mutex<u64>,
@@ -63,8 +64,8 @@ impl Drop for AdapterLease {
 }
 
 impl AdapterRows {
-    /// Rows for a program with the adapters `bank`. The default scope, number 0, has the mixture `plain`; the adapters that it does not name
-    /// have the scale 0.
+    /// Rows for a program with the adapters `bank`. The default scope, number 0, has the mixture `plain`; adapters that `plain`
+    /// does not name have the scale 0.
     ///
     /// # Errors
     ///
@@ -76,13 +77,13 @@ impl AdapterRows {
         Ok(rows)
     }
 
-    /// Makes `mixture` known: the scales of some adapters, 0 for all others. One that is known already stays. Of 4,096 mixtures the half
-    /// that no request has and that was named longest ago is forgotten.
+    /// Enters `mixture`: the scales of some adapters, 0 for all others. A mixture that is entered already stays unchanged. If
+    /// there are 4,096, the older half of those that no request uses is dropped.
     ///
     /// # Errors
     ///
-    /// [`EngineError::Options`] for an adapter that is not in the bank, for a scale that is no finite number, and if requests have as many
-    /// mixtures.
+    /// [`EngineError::Options`] for an adapter that is not in the bank, for a scale that is no finite number, and if running
+    /// requests use 4,096 different mixtures.
     pub fn insert(&self, mixture: u64, scales: &[(u64, f32)]) -> Result<(), EngineError> {
         let mut known = self.write();
         let row = known.row(scales)?;
@@ -102,11 +103,12 @@ impl AdapterRows {
         self.read().plain
     }
 
-    /// Lets the default scope stand for another mixture, for requests from now on. Cached texts of the old one are not theirs.
+    /// Makes the default scope stand for another mixture, for requests from now on. Texts cached with the old mixture are not
+    /// used for them.
     ///
     /// # Errors
     ///
-    /// [`EngineError::Options`] for one that is not known.
+    /// [`EngineError::Options`] for a mixture that was not entered.
     pub fn set_plain(&self, mixture: u64) -> Result<(), EngineError> {
         let mut known = self.write();
         known.get(mixture)?;
@@ -114,11 +116,11 @@ impl AdapterRows {
         Ok(())
     }
 
-    /// The scales that a row of `mixture` brings.
+    /// The scales of a row of `mixture`, one for each adapter of the program, in the order of the bank.
     ///
     /// # Errors
     ///
-    /// [`EngineError::Options`] for one that is not known.
+    /// [`EngineError::Options`] for a mixture that was not entered.
     pub fn of(&self, mixture: u64) -> Result<Arc<[f32]>, EngineError> {
         let known = self.read();
         let plain =
@@ -131,7 +133,7 @@ impl AdapterRows {
     ///
     /// # Errors
     ///
-    /// [`EngineError::Options`] for one that is not known.
+    /// [`EngineError::Options`] for a mixture that was not entered.
     pub fn snapshot(&self, mixture: u64) -> Result<Self, EngineError> {
         let known = self.read();
         let number = if mixture == 0 { known.plain } else { mixture };
@@ -140,8 +142,9 @@ impl AdapterRows {
         Ok(Self { known: RwLock::new(Known { bank, plain: 0, mixtures }), ended: Arc::default() })
     }
 
-    /// Refuses new requests with an adapter if no request has it and no mixture with it was made for `grace`. Returns whether it
-    /// refuses them. `grace` is the time that a request has between the naming of its mixture and its start.
+    /// Refuses new requests with an adapter if no request uses the adapter and no mixture with it was entered within the last
+    /// `grace`. Returns true if the adapter is refused from now on. `grace` is the time that a request has between entering its
+    /// mixture and its start.
     pub fn seal(&self, adapter: u64, grace: Duration) -> bool {
         let mut known = self.write();
         let plain = known.plain;
@@ -164,7 +167,7 @@ impl AdapterRows {
         drop(self.ended.changed.wait_timeout_while(count, longest, |count| *count == before));
     }
 
-    /// The mixture of a request that begins now, and a hold on it.
+    /// The mixture of a request that begins now, and a lease that keeps its adapters in the bank.
     pub(crate) fn enter(&self, mixture: u64) -> Result<(u64, AdapterLease), EngineError> {
         let known = self.read();
         let number = if mixture == 0 { known.plain } else { mixture };
@@ -172,7 +175,7 @@ impl AdapterRows {
         Ok((number, AdapterLease { users, ended: Arc::clone(&self.ended) }))
     }
 
-    /// Rows for a program with the adapters `bank`. Mixtures with others are forgotten.
+    /// Changes the rows to those of a program with the adapters `bank`. Mixtures with other adapters are dropped.
     pub(crate) fn lay_out(&self, bank: Vec<u64>) {
         let mut known = self.write();
         known.bank = bank;
@@ -212,8 +215,8 @@ impl Known {
         row(&self.bank, scales)
     }
 
-    /// Forgets the older half of the mixtures that no request has. A request between the naming of its mixture and its start has one of the
-    /// younger half, unless thousands were named meanwhile.
+    /// Drops the older half of the mixtures that no request uses. A request that has entered its mixture and not started yet
+    /// keeps the mixture, since it is one of the younger half unless thousands were entered meanwhile.
     fn forget_old(&mut self) {
         let plain = self.plain;
         let is_unused = |number: u64, mixture: &Mixture| {

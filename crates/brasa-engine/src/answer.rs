@@ -1,4 +1,4 @@
-//! The way of drawn tokens to the reader, and the ends that show in token ids alone.
+//! Drawn tokens on their way to the reader, and the ends that show in token ids alone.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use crate::executor::Reads;
 use crate::text::{Drawn, End, TextWriter};
 use crate::{ContextPolicy, EngineError, FinishReason, GenerateOptions, Metrics, Token};
 
-/// Most tokens that are drawn while the text's thread has not made text of them, if a stop string may be among them.
+/// Most tokens that are drawn ahead of the text's thread, if a stop string may be among them.
 pub(crate) const MOST_UNCHECKED: usize = 64;
 
 /// Counts the tokens of one generation, and decides when it ends or pauses.
@@ -30,15 +30,15 @@ pub(crate) struct Answer {
     /// Positions of the context, and tokens that may be generated before it is full.
     pub(crate) context: usize,
     pub(crate) room: usize,
-    /// Tokens drawn: those generated, and a stop id.
+    /// Tokens drawn: generated tokens, plus the stop id if one was drawn.
     drawn: usize,
-    /// The next token that the reader reads; `None` for a text that is generated.
+    /// The next token to report to the reader; `None` for a request that generates.
     pub(crate) next_read: Option<Reads>,
     /// Fragments that the reader must have taken, and tokens that must have become text, before the generation goes on.
     until_taken: usize,
     until_checked: usize,
     pub(crate) state: State,
-    /// True if the text ended with an error behind which its keys and values may be anything.
+    /// True if the text ended with an error after which its keys and values are undefined.
     pub(crate) is_tainted: bool,
 }
 
@@ -94,7 +94,7 @@ impl Answer {
         self.report_prefill(now);
     }
 
-    /// Records that so many tokens of the prompt have keys and values.
+    /// Records that the first `tokens` tokens of the prompt have keys and values.
     pub(crate) fn see_prefilled(&mut self, tokens: usize) {
         let is_news = tokens != self.metrics.prefilled_tokens;
         if is_news && !self.has_begun() && self.state == State::Running {
@@ -103,7 +103,7 @@ impl Answer {
         }
     }
 
-    /// Tells the reader how far the prompt has come, if the reader wants to know.
+    /// Reports the progress of the prompt to the reader, if the request asks for reports.
     fn report_prefill(&mut self, now: Instant) {
         if self.options.report_prefill {
             self.metrics.prefill_time = now - self.started.unwrap_or(self.submitted);
@@ -116,7 +116,7 @@ impl Answer {
         self.first_token.is_some()
     }
 
-    /// Ends if the text held a stop string, and if cancelled or late.
+    /// Ends the answer if a stop string was found, the request was cancelled or its deadline has passed.
     pub(crate) fn expire(&mut self, now: Instant) {
         if self.state == State::Finished {
         } else if self.text.progress().tokens().is_open() {
@@ -129,18 +129,18 @@ impl Answer {
         }
     }
 
-    /// True if the reader must read, or the text be made, before the generation goes on.
+    /// True if the generation must pause until the reader has read more or the text's thread has caught up.
     pub(crate) fn is_behind(&self) -> bool {
         self.reader.taken().count() < self.until_taken
             || self.text.progress().tokens().count() < self.until_checked
     }
 
-    /// Last tokens drawn that a stop string may yet take back.
+    /// Number of drawn tokens that the text's thread has not checked yet: a stop string may still drop them.
     pub(crate) fn unchecked(&self) -> usize {
         if self.may_stop { self.drawn.saturating_sub(self.text.progress().tokens().count()) } else { 0 }
     }
 
-    /// Tokens among `tokens` that no stop string can take back; `None` if that is so for all.
+    /// How many of the first `tokens` tokens no stop string can drop; `None` if the request has no stop strings.
     pub(crate) fn settled(&self, tokens: usize) -> Option<usize> {
         self.may_stop.then(|| tokens - self.unchecked())
     }
@@ -160,7 +160,7 @@ impl Answer {
         }
     }
 
-    /// Tokens that were drawn behind the token with which a stop string was complete.
+    /// Tokens that were drawn after the token that completed a stop string, and are thrown away.
     pub(crate) fn drawn_in_vain(&self) -> usize {
         self.text.progress().stop().map_or(0, |tokens| self.drawn - tokens)
     }
@@ -171,7 +171,7 @@ impl Answer {
         wanted.saturating_sub(self.metrics.generated_tokens).min(self.room)
     }
 
-    /// Hands out the token that was drawn; says whether to go on.
+    /// Hands out the drawn token; returns whether to go on.
     pub(crate) fn take(&mut self, drawn: Result<Draw, SamplingError>) -> Flow {
         let now = Instant::now();
         match drawn {
@@ -182,7 +182,7 @@ impl Answer {
         if self.state == State::Running && !self.is_behind() { Flow::Continue } else { Flow::StopRow }
     }
 
-    /// Hands out what was read of the token at `index`, which is the `last` one or is not.
+    /// Hands out the values read for the token at `index`. `last` is true for the last one.
     pub(crate) fn take_row(&mut self, index: usize, values: &[f32], last: bool) {
         let now = Instant::now();
         let next = self.next_read.as_mut().filter(|next| next.from == index);
@@ -235,7 +235,8 @@ impl Answer {
         self.pause_if_ahead(self.metrics.generated_tokens);
     }
 
-    /// Pauses until the reader has taken half of what waits for it, or the text's thread has come half as far.
+    /// Pauses if the reader is too far behind: until the reader has taken half of the waiting fragments, or the text's thread has
+    /// come half as far.
     fn pause_if_ahead(&mut self, sent: usize) {
         let run_ahead = self.options.request.run_ahead;
         if sent.saturating_sub(self.reader.taken().count()) >= run_ahead {
@@ -254,7 +255,7 @@ impl Answer {
         self.text.progress().tokens().want(tokens);
     }
 
-    /// How the generation ends with the token that has just been counted, whatever its text is; `None` if it goes on.
+    /// The end of the generation after the token that was just counted, judged by ids and counts; `None` if it goes on.
     fn end_after_token(&self) -> Option<End> {
         if Some(self.metrics.generated_tokens) == self.options.max_tokens {
             return Some(Ok(FinishReason::Length));

@@ -18,19 +18,19 @@ pub(crate) enum Command {
     CloseSession(SessionId),
     Work(Box<dyn FnOnce(&mut Executor) + Send>),
     AtSessions(SessionWork),
-    /// A reader has caught up or wants no more, or a text has been made that the engine waits for.
+    /// Wakes the engine's thread: a reader has caught up or has cancelled, or a text has been decoded.
     Wake,
     Close,
 }
 
-/// A request on its way in.
+/// A request that has not arrived at the engine's thread yet.
 pub(crate) struct Submission {
     pub(crate) request: Request,
     /// The values that the model reports of the text's tokens, and the index of the first token to report; `None` for a generation.
     pub(crate) reads: Option<Reads>,
     pub(crate) delivery: Delivery,
     pub(crate) place: QueuePlace,
-    /// The request's hold on its adapters.
+    /// Keeps the request's adapters in the bank.
     pub(crate) lease: Option<AdapterLease>,
     pub(crate) submitted: Instant,
 }

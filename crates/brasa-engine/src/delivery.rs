@@ -1,4 +1,4 @@
-//! The way of a generation's text to its reader: a queue between the text's thread and a stream.
+//! The queue that carries a generation's text from the text's thread to the reader's stream.
 //!
 //! Nothing waits for a reader. The engine's thread never touches the queue: a [`Gate`] counts the fragments that the reader
 //! has taken, and the engine's thread pauses a generation whose reader is too far behind. So a queue is bounded, and a
@@ -37,7 +37,7 @@ struct Queue {
     closed: bool,
 }
 
-/// The part of a reader's state that the engine's thread sees.
+/// The part of a reader's state that the engine's thread uses.
 #[derive(Clone)]
 pub(crate) struct Reader(Arc<ReaderState>);
 
@@ -53,7 +53,7 @@ impl Reader {
         &self.0.taken
     }
 
-    /// True if the reader is gone or wants no more.
+    /// True if the reader's stream was dropped or cancelled.
     pub(crate) fn is_cancelled(&self) -> bool {
         self.0.cancelled.load(Ordering::Relaxed)
     }
@@ -73,7 +73,7 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the reader, which can have the lock by then.
+    /// Releases the queue and wakes the reader.
     fn notify(&self, mut queue: MutexGuard<'_, Queue>) {
         let waiting = queue.waiting.take();
         drop(queue);
@@ -117,7 +117,7 @@ impl Drop for Delivery {
 pub(crate) struct Inbox(Arc<Shared>);
 
 impl Inbox {
-    /// The next event, waited for; `None` if the sender's end is gone.
+    /// The next event, after waiting for it; `None` if the sender's end is gone.
     pub(crate) fn receive(&self) -> Option<Event> {
         let mut queue = self.0.lock();
         loop {
@@ -154,7 +154,7 @@ impl Inbox {
         event
     }
 
-    /// Asks the generation to end, a paused one too.
+    /// Requests the end of the generation, also of a paused one.
     pub(crate) fn cancel(&self) {
         let reader = &self.0.reader.0;
         if !reader.cancelled.swap(true, Ordering::Relaxed) {

@@ -4,12 +4,12 @@
 //! have in common is kept, and the rest is computed. So texts that shrink, slide, move or come back need no care here, nor do drafts that
 //! were not drawn.
 //!
-//! A guess is drawn from the draft model's logits as the text's own token is drawn from the large model's: by the same rules and the
-//! same noise of its position. So two models that agree say the same at any temperature. A grammar's mask is not asked: what it forbids
-//! is not drawn, and trust is learned.
+//! A guess is drawn from the draft model's logits as the text's own token is drawn from the large model's: by the same rules and
+//! the same noise of its position. So two models with equal logits draw equal tokens at any temperature. A grammar's mask is not
+//! applied to guesses: a guess that the mask forbids is not drawn, and lowers trust.
 //!
-//! The guesses of several texts are computed together, one token of each in a step. Whether they are worth those steps is
-//! [`schedule`](crate::schedule)'s question.
+//! The guesses of several texts are computed together, one token of each in a step. [`schedule`](crate::schedule) decides whether
+//! the guesses are worth those steps.
 
 use std::time::Instant;
 
@@ -25,50 +25,51 @@ use crate::schedule::StepCosts;
 use crate::sequence::Sequence;
 use crate::{CacheScope, EngineError};
 
-/// Most tokens of a text that are computed together with its first guess. A text that is further behind catches up first.
+/// Most tokens of a text that are computed in the step of its first guess. If more tokens of a text are missing, they are
+/// computed first.
 const MOST_BEHIND: usize = 8;
 
-/// A program that guesses for another one, and its sizes. Both have the same tokens.
+/// A program that guesses tokens for another program, and its sizes. Both models have the same tokens.
 pub struct DraftModel {
-    /// Returns logits. Texts beyond its segments, rows or outs have no guesses.
+    /// The draft model's program, which returns logits. Texts beyond its most segments, rows or outs have no guesses.
     pub program: Box<dyn Program>,
     /// An empty pool of the program's.
     pub pool: Box<dyn KvPool>,
-    /// Positions that a text may have. Of longer texts nothing is guessed.
+    /// Most positions of a text. Longer texts have no guesses.
     pub context: usize,
-    /// Width of the logits. Ids beyond are not guessed, and texts with such ids have no guesses.
+    /// Width of the logits. Ids at or above it are not guessed, and texts with such ids have no guesses.
     pub vocab_size: usize,
     /// Most bytes of the pool's pages.
     pub cache_bytes: u64,
 }
 
-/// A text, and the guesses that are wanted behind it.
+/// A text, and the number of guesses that are wanted for its next tokens.
 pub(crate) struct Wish<'a> {
     /// The text's sequence in the engine.
     pub(crate) id: SequenceId,
     pub(crate) scope: CacheScope,
     /// True if no other text may begin with what is computed for this one.
     pub(crate) private: bool,
-    /// The text. Guesses are appended during the call, and removed afterwards.
+    /// Tokens of the text. Guesses are appended during the call and removed afterwards.
     pub(crate) tokens: &'a mut Vec<u32>,
     pub(crate) rules: &'a DrawRules,
-    /// Position of the next token, which names its noise.
+    /// Position of the next token; selects the noise of its draw.
     pub(crate) position: u32,
-    /// Tokens behind which nothing is guessed.
+    /// Tokens after which nothing is guessed.
     pub(crate) ends: &'a [u32],
     /// Guesses wanted.
     pub(crate) count: usize,
-    /// Hope below which no further guess is worth a step of the draft model.
+    /// Least probability of being drawn at which a further guess is worth a step of the draft model.
     pub(crate) least_hope: f32,
     pub(crate) modeled: &'a mut Modeled,
     pub(crate) draft: &'a mut Draft,
 }
 
-/// The draft model's texts and steps.
+/// Runs the draft model: its texts, pages and steps.
 pub(crate) struct Drafter {
     executor: Executor,
     sampler: Sampler,
-    /// Texts, the one that was used last behind all others.
+    /// Texts, in order of their last use, the latest last.
     texts: Vec<Text>,
     most_texts: usize,
     costs: StepCosts,
@@ -98,7 +99,7 @@ impl Drafter {
         }
     }
 
-    /// The trust with which a new text begins: a model that lost is not tried anew for each text.
+    /// The trust with which a new text begins, so that a model whose guesses did not pay is not tried anew for each text.
     pub(crate) fn experience(&self) -> Modeled {
         self.experience.for_another_text()
     }
@@ -108,7 +109,7 @@ impl Drafter {
         self.experience = of_text.for_another_text();
     }
 
-    /// Times of the steps that guess.
+    /// Times of the draft model's steps.
     pub(crate) fn costs(&self) -> &StepCosts {
         &self.costs
     }
@@ -118,12 +119,12 @@ impl Drafter {
         self.executor.memory_bytes()
     }
 
-    /// Makes the guesses of `wishes`. Texts that are far behind get none yet, and are computed, at most `catch_up_rows` rows of
-    /// them.
+    /// Makes the guesses of `wishes`. A text that is far behind gets no guesses in this call; up to `catch_up_rows` rows of such
+    /// texts are computed.
     ///
     /// # Errors
     ///
-    /// [`EngineError::Device`]: the draft model is finished. The texts of `wishes` are as before.
+    /// [`EngineError::Device`]: the draft model is lost. The texts of `wishes` are unchanged.
     pub(crate) fn guess(&mut self, wishes: &mut [Wish<'_>], catch_up_rows: usize) -> Result<(), EngineError> {
         let most = self.executor.max_segments().min(self.executor.max_outs()).min(self.executor.max_rows());
         let count = wishes.len().min(most);
@@ -164,7 +165,8 @@ impl Drafter {
         Ok(())
     }
 
-    /// Computes what the draft model lacks of texts. Returns the places of those that lack little.
+    /// Computes the rows that `texts` lack, up to `most_rows`. Returns the places of the texts that lack few enough to be guessed
+    /// for.
     fn catch_up(
         &mut self,
         wishes: &mut [Wish<'_>],
@@ -250,8 +252,8 @@ impl Drafter {
         Ok(true)
     }
 
-    /// The text that belongs to a wish, taken back to what the two have in common: its own, or a copy of the one that begins most
-    /// like it, or a new one.
+    /// The draft model's text for a wish, cut to the beginning that it shares with the wish's tokens: the wish's own text, a copy
+    /// of the text with the longest common beginning, or a new one.
     fn take_text(&mut self, wish: &Wish<'_>) -> Text {
         // The last token is always computed: its logits are the guess.
         let known = &wish.tokens[..wish.tokens.len() - 1];
@@ -272,7 +274,7 @@ impl Drafter {
         Text { owner: wish.id, sequence }
     }
 
-    /// Gives back the pages of texts that are not in use. If there are none, `text` gives up its pages.
+    /// Releases the pages of texts that are not in use; if there are none, the pages of `text`.
     fn make_room(&mut self, wish: &mut Wish<'_>, text: &mut Text) {
         if self.texts.is_empty() {
             wish.modeled.has_no_room();
@@ -285,7 +287,7 @@ impl Drafter {
 }
 
 impl Wish<'_> {
-    /// Draws a guess.
+    /// Draws a guess from `logits` and appends it.
     fn draw(&mut self, logits: &[f32], sampler: &mut Sampler) {
         let position = self.position + self.draft.tokens.len() as u32;
         let drawn = sampler.draw(self.rules, &Row::new(logits, position, self.tokens));
@@ -299,7 +301,7 @@ impl Wish<'_> {
         self.tokens.push(token);
     }
 
-    /// True if a further guess is wanted.
+    /// True if a further guess is wanted after the last one.
     fn goes_on(&self) -> bool {
         self.draft.tokens.len() < self.count
             && self.draft.hopes.last().is_some_and(|&hope| hope > self.least_hope)
@@ -311,7 +313,7 @@ fn behind(wish: &Wish<'_>, text: &Text) -> usize {
     wish.tokens.len() - text.sequence.tokens().len()
 }
 
-/// The probability of a token by these logits.
+/// The probability of `token` in the softmax of `logits`.
 fn probability(logits: &[f32], token: u32) -> f32 {
     let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     // What is further below adds nothing that matters.

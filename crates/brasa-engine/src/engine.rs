@@ -27,7 +27,7 @@ use crate::{
     Request, RequestOptions, SessionId,
 };
 
-/// Makes a program on the engine's thread, when it is first needed.
+/// Compiles a program on the engine's thread, when it is first needed.
 pub type MakeProgram = Box<dyn FnMut() -> Result<Box<dyn Program>, DeviceError> + Send>;
 
 /// A compiled model and everything else that an engine runs.
@@ -54,7 +54,7 @@ impl EngineParts {
     }
 }
 
-/// Most bytes of rows that a request waits to have read, beside those of a step.
+/// Most bytes of rows that a request keeps for its reader, besides those of one step.
 const UNREAD_BYTES: usize = 64 << 20;
 
 /// Serves requests on a thread of its own; a second thread turns tokens into text. Dropping it cancels the running requests and
@@ -62,7 +62,7 @@ const UNREAD_BYTES: usize = 64 << 20;
 pub struct Engine {
     commands: Sender<Command>,
     wake: Wake,
-    /// The engine's thread and the text's, in the order in which they end; none once the engine is closed.
+    /// The engine's thread and the text's thread, in the order in which they end; empty once the engine is closed.
     threads: Mutex<Vec<JoinHandle<()>>>,
     next_session: AtomicU64,
     closing: Arc<AtomicBool>,
@@ -212,7 +212,7 @@ impl Engine {
         Ok(inbox)
     }
 
-    /// A new session, holding nothing yet.
+    /// A new session, without keys and values.
     pub fn open_session(&self) -> SessionId {
         SessionId(self.next_session.fetch_add(1, Ordering::Relaxed))
     }
@@ -242,12 +242,12 @@ impl Engine {
 
     /// Replaces the program by another one over the same pages and with the same limits, whose rows bring scales for the adapters
     /// `bank`. The exchange happens between two steps: running requests keep their mixtures of adapters, and those with adapters
-    /// that `bank` lacks must have ended ([`AdapterRows::seal`]). A bank without adapters needs a program without the input.
+    /// that `bank` lacks must have ended ([`AdapterRows::seal`]). If `bank` is empty, the program must not declare the input.
     ///
     /// # Errors
     ///
     /// [`EngineError::Options`] for an engine that was started without rows of adapters and for a program with other limits;
-    /// [`EngineError::Closed`]. The engine then goes on as it did.
+    /// [`EngineError::Closed`]. The engine goes on with the old program.
     pub fn replace_program(
         &self,
         program: Box<dyn Program>,
@@ -261,8 +261,8 @@ impl Engine {
         self.with(move |executor| executor.replace(program, hidden, bank))?.map(drop)
     }
 
-    /// Cancels the running requests and waits for the threads, which free the program and all keys and values. The streams that
-    /// still ran, and every later call, give [`EngineError::Closed`]. Closing a closed engine does nothing.
+    /// Cancels the running requests and waits for the threads, which free the program and all keys and values. The cancelled
+    /// streams and every later call give [`EngineError::Closed`]. Closing a closed engine does nothing.
     pub fn close(&self) {
         self.closing.store(true, Ordering::Relaxed);
         // Wakes a thread that waits for work; one that is gone needs no waking.

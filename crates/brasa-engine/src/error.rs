@@ -3,14 +3,14 @@
 use brasa_graph::device::DeviceError;
 use brasa_graph::sampling::SamplingError;
 
-/// A request that could not be served, or not to its end.
+/// The reason why a request was refused or ended early.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
-    /// The prompt has no tokens to continue from.
+    /// The prompt is empty, so there is no token to continue from.
     #[error("the prompt is empty: there is no token to continue from")]
     EmptyPrompt,
-    /// The prompt alone does not fit.
+    /// The prompt does not fit into the context.
     #[error(
         "the prompt has {tokens} tokens, the context holds {context}\nhint: shorten it, or ask for a larger context"
     )]
@@ -20,7 +20,7 @@ pub enum EngineError {
         /// Positions of the context.
         context: usize,
     },
-    /// A text that an encoder cannot read whole.
+    /// A text is too long for an encoder.
     #[error(
         "the text has {tokens} tokens, the encoder reads at most {context}\nhint: shorten it, or split it"
     )]
@@ -30,7 +30,7 @@ pub enum EngineError {
         /// Most tokens of a text.
         context: usize,
     },
-    /// Generation reached the end of the context.
+    /// The text reached the end of the context.
     #[error(
         "the context of {context} tokens is full\nhint: ask for a larger one, limit the answer, or choose a context policy"
     )]
@@ -38,7 +38,7 @@ pub enum EngineError {
         /// Positions of the context.
         context: usize,
     },
-    /// A token id outside the vocabulary.
+    /// A token id is outside the vocabulary.
     #[error("token id {id} is outside the vocabulary of {vocab_size}")]
     UnknownToken {
         /// The id.
@@ -46,14 +46,14 @@ pub enum EngineError {
         /// Size of the vocabulary.
         vocab_size: usize,
     },
-    /// The KV pages are too few for this request alone.
+    /// The request needs more KV pages than the cache may have, even if it runs alone.
     #[error(
         "the KV cache is full: {pages} pages in use, a budget of {budget_bytes} bytes\nhint: a shorter text, a smaller context, or a larger budget"
     )]
     CacheFull {
-        /// Pages that exist of the cache group that wanted another one.
+        /// Pages that exist of the cache group that needs another one.
         pages: usize,
-        /// Most bytes of pages of all groups.
+        /// Most bytes that the pages of all groups may take.
         budget_bytes: u64,
     },
     /// The number of waiting requests has reached its limit.
@@ -73,7 +73,7 @@ pub enum EngineError {
     /// The session is still producing an earlier answer.
     #[error("the session is still busy with an earlier request")]
     SessionBusy,
-    /// Options that make no sense.
+    /// The options make no sense; the text names the option and its value.
     #[error("{0}")]
     Options(String),
     /// No token could be drawn, or the sampling options make no sense.

@@ -1,4 +1,4 @@
-//! A program, the pages it works on, and the checks between them.
+//! Runs steps over sequences: manages the pages that a program works on, and checks the steps.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -57,16 +57,16 @@ pub struct SequenceRows<'a> {
 pub struct SequenceChain<'a> {
     /// The sequence.
     pub sequence: &'a mut Sequence,
-    /// The cached tokens and the tokens that follow them. The chain begins with a step of the next `rows` tokens; if they
-    /// are the last ones, tokens are drawn, and appended here.
+    /// The cached tokens and the tokens that follow them. The chain begins with a step of the next `rows` tokens. If no tokens
+    /// are left then, tokens are drawn and appended here.
     pub tokens: &'a mut Vec<u32>,
     /// Rows of the first step.
     pub rows: usize,
-    /// Values to report of these rows, in place of drawing; `None` for a text that is generated.
+    /// Values to report of the first step's rows, in place of drawing; `None` for a text that is generated.
     pub reads: Option<Reads>,
     /// How tokens are drawn.
     pub rules: &'a DrawRules,
-    /// Position of the next token, which names its noise.
+    /// Position of the next token; selects the noise of its draw.
     pub position: u32,
     /// Most tokens to draw, at least 1. The executor lowers it if there are not enough positions or pages.
     pub limit: usize,
@@ -90,7 +90,7 @@ pub struct Reads {
 /// Result of one row of a step.
 #[derive(Debug)]
 pub enum StepOut<'a> {
-    /// The token that was drawn from its logits, or the reason why there is none.
+    /// The token drawn from the row's logits, or the reason why there is none.
     Drawn(Result<Draw, SamplingError>),
     /// The values of the token at `index` of its sequence.
     Read {
@@ -147,7 +147,7 @@ impl Executor {
         Self { program, hidden, adapter_rows, store, context, vocab_size, step, sampler, lent: 0 }
     }
 
-    /// Exchanges the programs, and lays the rows of adapters out for the new ones; returns the old ones.
+    /// Exchanges the programs and the order of adapters in rows; returns the old programs.
     ///
     /// # Errors
     ///
@@ -194,7 +194,7 @@ impl Executor {
         self.program.limits().max_segments
     }
 
-    /// A sequence of nothing, in the default scope.
+    /// An empty sequence in the default scope.
     pub fn sequence(&mut self) -> Sequence {
         self.store.empty(CacheScope::default())
     }
@@ -204,8 +204,8 @@ impl Executor {
         self.store.release(sequence);
     }
 
-    /// Drops everything from index `length` on; returns the length kept. That is 0 if a sliding window no longer holds the rows
-    /// that the next row would see.
+    /// Drops everything from index `length` on; returns the length kept. The length is 0 if a sliding window no longer holds the
+    /// rows that the next row would see.
     pub fn truncate(&mut self, sequence: &mut Sequence, length: usize) -> usize {
         self.store.truncate(sequence, length)
     }
@@ -213,8 +213,8 @@ impl Executor {
     /// Drops the tokens of `pages` (of 256 tokens each) and moves the tokens behind them to their place, without computing them
     /// again. Returns false if that is impossible; nothing has changed then.
     ///
-    /// The moved tokens still remember the dropped ones: their values, and their keys of all layers but the first, were
-    /// computed with them in sight.
+    /// The moved tokens still depend on the dropped ones: their values, and their keys in all layers but the first, were computed
+    /// while the dropped tokens were visible.
     pub(crate) fn shift(&mut self, sequence: &mut Sequence, pages: Range<usize>) -> bool {
         let by = -((pages.len() * PAGE_POSITIONS) as i32);
         let program = &mut self.program;
@@ -237,7 +237,7 @@ impl Executor {
         self.store.resume(sequence, scope, tokens, others)
     }
 
-    /// Fetches the memory of pages ahead of their first use. False if there is enough of it.
+    /// Fetches some memory of pages before their first use. Returns false if enough is ready.
     pub(crate) fn prefault(&mut self) -> bool {
         self.store.prefault()
     }
@@ -247,12 +247,12 @@ impl Executor {
         self.store.keep_up(rows, texts);
     }
 
-    /// Pages that were ever handed out before their memory was fetched.
+    /// Number of pages that were ever handed out before their memory was fetched.
     pub(crate) fn cold_pages(&self) -> usize {
         self.store.cold_pages()
     }
 
-    /// Writes the figures of pages and prefixes into `stats`.
+    /// Writes the counts of pages and prefixes into `stats`.
     pub(crate) fn describe(&self, stats: &mut EngineStats) {
         self.store.describe(stats);
     }
@@ -262,13 +262,13 @@ impl Executor {
         self.store.resumable(sequence, length)
     }
 
-    /// The pages and their holders, for a look ahead.
+    /// The pages and their holders, as numbers for the scheduler.
     pub(crate) fn outlook(&self) -> Outlook<'_> {
         self.store.outlook()
     }
 
-    /// Keeps the whole pages of `sequence` for later texts that begin alike, within the budget for prefixes; and the page
-    /// behind them too if the sequence `ends` there and is never written again.
+    /// Keeps the whole pages of `sequence` for later texts that begin alike, within the budget for prefixes. If the sequence
+    /// `ends` and is never written again, its last partial page is kept too.
     pub(crate) fn keep(&mut self, sequence: &Sequence, ends: bool) {
         self.store.keep(sequence, ends);
     }
@@ -284,13 +284,13 @@ impl Executor {
         self.store.fork(sequence)
     }
 
-    /// Ends the loan of a sequence, and gives its pages back.
+    /// Ends the loan of a sequence and releases its pages.
     pub(crate) fn take_back(&mut self, sequence: Sequence) {
         self.own_again();
         self.store.release(sequence);
     }
 
-    /// Ends the loan of a sequence, which stays.
+    /// Ends the loan of a sequence that stays with the engine.
     pub(crate) fn own_again(&mut self) {
         self.lent -= 1;
     }
@@ -306,7 +306,7 @@ impl Executor {
         spec.groups.iter().map(|group| PageLayout::new(group, spec.dtype)).collect()
     }
 
-    /// The first page of each cache group that the row behind `length` positions sees.
+    /// The first page of each cache group that is visible to the row at index `length`.
     pub(crate) fn oldest_pages(&self, length: usize) -> Vec<usize> {
         self.store.oldest_pages(length)
     }
@@ -354,7 +354,8 @@ impl Executor {
     ///
     /// # Errors
     ///
-    /// [`EngineError::CacheFull`], [`EngineError::Device`] if a page could not be had or copied: the sequence is the same text.
+    /// [`EngineError::CacheFull`], [`EngineError::Device`] if a page could not be allocated or copied. The sequence's text is
+    /// unchanged.
     pub(crate) fn prepare(&mut self, sequence: &mut Sequence, rows: usize) -> Result<(), EngineError> {
         self.store.prepare(sequence, rows)
     }
@@ -379,14 +380,14 @@ impl Executor {
         self.program.max_chain(masked)
     }
 
-    /// Runs one step, then draws and computes further tokens of the sequences whose last token was in it, each up to its limit.
-    /// `sink` sees every token. Computed tokens are then part of their sequences. A sequence with too few pages or positions gets a
-    /// lower limit; the others keep theirs.
+    /// Runs one step, then draws and computes further tokens of the sequences whose last token was in the step, each up to its
+    /// limit. `sink` receives every token. Computed tokens become part of their sequences. A sequence with too few pages or
+    /// positions gets a lower limit; the others keep theirs.
     ///
     /// # Errors
     ///
-    /// The errors of [`run`](Self::run), with the parts whose errors they are. No sequence changed then, but tokens that `sink` has seen
-    /// are among the tokens of `parts`.
+    /// The errors of [`run`](Self::run), with the numbers of the parts at fault. No sequence changes then, but tokens that `sink`
+    /// has received stay in `tokens` of `parts`.
     pub fn run_chain(
         &mut self,
         parts: &mut [SequenceChain<'_>],
@@ -420,16 +421,15 @@ impl Executor {
         Ok(())
     }
 
-    /// Runs one step, draws a token for each sequence whose last token was in it, and reports the values that rows are read for.
-    /// Rows read for hidden states run in a second step, by a program that is made when first needed. `sink` sees the rows of each
-    /// sequence in order. The rows are then part of their sequences. If a program has several outputs, the values of a row are
-    /// those of all outputs, one behind the other.
+    /// Runs one step, draws a token for each sequence whose last token was in the step, and reports the values that rows are read
+    /// for. Rows read for hidden states run in a second step, by a program that is made when first needed. `sink` sees the rows
+    /// of each sequence in order. The rows are then part of their sequences. If a program has several outputs, the values of a
+    /// row are those of all outputs, one behind the other.
     ///
     /// # Errors
     ///
-    /// The errors of [`run`](Self::run), with the parts whose errors they are: only the parts of one of the two steps. An error of the
-    /// first step leaves all sequences as they were, and `sink` saw nothing. [`EngineError::Options`] if there is no program for hidden
-    /// states.
+    /// The errors of [`run`](Self::run), with the numbers of the parts at fault, all of one of the two steps. If the first step
+    /// fails, no sequence changes and `sink` receives nothing. [`EngineError::Options`] if there is no program for hidden states.
     pub fn run_reading(
         &mut self,
         parts: &mut [SequenceChain<'_>],
@@ -482,7 +482,7 @@ impl Executor {
     ///
     /// # Errors
     ///
-    /// The errors of [`run`](Self::run); `sequence` then holds the chunks that ran.
+    /// The errors of [`run`](Self::run); `sequence` then holds the tokens of the steps that ran.
     pub fn prefill(&mut self, sequence: &mut Sequence, tokens: &[u32]) -> Result<(), EngineError> {
         let chunk = self.max_rows();
         let mut rest = tokens;
@@ -509,7 +509,7 @@ impl Executor {
         Ok(times)
     }
 
-    /// Makes the step of `parts`, with pages for their tokens.
+    /// Makes the step of `parts`, and allocates pages for their tokens.
     fn compose(&mut self, parts: &mut [SequenceRows<'_>]) -> Result<(), StepError> {
         if parts.is_empty() {
             return Err(StepError::senseless(Vec::new(), "a step without parts".into()));
@@ -559,11 +559,11 @@ impl Executor {
     }
 }
 
-/// The program that returns hidden states, which is made if it is not there.
+/// The program that returns hidden states; compiled when first needed.
 ///
 /// # Errors
 ///
-/// [`EngineError::Device`] if it cannot be made, [`EngineError::Options`] if there is none to make.
+/// [`EngineError::Device`] if the program cannot be compiled, [`EngineError::Options`] if the engine was started without one.
 fn made(hidden: &mut Hidden) -> Result<&mut dyn Program, EngineError> {
     if let Hidden::Unmade(make) = hidden {
         *hidden = Hidden::Made(make()?);
@@ -574,7 +574,7 @@ fn made(hidden: &mut Hidden) -> Result<&mut dyn Program, EngineError> {
     }
 }
 
-/// Gives `segment` the block tables of `sequence`.
+/// Copies the block tables of `sequence` into `segment`.
 fn copy_tables(sequence: &Sequence, segment: &mut Segment) {
     segment.pages.resize(sequence.tables.len(), Vec::new());
     for (pages, table) in segment.pages.iter_mut().zip(&sequence.tables) {

@@ -6,28 +6,28 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Wakes the engine's thread.
 pub(crate) type Wake = Arc<dyn Fn() + Send + Sync>;
 
-/// The count, and the value that the engine's thread waits for.
+/// A count, and the value at which the engine's thread is woken.
 pub(crate) struct Gate {
     count: AtomicUsize,
-    /// `usize::MAX` while no request waits.
+    /// The count at which to wake the waiter; `usize::MAX` while no request waits.
     wanted: AtomicUsize,
     wake: Wake,
 }
 
 impl Gate {
-    /// A count of 0 whose waiter is woken by `wake`.
+    /// A count of 0. `wake` wakes the waiter.
     pub(crate) fn new(wake: Wake) -> Self {
         Self { count: AtomicUsize::new(0), wanted: AtomicUsize::new(usize::MAX), wake }
     }
 
-    /// Counts one more.
+    /// Raises the count by one.
     pub(crate) fn raise(&self) {
         // Sequentially consistent, so that either this thread sees what is wanted or the waiter sees the new count.
         let count = self.count.fetch_add(1, Ordering::SeqCst) + 1;
         self.wake_if(count);
     }
 
-    /// Raises the count beyond everything that can be wanted.
+    /// Sets the count above every value that can be waited for.
     pub(crate) fn open(&self) {
         self.count.store(usize::MAX, Ordering::SeqCst);
         self.wake_if(usize::MAX);
@@ -43,17 +43,17 @@ impl Gate {
         }
     }
 
-    /// The count.
+    /// The count so far.
     pub(crate) fn count(&self) -> usize {
         self.count.load(Ordering::SeqCst)
     }
 
-    /// True once the count is beyond everything that can be wanted.
+    /// True once the gate was [opened](Self::open).
     pub(crate) fn is_open(&self) -> bool {
         self.count() == usize::MAX
     }
 
-    /// Has the waiter woken when the count reaches `wanted`, unless it has done so already.
+    /// Wakes the waiter when the count reaches `wanted`, at once if it already has.
     pub(crate) fn want(&self, wanted: usize) {
         self.wanted.store(wanted, Ordering::SeqCst);
         if self.count() >= wanted {
@@ -61,12 +61,12 @@ impl Gate {
         }
     }
 
-    /// Has the waiter woken when the count is beyond everything else that can be wanted.
+    /// Wakes the waiter when the gate is [opened](Self::open).
     pub(crate) fn want_open(&self) {
         self.want(usize::MAX - 1);
     }
 
-    /// Wakes the waiter whatever the count is.
+    /// Wakes the waiter at any count.
     pub(crate) fn wake(&self) {
         (self.wake)();
     }

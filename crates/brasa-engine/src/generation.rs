@@ -20,7 +20,7 @@ use crate::stop::StopMatcher;
 use crate::text::Texts;
 use crate::{CacheScope, ContextPolicy, EngineError, EngineStats, SessionId, Speculation};
 
-/// The receiver of a generation's tokens.
+/// Receives a generation's tokens during a step or a chain.
 pub(crate) struct Listener<'a> {
     answer: &'a mut Answer,
     forced: Option<&'a mut Forced>,
@@ -32,7 +32,7 @@ pub(crate) struct Listener<'a> {
 }
 
 impl Listener<'_> {
-    /// Hands out the token that was drawn; says whether to go on.
+    /// Hands out the drawn token; returns whether to go on.
     pub(crate) fn take(&mut self, drawn: Result<Draw, SamplingError>) -> Flow {
         if let Ok(draw) = &drawn {
             if let Some(forced) = &mut self.forced {
@@ -49,25 +49,25 @@ impl Listener<'_> {
         self.answer.take(drawn)
     }
 
-    /// Like [`take`](Self::take), for a token that was drafted or was not.
+    /// Like [`take`](Self::take), and counts whether the token was an `accepted` draft.
     pub(crate) fn take_drafted(&mut self, accepted: bool, drawn: Result<Draw, SamplingError>) -> Flow {
         self.answer.metrics.accepted_tokens += usize::from(accepted);
         self.take(drawn)
     }
 
-    /// Hands out what was read of the token at `index`, which is the `last` one or is not.
+    /// Hands out the values read for the token at `index`. `last` is true for the last one.
     pub(crate) fn take_row(&mut self, index: usize, values: &[f32], last: bool) {
         self.answer.take_row(index, values, last);
     }
 
-    /// True if the next token can be guessed with at least this hope.
+    /// True if the next token can be guessed with a probability of being drawn of at least `least`.
     pub(crate) fn hopes(&self, least: f32) -> bool {
         let least = if self.adaptive { least } else { LEAST_HOPE };
         self.lookup.as_ref().is_some_and(|lookup| lookup.hope() > least)
     }
 }
 
-/// A request on its way.
+/// A request from its arrival to its last token.
 pub(crate) struct Generation {
     sequence: Sequence,
     session: Option<SessionId>,
@@ -76,7 +76,7 @@ pub(crate) struct Generation {
     /// Keeps the adapters of the text in the bank until the generation ends.
     _lease: Option<AdapterLease>,
     standing: Standing,
-    /// Prompt and generated tokens; the tokens that `sequence` does not hold are still to be computed.
+    /// Prompt and generated tokens. Tokens that `sequence` does not hold are still to be computed.
     tokens: Vec<u32>,
     rules: DrawRules,
     mask: Option<Box<dyn TokenMask>>,
@@ -85,14 +85,14 @@ pub(crate) struct Generation {
     forced: Option<Forced>,
     modeled: Option<Modeled>,
     lookup: Option<Lookup>,
-    /// Guesses of the tokens behind the text, for the next step.
+    /// Guesses of the next tokens, for the next step.
     draft: Draft,
-    /// True once the prompt's pages have been offered to later texts.
+    /// True once the prompt's pages have been kept for later texts.
     kept: bool,
 }
 
 impl Generation {
-    /// A generation that waits. `sequence` is its session's or empty.
+    /// A waiting generation. `sequence` is its session's sequence, or empty.
     pub(crate) fn new(
         submission: Submission,
         rules: DrawRules,
@@ -134,9 +134,9 @@ impl Generation {
         }
     }
 
-    /// Begins, or goes on after a pause or a preemption. What the cache holds of the text is not computed again.
+    /// Begins, or goes on after a pause or a preemption. Tokens that the cache holds are not computed again.
     ///
-    /// `others` are texts whose beginning this one may share.
+    /// `others` are sequences with which the text may share a beginning.
     pub(crate) fn admit<'a>(
         &mut self,
         executor: &mut Executor,
@@ -160,7 +160,7 @@ impl Generation {
         self.place = None;
     }
 
-    /// The order of this generation among others.
+    /// The rank of the generation among others.
     pub(crate) fn standing(&self) -> Standing {
         self.standing
     }
@@ -170,12 +170,12 @@ impl Generation {
         self.standing.see_admitted(other);
     }
 
-    /// Counts the pages of this generation among those of active ones.
+    /// Adds the generation's pages to those of active ones in `outlook`.
     pub(crate) fn add_to(&self, outlook: &mut Outlook<'_>) {
         outlook.add_active(&self.sequence);
     }
 
-    /// This generation as the scheduler sees it among active ones.
+    /// The generation in the scheduler's terms, as an active one.
     pub(crate) fn as_active(&self, outlook: Option<&Outlook<'_>>, chunk: usize) -> Active {
         let need = outlook.map(|outlook| outlook.need(&self.sequence, self.next_positions(), chunk));
         let reads = self.answer.next_read.map_or(0, |next| self.tokens.len() - next.from);
@@ -183,7 +183,7 @@ impl Generation {
         Active { pending, reads: reads.min(pending), need: need.unwrap_or_default() }
     }
 
-    /// This generation as the scheduler sees it among those that wait for a place beside `active` ones.
+    /// The generation in the scheduler's terms, as one that waits for a place beside the `active` ones.
     pub(crate) fn as_candidate(
         &self,
         outlook: &Outlook<'_>,
@@ -208,12 +208,12 @@ impl Generation {
         Candidate { standing: self.standing, cached, coming, need }
     }
 
-    /// True if the generation computes a prompt whose pages will be offered to texts of `scope`.
+    /// True if the generation computes a prompt that will be kept for texts of `scope`.
     fn computes_prompt_in(&self, scope: CacheScope) -> bool {
         !self.kept && self.answer.options.request.caches() && self.answer.options.request.cache_scope == scope
     }
 
-    /// Positions that the generation may have when it has computed what is pending and a page more.
+    /// Positions of the text after its pending tokens and one more page.
     fn next_positions(&self) -> usize {
         self.tokens.len() + self.answer.left().saturating_sub(1).min(PAGE_POSITIONS)
     }
@@ -223,17 +223,18 @@ impl Generation {
         &self.tokens[self.sequence.tokens().len()..]
     }
 
-    /// True if each row that is computed gives a token.
+    /// True if each computed row gives a token.
     pub(crate) fn decodes(&self) -> bool {
         self.pending().len() == 1 && self.answer.next_read.is_none()
     }
 
-    /// True if a grammar decides which tokens may come.
+    /// True if a grammar's mask restricts the tokens.
     pub(crate) fn is_masked(&self) -> bool {
         self.mask.is_some()
     }
 
-    /// Tokens to be drawn before the generation has to be asked for guesses that no drawn token tells of.
+    /// Tokens to be drawn before the generation may have new guesses: 1 if a mask can force tokens at any place, `usize::MAX` if
+    /// neither a mask nor a draft model guesses.
     pub(crate) fn tokens_alone(&self) -> usize {
         match (&self.forced, &self.modeled) {
             (Some(_), _) => 1,
@@ -251,7 +252,7 @@ impl Generation {
         executor.prepare(&mut self.sequence, rows)
     }
 
-    /// Guesses the tokens behind the text; at most `most`.
+    /// Guesses up to `most` of the next tokens, from the mask and the text.
     pub(crate) fn guess(&mut self, most: usize) {
         self.draft.clear();
         let most = most.min(self.most_drafts());
@@ -268,7 +269,8 @@ impl Generation {
         }
     }
 
-    /// Hopes for the guesses of a draft model, at most `most`; none if it is not to be asked, because other guesses have more hope.
+    /// For each of up to `most` guesses of a draft model, the probability that it is drawn. Empty if the draft model is not to be
+    /// used, because other guesses are likelier.
     pub(crate) fn model_hopes(&self, most: usize) -> Vec<f32> {
         let adaptive = self.speculation.adaptive;
         let Some(modeled) = self.modeled.as_ref().filter(|modeled| modeled.rest(adaptive) == 0) else {
@@ -283,7 +285,8 @@ impl Generation {
         hopes.take(most.min(self.most_drafts())).collect()
     }
 
-    /// Asks for guesses of a draft model in place of the guesses so far, of which `paying` would pay.
+    /// A wish for guesses of a draft model, of which `paying` would pay, in place of the present guesses. `None` if the text does
+    /// not use a draft model.
     pub(crate) fn wish(&mut self, paying: usize, most: usize, least_hope: f32) -> Option<Wish<'_>> {
         let most = most.min(self.most_drafts());
         let adaptive = self.speculation.adaptive;
@@ -308,18 +311,18 @@ impl Generation {
         })
     }
 
-    /// Takes what is known of the draft model's guesses; `None` if there is no draft model, or none any more.
+    /// Sets the initial trust in the draft model, if the text may use one; `None` if there is no draft model.
     pub(crate) fn meet_draft_model(&mut self, experience: Option<Modeled>) {
         self.modeled = self.modeled.take().and(experience);
         self.draft.clear();
     }
 
-    /// Trust in the draft model for this text; `None` if the model is not asked.
+    /// Trust in the draft model for this text; `None` if the model is not used.
     pub(crate) fn modeled(&self) -> Option<&Modeled> {
         self.modeled.as_ref()
     }
 
-    /// The guesses.
+    /// The guesses for the next step.
     pub(crate) fn draft(&self) -> &Draft {
         &self.draft
     }
@@ -330,7 +333,7 @@ impl Generation {
         self.draft.cut(if count < self.speculation.least { 0 } else { count });
     }
 
-    /// Makes the guesses' positions writable, or drops the guesses.
+    /// Makes the positions of the guesses writable, or drops the guesses if there are no pages.
     pub(crate) fn prepare_drafts(&mut self, executor: &mut Executor) {
         let rows = 1 + self.draft.tokens.len();
         if rows > 1 && executor.prepare(&mut self.sequence, rows).is_err() {
@@ -339,20 +342,21 @@ impl Generation {
         self.answer.metrics.drafted_tokens += self.draft.tokens.len();
     }
 
-    /// Most drafts behind the text for which the token after them can still be drawn.
+    /// Most drafts after which another token may still be drawn.
     pub(crate) fn most_drafts(&self) -> usize {
         let guesses = self.forced.is_some() || self.modeled.is_some() || self.lookup.is_some();
         if guesses { self.speculation.most.min(self.answer.left().saturating_sub(1)) } else { 0 }
     }
 
-    /// Indexes a part of the text that is not indexed yet.
+    /// Indexes the next part of the text for guesses.
     pub(crate) fn read_ahead(&mut self) {
         if let Some(lookup) = &mut self.lookup {
             lookup.read(&self.tokens);
         }
     }
 
-    /// The part of a chain that begins with the next `rows` tokens and draws up to `limit`, and the receiver of its tokens.
+    /// The generation's part of a chain that begins with the next `rows` tokens and draws up to `limit`, and the receiver of its
+    /// tokens.
     pub(crate) fn chain(&mut self, rows: usize, limit: usize) -> (SequenceChain<'_>, Listener<'_>) {
         let Self { sequence, tokens, rules, mask, answer, draft, speculation, .. } = self;
         // Counted from the first prompt token even if the context has slid since: noise must not repeat.
@@ -373,12 +377,12 @@ impl Generation {
         (chain, listener)
     }
 
-    /// True if nothing more is to be computed.
+    /// True if the generation has ended.
     pub(crate) fn is_finished(&self) -> bool {
         self.answer.state == State::Finished
     }
 
-    /// True if the reader must read, or the text be made, before the generation goes on.
+    /// True if the generation must pause until the reader has read more or the text's thread has caught up.
     pub(crate) fn is_behind(&self) -> bool {
         self.answer.is_behind()
     }
@@ -407,12 +411,12 @@ impl Generation {
         self.answer.state == State::Full
     }
 
-    /// Tells the reader how much of the prompt has been computed.
+    /// Reports to the reader how much of the prompt has been computed.
     pub(crate) fn report_prefill(&mut self) {
         self.answer.see_prefilled(self.sequence.tokens().len());
     }
 
-    /// Offers the pages of the prompt to later texts, once it has been computed.
+    /// Keeps the pages of the prompt for later texts, once the prompt has been computed.
     pub(crate) fn keep_prompt(&mut self, executor: &mut Executor) {
         if !self.kept && self.answer.has_begun() {
             executor.keep(&self.sequence, false);
@@ -425,20 +429,19 @@ impl Generation {
         &self.sequence
     }
 
-    /// Tokens at the beginning of the text that may come from the cache: the last token is always computed, since its logits
-    /// decide the next one.
+    /// Tokens of the text that may come from the cache. The last token is always computed, since its logits decide the next one.
     fn cacheable(&self) -> usize {
         let last = self.tokens.len() - 1;
         let needed = self.answer.next_read.map_or(last, |next| next.from.min(last));
         if self.answer.options.request.caches() { needed } else { 0 }
     }
 
-    /// When the request gives up; `None` for never, and once it has ended.
+    /// The request's deadline; `None` if it has none or the generation has ended.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.answer.options.request.deadline.filter(|_| !self.is_finished())
     }
 
-    /// Ends if cancelled or late.
+    /// Ends the generation if it was cancelled or its deadline has passed.
     pub(crate) fn expire(&mut self, now: Instant) {
         self.answer.expire(now);
     }
@@ -448,7 +451,7 @@ impl Generation {
         self.answer.fail(error);
     }
 
-    /// Shortens a text that has filled the context, if no stop string can take it back. False if there was nothing to do.
+    /// Shortens a text that has filled the context, if no stop string can still end it. Returns false if nothing was to be done.
     pub(crate) fn slide_if_full(&mut self, executor: &mut Executor) -> bool {
         let slides = self.is_full() && self.is_settled();
         if slides {
@@ -457,8 +460,8 @@ impl Generation {
         slides
     }
 
-    /// Drops the older half of the droppable tokens: whole pages if the device can move the others; exactly half if it
-    /// cannot, and the others are computed afresh.
+    /// Drops the older half of the droppable tokens: whole pages if the device can move the keys of the rest. Otherwise exactly
+    /// half is dropped, and the rest is computed afresh.
     fn slide(&mut self, executor: &mut Executor) {
         let context = self.answer.context;
         let ContextPolicy::Slide { keep } = self.answer.options.context_policy else { return };
@@ -483,8 +486,8 @@ impl Generation {
         self.answer.state = State::Running;
     }
 
-    /// The sequence of the settled generation, for its session or for release. It holds nothing that was computed behind a
-    /// stop string, and nothing at all of a text whose keys and values may be no numbers: no other text may begin with them.
+    /// The sequence of the settled generation, for its session or for release. Tokens after a stop string are removed. If the
+    /// keys and values may be NaN or infinite, the sequence is emptied, since no other text may begin with them.
     pub(crate) fn into_sequence(mut self, executor: &mut Executor) -> (Sequence, Option<SessionId>) {
         let in_vain = self.answer.drawn_in_vain();
         if self.answer.is_tainted {

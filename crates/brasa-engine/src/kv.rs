@@ -16,7 +16,7 @@ use crate::prefix::Prefixes;
 use crate::sequence::{Sequence, oldest_page};
 use crate::{CacheScope, EngineError, EngineStats};
 
-/// The pool of pages and their holders.
+/// The pool of KV pages, the number of holders of each page, and the budget.
 pub(crate) struct KvStore {
     pool: Box<dyn KvPool>,
     groups: Vec<Pages>,
@@ -24,16 +24,16 @@ pub(crate) struct KvStore {
     page_bytes: Vec<u64>,
     /// Most bytes of pages of all groups.
     budget_bytes: u64,
-    /// Pages of each group that the longest text needs which the budget can hold. Pages never move from one group to
-    /// another, so no group grows at the cost of these.
+    /// Pages of each group that are reserved for the longest text that the budget can hold. Pages never move between groups, so
+    /// no other group may grow into this reserve.
     reserved: Vec<usize>,
-    /// Pages of each group without a holder whose memory is fetched ahead.
+    /// Number of free pages of each group whose memory is to be fetched ahead.
     ready: usize,
     /// The page whose memory is being fetched, and the bytes of it that have been.
     fetched: Option<((GroupId, PageId), u64)>,
-    /// Bytes by group that are to be fetched behind steps.
+    /// Bytes of each group that are still to be fetched after steps.
     owed: Vec<u64>,
-    /// The beginnings of texts that have ended.
+    /// The kept beginnings of texts that have ended.
     prefixes: Prefixes,
     next_id: u64,
 }
@@ -73,7 +73,7 @@ impl KvStore {
         &mut *self.pool
     }
 
-    /// A sequence of nothing.
+    /// An empty sequence in `scope`.
     pub(crate) fn empty(&mut self, scope: CacheScope) -> Sequence {
         let tables = vec![BlockTable::new(); self.groups.len()];
         Sequence {
@@ -92,12 +92,12 @@ impl KvStore {
         SequenceId(self.next_id)
     }
 
-    /// Makes the next `rows` positions of `sequence` writable: their pages exist and belong to it alone. Gives back pages beyond
+    /// Makes the next `rows` positions of `sequence` writable: their pages exist and have no other holder. Releases pages beyond
     /// these positions.
     ///
     /// # Errors
     ///
-    /// [`EngineError::CacheFull`], [`EngineError::Device`]: the sequence holds the keys and values that it held.
+    /// [`EngineError::CacheFull`], [`EngineError::Device`]. The sequence's keys and values are unchanged.
     pub(crate) fn prepare(&mut self, sequence: &mut Sequence, rows: usize) -> Result<(), EngineError> {
         let length = sequence.tokens.len();
         let pages = (length + rows).div_ceil(PAGE_POSITIONS);
@@ -130,7 +130,7 @@ impl KvStore {
         }
     }
 
-    /// Forgets everything from index `length` on; returns the length kept. It is 0 if a window group no longer holds the
+    /// Forgets everything from index `length` on; returns the length kept. The length is 0 if a window group no longer holds the
     /// positions that the next row would see.
     pub(crate) fn truncate(&mut self, sequence: &mut Sequence, length: usize) -> usize {
         let kept = self.resumable(sequence, length);
@@ -153,7 +153,7 @@ impl KvStore {
         if held { length.min(sequence.tokens.len()) } else { 0 }
     }
 
-    /// The pool's pages and their holders, for a look ahead.
+    /// The pages and their holders, as numbers for the scheduler.
     pub(crate) fn outlook(&self) -> Outlook<'_> {
         Outlook {
             groups: &self.pool.spec().groups,
@@ -165,7 +165,7 @@ impl KvStore {
         }
     }
 
-    /// The first page of each cache group that the row behind `length` positions sees.
+    /// The first page of each cache group that is visible to the row at index `length`.
     pub(crate) fn oldest_pages(&self, length: usize) -> Vec<usize> {
         self.pool.spec().groups.iter().map(|group| oldest_page(group, length)).collect()
     }
@@ -174,7 +174,7 @@ impl KvStore {
     ///
     /// # Errors
     ///
-    /// [`EngineError::CacheFull`], [`EngineError::Device`]: the sequence holds the pages that it held.
+    /// [`EngineError::CacheFull`], [`EngineError::Device`]. The sequence's pages are unchanged.
     pub(crate) fn append_page(
         &mut self,
         sequence: &mut Sequence,
@@ -238,7 +238,7 @@ impl KvStore {
         self.truncate(&mut sequence, 0);
     }
 
-    /// Writes the figures of pages and prefixes into `stats`.
+    /// Writes the counts of pages and prefixes into `stats`.
     pub(crate) fn describe(&self, stats: &mut EngineStats) {
         let bytes = |pages: &mut dyn Iterator<Item = usize>| -> u64 {
             pages.zip(&self.page_bytes).map(|(pages, bytes)| pages as u64 * bytes).sum()
@@ -251,7 +251,8 @@ impl KvStore {
         stats.prefix_evictions = self.prefixes.evicted();
     }
 
-    /// Pages that were ever handed out before their memory was fetched. It grows with each page for which a text waits for the system.
+    /// Number of pages that were ever handed out before their memory was fetched. A text that writes such a page waits for the
+    /// system.
     pub(crate) fn cold_pages(&self) -> usize {
         self.groups.iter().map(Pages::cold).sum()
     }
@@ -262,7 +263,7 @@ impl KvStore {
     }
 }
 
-/// How often `bytes` hold a page of each group.
+/// How many pages of each group `bytes` hold, if every group has equally many.
 fn pages_of_all(bytes: u64, page_bytes: &[u64]) -> usize {
     usize::try_from(bytes / page_bytes.iter().sum::<u64>().max(1)).unwrap_or(usize::MAX)
 }

@@ -1,13 +1,12 @@
 //! Sequences, KV pages, steps and sampling: turns a compiled program into streams of tokens.
 //!
-//! One thread owns the program and the KV pool. Callers hand it [requests](Request) and receive tokens; every
-//! step that the thread runs carries rows of all active requests, prompt chunks and single decode tokens alike,
-//! so several streams share each pass over the weights. What a request costs, when it stops and why is decided
-//! here and nowhere else. A second thread makes text of the tokens, looks for stop strings and wakes readers, so that nothing
-//! but numbers is between two steps.
+//! One thread owns the program and the KV pool. Callers hand it [requests](Request) and receive tokens; every step that the
+//! thread runs carries rows of all active requests, prompt chunks and single decode tokens alike, so several streams share each
+//! pass over the weights. This crate alone decides what a request costs, when it stops and why. A second thread makes text of the
+//! tokens, searches for stop strings and wakes readers, so that no text is processed between two steps.
 //!
-//! This crate knows token ids, steps and pages. It sees devices through [`brasa_graph::device`], text through
-//! [`TextDecoder`], and knows nothing of model families or files.
+//! This crate works on token ids, steps and pages. It uses devices through [`brasa_graph::device`] and text through
+//! [`TextDecoder`], and contains nothing about model families or files.
 //!
 //! # Words
 //!
@@ -21,7 +20,8 @@
 //!   the reader. It is *waiting* for a place, *active*, or *parked* while its reader is behind.
 //! - *Drafts* are tokens that are guessed ahead and computed in one step with the last token, and kept as far as they are drawn.
 //!   A *draft model* is a second program that guesses them.
-//! - An *encoder* computes whole texts, each in one step, on a thread of its own: [`EncoderEngine`]. It uses nothing but steps.
+//! - An *encoder* computes whole texts, each in one step, on a thread of its own: [`EncoderEngine`]. It needs steps alone, no
+//!   pages and no sessions.
 //! - A *session* holds a sequence between requests. A *snapshot* is its text on the way to a file, a *restoration* on the way back. The *prefixes* are pages of texts that have ended, for any request that
 //!   begins alike.
 //!
@@ -33,7 +33,7 @@
 //! (the bound on waiting requests), `stats` and `sessions`; below all the plain types of requests, options, errors and metrics.
 //!
 //! `schedule` decides who is served, by which rows, and who gives way: pure functions from plain data to decisions. The worker
-//! describes, asks and obeys.
+//! describes the requests and carries out the decisions.
 
 #![forbid(unsafe_code)]
 

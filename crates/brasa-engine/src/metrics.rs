@@ -35,7 +35,7 @@ impl Metrics {
         rate(self.prompt_tokens - self.cached_tokens, self.prefill_time)
     }
 
-    /// Tokens decoded per second. The first token is not counted: prefill pays for it.
+    /// Tokens decoded per second. The first token is not counted, since its time is part of prefill.
     pub fn decode_tokens_per_second(&self) -> f64 {
         rate(self.generated_tokens.saturating_sub(1), self.decode_time)
     }

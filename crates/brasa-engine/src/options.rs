@@ -8,7 +8,7 @@ use brasa_graph::sampling::{SamplingParams, TokenMask};
 
 use crate::{CacheScope, EngineError};
 
-/// Most stop strings of a request, and most marks between which they are looked for.
+/// Most stop strings of a request, and most stop marks.
 const MOST_STOP_STRINGS: usize = 256;
 
 /// Most bytes of all stop strings of a request together.
@@ -21,18 +21,18 @@ pub struct RequestOptions {
     pub priority: i32,
     /// Gives up after this instant.
     pub deadline: Option<Instant>,
-    /// Most fragments or rows that wait for their reader, at least 1. A request with that many pauses until half of them have been
-    /// read; others go on meanwhile.
+    /// Most fragments or rows that wait for their reader, at least 1. A request with that many pauses until half of them have
+    /// been read; other requests go on meanwhile.
     pub run_ahead: usize,
     /// True to take the beginning of the prompt from the cache, if an earlier text left it there, and to keep the text for later
     /// ones; false to compute the whole prompt. `None` is true, unless the caller of the engine chooses otherwise.
     pub cache_prompt: Option<bool>,
-    /// The text's adapters, and its group of requests: keys and values are shared among requests of equal scope alone.
+    /// The text's adapters, and its group of requests: only requests of equal scope share keys and values.
     pub cache_scope: CacheScope,
 }
 
-/// How tokens are drawn, when they end, and how the request is run. The default takes the most probable token, is unlimited, and stops at
-/// the model's own end tokens.
+/// Options of a generation: how tokens are drawn, when the text ends, and how the request is run. The default takes the most
+/// probable token, is unlimited, and stops at the model's own end tokens.
 #[derive(Clone, Debug, Default)]
 pub struct GenerateOptions {
     /// How the request is run.
@@ -43,8 +43,8 @@ pub struct GenerateOptions {
     pub max_tokens: Option<usize>,
     /// Tokens that end the generation; the stopping token is not part of the answer.
     pub stop_ids: Vec<u32>,
-    /// Texts that end the generation, at most 256 with 256 KiB in all; the answer ends before them. The one that is complete first ends
-    /// it, the longest of those that are complete at once.
+    /// Texts that end the generation, at most 256 with 256 KiB in all; the answer ends before them. The stop string that is
+    /// complete first ends the text; of several that are complete at once, the longest.
     pub stop_strings: Vec<String>,
     /// Marks that the reader of the text does not see, such as those around thoughts and calls; at most 256. A stop string is not found
     /// in a mark, across one, or in the blank space directly behind one, unless a stop string names the mark.
@@ -56,7 +56,7 @@ pub struct GenerateOptions {
     /// Makes the mask of tokens that may come next, such as a grammar's; `None` allows all.
     pub mask: Option<Arc<dyn MaskSource>>,
     /// Guesses tokens ahead and computes them together. The text stays the same. `None` leaves the choice to the caller of the
-    /// engine, and is [`Speculation::MODEL`] without one.
+    /// engine, and means [`Speculation::MODEL`] if the caller makes none.
     pub speculation: Option<Speculation>,
     /// True for an empty fragment at the beginning of the prompt and after each of its steps.
     /// [`TokenStream::metrics`](crate::TokenStream::metrics) then tells how much of the prompt is computed.
@@ -66,7 +66,7 @@ pub struct GenerateOptions {
 /// Speculation: guessing tokens ahead. Guessed tokens are *drafts*. A step computes them together with the last token, and keeps
 /// them as far as they equal the tokens that are drawn.
 ///
-/// Every draw sees its own logits, noise, history and mask, so the text is the one without drafts: bit for bit where the device
+/// Every draw uses its own logits, noise, history and mask, so the text is the one without drafts: bit for bit where the device
 /// computes a row alike in any company, as all devices do with [deterministic](brasa_graph::device) arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each source of guesses is a switch of its own")]
@@ -78,7 +78,7 @@ pub struct Speculation {
     pub model: bool,
     /// Guesses the tokens that followed the text's last ones where these occurred before, in the prompt or in the answer.
     pub lookup: bool,
-    /// Most drafts of a step; 0 for none. A CPU computes up to 8 rows in one way in all modes, which are a token and 7 drafts.
+    /// Most drafts of a step; 0 for none. A CPU computes up to 8 rows by the same kernels in all modes: a token and 7 drafts.
     pub most: usize,
     /// Fewest drafts of a step: fewer are not computed.
     pub least: usize,
@@ -99,7 +99,7 @@ impl Speculation {
     /// guesses forced tokens only.
     pub const MODEL: Self = Self { model: true, ..Self::FORCED };
 
-    /// Like [`MODEL`](Self::MODEL), and drafts out of the text itself, whichever there is more hope for.
+    /// Like [`MODEL`](Self::MODEL), plus drafts from the text itself; the likelier guesses are used.
     pub const LOOKUP: Self = Self { lookup: true, ..Self::MODEL };
 }
 
@@ -109,12 +109,12 @@ impl Default for Speculation {
     }
 }
 
-/// Makes masks that all begin alike, one for each generation.
+/// Makes masks, one for each generation; all begin in the same state.
 pub trait MaskSource: fmt::Debug + Send + Sync {
-    /// A mask in front of the first generated token.
+    /// A mask for a text without generated tokens yet.
     fn start(&self) -> Box<dyn TokenMask>;
 
-    /// Sentences about what was asked for and the masks do not hold. None for masks that hold all of it.
+    /// Sentences about requested rules that the masks do not enforce; empty if they enforce all.
     fn warnings(&self) -> &[String] {
         &[]
     }
@@ -138,9 +138,9 @@ pub enum ContextPolicy {
     /// Keep the first `keep` tokens and the more recent half of the others, and go on.
     ///
     /// If the device can move cached keys (rotary positions alone, keys of f32 or f16, a context of more than a page beyond
-    /// `keep`), whole pages of 256 tokens are dropped, and `keep` is rounded up to pages. That costs next to nothing, and
-    /// the rest still remembers the dropped text. Otherwise the rest is computed afresh: exact for the shortened text, at
-    /// the cost of a prefill each time.
+    /// `keep`), whole pages of 256 tokens are dropped, and `keep` is rounded up to pages. That costs next to nothing, and the
+    /// keys and values of the rest still depend on the dropped text. Otherwise the rest is computed afresh: exact for the
+    /// shortened text, at the cost of a prefill each time.
     Slide {
         /// Leading tokens that always stay, e.g. the system prompt.
         keep: usize,

@@ -1,4 +1,4 @@
-//! A look ahead at the pages that requests will need, in the scheduler's plain numbers.
+//! The pages that requests will need, as numbers for the scheduler.
 
 use brasa_graph::CacheGroup;
 use brasa_graph::step::PAGE_POSITIONS;
@@ -8,7 +8,7 @@ use crate::prefix::Prefixes;
 use crate::schedule::Room;
 use crate::sequence::Sequence;
 
-/// Pages that exist, and those among them that active requests hold.
+/// The pages that exist, and which of them active requests hold.
 pub(crate) struct Outlook<'a> {
     pub(crate) groups: &'a [CacheGroup],
     /// Pages of each group that exist.
@@ -22,7 +22,7 @@ pub(crate) struct Outlook<'a> {
 }
 
 impl Outlook<'_> {
-    /// Counts `sequence` among the active ones.
+    /// Counts the pages of `sequence` as held by an active request.
     pub(crate) fn add_active(&mut self, sequence: &Sequence) {
         for (table, active) in sequence.tables.iter().zip(&mut self.active) {
             for page in table.iter().flatten() {
@@ -31,7 +31,7 @@ impl Outlook<'_> {
         }
     }
 
-    /// Pages that active requests could still have if everything else gave way.
+    /// Pages that active requests could still get if all other holders gave theirs up.
     pub(crate) fn room(&self) -> Room {
         let held = |pages: &Vec<bool>| pages.iter().filter(|&&active| active).count();
         Room {
@@ -51,8 +51,8 @@ impl Outlook<'_> {
             .collect()
     }
 
-    /// Like [`need`](Self::need), for a text that begins with what the prefixes hold of `tokens`: their pages are needed
-    /// too unless an active request holds them. Returns the tokens held as well.
+    /// Like [`need`](Self::need), for a text that begins with what the prefixes hold of `tokens`: the prefixes' pages are needed
+    /// too unless an active request holds them. Also returns the number of tokens that the prefixes hold.
     pub(crate) fn need_behind_prefix(
         &self,
         scope: CacheScope,
@@ -73,8 +73,8 @@ impl Outlook<'_> {
         (found.tokens, need.collect())
     }
 
-    /// Tokens that a text can begin with once an active request has computed its prompt of `length` tokens, of which
-    /// `common` are the text's own.
+    /// Number of tokens that a text can take from the cache once an active request has computed its prompt of `length` tokens, of
+    /// which `common` are the text's own.
     pub(crate) fn after_prompt(&self, length: usize, common: usize) -> usize {
         self.prefixes.after_prompt(length, common, self.groups) * PAGE_POSITIONS
     }

@@ -12,7 +12,7 @@ pub struct PageCosts {
     groups: Vec<CacheGroup>,
     /// Bytes of a page of each group.
     page_bytes: Vec<u64>,
-    /// Most rows that are computed together.
+    /// Most rows that are computed in one step.
     chunk: usize,
 }
 

@@ -2,14 +2,14 @@
 
 use brasa_graph::step::PageId;
 
-/// Numbers of holders of a group's pages, and the pages without one.
+/// The number of holders of each page of a group, and the free pages.
 #[derive(Debug, Default)]
 pub(crate) struct Pages {
     holders: Vec<u32>,
     free: Vec<PageId>,
-    /// Pages that were ever handed out, or whose memory was fetched ahead: the lowest ones.
+    /// Number of pages that were ever handed out or fetched ahead. They are the lowest-numbered pages.
     touched: usize,
-    /// Pages that were handed out before their memory was fetched.
+    /// Number of pages that were handed out before their memory was fetched.
     cold: usize,
 }
 
@@ -19,7 +19,7 @@ impl Pages {
         self.holders.len()
     }
 
-    /// Makes pages up to `total` known; new ones are free.
+    /// Raises the number of pages to `total`; new pages are free.
     pub(crate) fn grow(&mut self, total: usize) {
         let known = self.holders.len();
         self.holders.resize(total.max(known), 0);
@@ -27,7 +27,7 @@ impl Pages {
         self.free.extend((known..total).rev().map(PageId::from_index));
     }
 
-    /// A free page, now held once.
+    /// Takes a free page, which has one holder then; `None` if there is none.
     pub(crate) fn take(&mut self) -> Option<PageId> {
         let page = self.free.pop()?;
         self.holders[page.index()] = 1;
@@ -38,7 +38,7 @@ impl Pages {
         Some(page)
     }
 
-    /// One more holder of `page`.
+    /// Adds a holder to `page`.
     pub(crate) fn share(&mut self, page: PageId) {
         self.holders[page.index()] += 1;
     }
@@ -48,7 +48,7 @@ impl Pages {
         self.holders[page.index()] > 1
     }
 
-    /// One holder fewer; the last one frees the page.
+    /// Removes a holder from `page`; a page without holders is free.
     pub(crate) fn release(&mut self, page: PageId) {
         let holders = &mut self.holders[page.index()];
         assert!(*holders > 0, "page {} released but not held", page.index());
@@ -58,7 +58,7 @@ impl Pages {
         }
     }
 
-    /// The lowest page that was never touched.
+    /// The lowest page that was never handed out or fetched.
     pub(crate) fn untouched(&self) -> Option<PageId> {
         (self.touched < self.total()).then(|| PageId::from_index(self.touched))
     }
@@ -68,17 +68,17 @@ impl Pages {
         self.touched += 1;
     }
 
-    /// Pages that were touched and have no holder.
+    /// Number of free pages whose memory is there.
     pub(crate) fn ready(&self) -> usize {
         self.touched - self.used()
     }
 
-    /// Pages that were ever handed out before their memory was fetched: who wrote them first waited for the system.
+    /// Number of pages that were ever handed out before their memory was fetched. Their first write waited for the system.
     pub(crate) fn cold(&self) -> usize {
         self.cold
     }
 
-    /// Pages with a holder.
+    /// Number of pages with a holder.
     pub(crate) fn used(&self) -> usize {
         self.total() - self.free.len()
     }

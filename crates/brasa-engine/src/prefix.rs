@@ -1,9 +1,8 @@
 //! Prefixes that texts have in common: a tree of pages for each scope, keyed by the tokens whose keys and values the pages hold.
 //!
-//! A node is a page of tokens that follow its parent's. Whole pages are never written again, so texts share them without a
-//! copy. A text that parts from a node within its page gets a copy of the page. A leaf may hold less than a page: the end of
-//! a text that goes on no more. The tree holds the newest prefixes that fit its budget and gives up leaves, longest unused
-//! first.
+//! A node is a page of tokens that follow its parent's. Whole pages are never written again, so texts share them without a copy.
+//! A text that differs from a node within its page gets a copy of the page. A leaf may hold less than a page: the end of a text
+//! that has ended. The tree holds the newest prefixes that fit its budget and gives up leaves, longest unused first.
 
 use std::collections::HashMap;
 
@@ -14,10 +13,10 @@ use crate::CacheScope;
 use crate::pages::Pages;
 use crate::sequence::{Sequence, common_tokens, oldest_page};
 
-/// The trees.
+/// The trees of kept prefixes, one for each scope.
 #[derive(Debug, Default)]
 pub(crate) struct Prefixes {
-    /// Freed places are reused.
+    /// Nodes by place; the places of freed nodes are reused.
     nodes: Vec<Option<Node>>,
     free: Vec<usize>,
     roots: HashMap<CacheScope, Vec<usize>>,
@@ -26,14 +25,14 @@ pub(crate) struct Prefixes {
     held: Vec<usize>,
     /// Nodes that were given up for want of room.
     evicted: u64,
-    /// Counts uses.
+    /// A counter of uses, as the time of a node's last use.
     clock: u64,
 }
 
 #[derive(Debug)]
 struct Node {
     scope: CacheScope,
-    /// A page of tokens; fewer in a leaf.
+    /// The tokens of a page; fewer in a leaf.
     tokens: Box<[u32]>,
     parent: Option<usize>,
     children: Vec<usize>,
@@ -42,12 +41,12 @@ struct Node {
     used: u64,
 }
 
-/// The beginning of a text that a tree holds.
+/// The longest beginning of a text that a tree holds.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
-    /// Nodes from the root on. Of the last one, the text may have the first tokens alone.
+    /// Nodes from the root on. The last one may hold more tokens than the text shares.
     path: Vec<usize>,
-    /// Tokens that the text begins with.
+    /// Number of tokens of the beginning.
     pub(crate) tokens: usize,
 }
 
@@ -57,7 +56,7 @@ impl Prefixes {
         Self { most_nodes, held: vec![0; groups], ..Self::default() }
     }
 
-    /// False if nothing is ever kept.
+    /// False if the budget holds no page, so that nothing is ever kept.
     pub(crate) fn keeps_any(&self) -> bool {
         self.most_nodes > 0
     }
@@ -104,8 +103,8 @@ impl Prefixes {
         whole.iter().filter_map(move |&node| self.nodes[node].as_ref().and_then(|node| node.pages[group]))
     }
 
-    /// Pages of tokens with which another text could begin if a prompt of `length` tokens were kept as soon as it is
-    /// computed; both begin with `common` tokens.
+    /// Number of whole pages that another text could take from the cache if a prompt of `length` tokens were kept as soon as it
+    /// is computed. The two texts share their first `common` tokens.
     pub(crate) fn after_prompt(&self, length: usize, common: usize, groups: &[CacheGroup]) -> usize {
         let most = (common / PAGE_POSITIONS).min(self.most_nodes);
         let held = |pages: usize, group: &CacheGroup| {
@@ -114,7 +113,7 @@ impl Prefixes {
         (1..=most).rev().find(|&pages| groups.iter().all(|group| held(pages, group))).unwrap_or(0)
     }
 
-    /// Gives `sequence`, which is empty, the beginning of a text that was `found`. Every page of it has one more holder.
+    /// Gives the empty `sequence` the beginning that was `found`. Its pages get one more holder.
     pub(crate) fn share(
         &mut self,
         found: &Found,
@@ -140,8 +139,8 @@ impl Prefixes {
         sequence.tokens.truncate(found.tokens);
     }
 
-    /// Keeps the whole pages among the first `fresh` tokens of a text, which a fresh run would compute alike, and the
-    /// tokens behind them too if the text `ends` there and is never written again.
+    /// Keeps the whole pages among the first `fresh` tokens of a text, which a fresh run would compute equally. If the text
+    /// `ends` and is never written again, its last partial page is kept too.
     pub(crate) fn keep(&mut self, sequence: &Sequence, fresh: usize, ends: bool, pages: &mut [Pages]) {
         let whole = (fresh / PAGE_POSITIONS).min(self.most_nodes);
         let mut path = self.walk(sequence.scope, &sequence.tokens[..whole * PAGE_POSITIONS]);
@@ -177,7 +176,7 @@ impl Prefixes {
         while self.len() > self.most_nodes && self.give_up(pages) {}
     }
 
-    /// Forgets a text, except the beginning that others share with it.
+    /// Forgets a text, except the beginning that it shares with other kept texts.
     pub(crate) fn forget(&mut self, scope: CacheScope, tokens: &[u32], pages: &mut [Pages]) {
         let mut path = self.walk(scope, tokens);
         let rest = &tokens[path.len() * PAGE_POSITIONS..];
@@ -209,7 +208,7 @@ impl Prefixes {
         self.nodes.len() - self.free.len()
     }
 
-    /// The nodes that follow `above`, or the roots of `scope`.
+    /// The children of node `above`, or the roots of `scope` if `above` is `None`.
     fn children(&self, scope: CacheScope, above: Option<usize>) -> &[usize] {
         match above {
             Some(above) => self.nodes[above].as_ref().map_or(&[], |node| &node.children),
@@ -229,7 +228,7 @@ impl Prefixes {
         path
     }
 
-    /// True if every group still holds the pages that the row at index `length` would see.
+    /// True if every group still holds the pages that are visible to the row at index `length`.
     fn resumable(&self, path: &[usize], length: usize, groups: &[CacheGroup]) -> bool {
         groups.iter().enumerate().all(|(group, spec)| {
             path.iter()
@@ -247,8 +246,8 @@ impl Prefixes {
         }
     }
 
-    /// Makes the page at `place` of a text, of which `rows` positions count, a node below `parent`. Leaves that it contains
-    /// go.
+    /// Adds a node below `parent` for the page at `place` of a text, whose first `rows` positions are used. Leaves that hold a
+    /// beginning of it are removed.
     fn hold(
         &mut self,
         sequence: &Sequence,

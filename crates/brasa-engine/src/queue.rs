@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::EngineError;
 
-/// Counts waiting requests.
+/// Counts waiting requests, up to a limit.
 pub(crate) struct Queue {
     waiting: Arc<AtomicUsize>,
     most_waiting: usize,
 }
 
-/// A waiting request. Dropping it makes room for another one.
+/// Counts a waiting request, until dropped.
 pub(crate) struct QueuePlace(Arc<AtomicUsize>);
 
 impl Queue {
@@ -20,7 +20,7 @@ impl Queue {
         Self { waiting: Arc::default(), most_waiting }
     }
 
-    /// A place for one more request.
+    /// Counts one more waiting request.
     ///
     /// # Errors
     ///

@@ -4,7 +4,7 @@ use brasa_graph::sampling::Draw;
 
 use crate::{GenerateOptions, RequestOptions};
 
-/// Names keys and values that outlive a request.
+/// Id of a session: keys and values that outlive a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionId(pub(crate) u64);
 
@@ -16,7 +16,7 @@ pub struct Request {
     pub options: GenerateOptions,
     /// The model's own end tokens, which end the generation unless the options say otherwise.
     pub end_ids: Vec<u32>,
-    /// Turns tokens into text.
+    /// Decodes tokens to text.
     pub decoder: Box<dyn TextDecoder>,
     /// The session that keeps keys and values from one request to the next; `None` for none.
     pub session: Option<SessionId>,
@@ -25,7 +25,7 @@ pub struct Request {
 /// The value that the model reports of each token of a text that it reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reading {
-    /// The logits of the token that follows it, `[vocab_size]`.
+    /// The logits of the next token, `[vocab_size]`.
     Logits,
     /// The hidden state behind the model's last norm, `[hidden_size]`.
     Hidden,
@@ -103,9 +103,9 @@ impl From<Draw> for Token {
 pub enum FinishReason {
     /// The model ended its answer with one of its [end tokens](Request::end_ids).
     End,
-    /// This id came, one of the request's [stop ids](GenerateOptions::stop_ids).
+    /// One of the request's [stop ids](GenerateOptions::stop_ids) was drawn; this is the id.
     Id(u32),
-    /// A stop string came: its place among the request's [stop strings](GenerateOptions::stop_strings).
+    /// A stop string was found: its index among the request's [stop strings](GenerateOptions::stop_strings).
     Text(usize),
     /// The answer has reached its limit of tokens.
     Length,

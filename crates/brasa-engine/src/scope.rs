@@ -2,8 +2,8 @@
 
 /// Everything besides tokens that keys and values depend on.
 ///
-/// Sessions and shared prefixes give keys and values only to requests of an equal scope. The engine compares scopes and
-/// knows nothing of their meaning; callers number models and adapters as they like.
+/// Sessions and shared prefixes give keys and values only to requests of an equal scope. The engine only compares scopes; callers
+/// number models and adapters as they like.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CacheScope {
     /// Number of the model that computed the keys and values.

@@ -9,25 +9,25 @@ use crate::CacheScope;
 /// [`Executor::release`](crate::Executor::release).
 #[derive(Debug)]
 pub struct Sequence {
-    /// Stays the same for the life of the sequence.
+    /// Id of the sequence, constant for its life.
     pub(crate) id: SequenceId,
-    /// The scope of the cached keys and values.
+    /// The scope of the sequence's keys and values.
     pub(crate) scope: CacheScope,
     /// Cached tokens, in order: index *i* holds the keys and values of `tokens[i]`.
     pub(crate) tokens: Vec<u32>,
     /// Block table of each cache group.
     pub(crate) tables: Vec<BlockTable>,
-    /// Index from which on keys and values were computed with tokens in sight that are no longer in the text.
+    /// Index from which on keys and values were computed while tokens were visible that are no longer in the text.
     pub(crate) shifted_from: Option<usize>,
-    /// Length to which the sequence may still be shortened, because its end is not decided yet. Until then its windows keep the
-    /// rows that the row behind that length sees. `None` if the whole sequence stays.
+    /// Length to which the sequence may still be shortened, because its end is not decided yet. Until then window groups keep the
+    /// pages that are visible to the row at that index. `None` if the whole sequence stays.
     pub(crate) may_return_to: Option<usize>,
     /// True if no other text may begin with these keys and values.
     pub(crate) private: bool,
 }
 
 impl Sequence {
-    /// The name of the sequence on devices. No other sequence of its engine has it, before or after.
+    /// The id of the sequence on devices. An engine uses an id only once.
     pub fn id(&self) -> SequenceId {
         self.id
     }
@@ -42,7 +42,7 @@ impl Sequence {
         self.tables.iter().flatten().any(Option::is_some)
     }
 
-    /// Tokens at the beginning of `tokens` that the sequence holds as a fresh run in `scope` would.
+    /// Number of tokens at the beginning of `tokens` that the sequence holds with the keys and values of a fresh run in `scope`.
     pub(crate) fn shared(&self, scope: CacheScope, tokens: &[u32]) -> usize {
         if self.scope != scope {
             return 0;
@@ -57,7 +57,7 @@ pub(crate) fn common_tokens(first: &[u32], second: &[u32]) -> usize {
     first.iter().zip(second).take_while(|(first, second)| first == second).count()
 }
 
-/// The first page of a cache group that the row behind `length` positions sees.
+/// The first page of a cache group that is visible to the row at index `length`.
 pub(crate) fn oldest_page(group: &CacheGroup, length: usize) -> usize {
     group.spec.window.map_or(0, |window| length.saturating_sub(window)) / PAGE_POSITIONS
 }

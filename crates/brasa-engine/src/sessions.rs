@@ -9,21 +9,22 @@ use crate::{EngineError, SessionId};
 #[derive(Default)]
 pub(crate) struct Sessions {
     held: HashMap<SessionId, Held>,
-    /// Requests that have left their sequence here.
+    /// Counts the requests that have returned their sequence to a session.
     left: u64,
 }
 
 /// The state of a session.
 enum Held {
-    /// No request uses the session. It holds the sequence of its last one, which was the `since`-th to end.
+    /// No request uses the session. It holds the sequence of its last request; `since` is the value of the counter `left` at that
+    /// time.
     Idle { sequence: Sequence, since: u64 },
-    /// A request uses the sequence. `closed` if the session was closed meanwhile.
+    /// A request uses the sequence. `closed` is true if the session was closed meanwhile.
     InUse { closed: bool },
 }
 
-/// The answer to a request that wants to use a session.
+/// The result of a request's claim to a session.
 pub(crate) enum Claim {
-    /// The session holds a sequence, which is the request's now.
+    /// The session's sequence, which the request owns now.
     Held(Sequence),
     /// The session has no sequence yet.
     Empty,
@@ -32,7 +33,7 @@ pub(crate) enum Claim {
 }
 
 impl Sessions {
-    /// Gives the sequence of a session to a request, until it is [left](Self::leave) there again.
+    /// Gives a session's sequence to a request, which [returns](Self::leave) it at its end.
     pub(crate) fn claim(&mut self, id: SessionId) -> Claim {
         match self.held.insert(id, Held::InUse { closed: false }) {
             None => Claim::Empty,
@@ -44,7 +45,7 @@ impl Sessions {
         }
     }
 
-    /// Leaves a sequence in its session. It comes back if the session was closed meanwhile.
+    /// Returns a sequence to its session. Gives the sequence back to the caller if the session was closed meanwhile.
     pub(crate) fn leave(&mut self, id: SessionId, sequence: Sequence) -> Option<Sequence> {
         if let Some(Held::InUse { closed: true }) = self.held.get(&id) {
             self.held.remove(&id);
@@ -55,11 +56,11 @@ impl Sessions {
         None
     }
 
-    /// The sequence of a session; `None` if it holds none.
+    /// The sequence of a session that no request uses; `None` if the session holds none.
     ///
     /// # Errors
     ///
-    /// [`EngineError::SessionBusy`] if a request uses it.
+    /// [`EngineError::SessionBusy`] if a request uses the session.
     pub(crate) fn idle_sequence(&mut self, id: SessionId) -> Result<Option<&mut Sequence>, EngineError> {
         match self.held.get_mut(&id) {
             None => Ok(None),
@@ -68,7 +69,7 @@ impl Sessions {
         }
     }
 
-    /// Forgets a session; returns the sequence that it holds.
+    /// Closes a session; returns its sequence if it holds one.
     pub(crate) fn close(&mut self, id: SessionId) -> Option<Sequence> {
         match self.held.remove(&id)? {
             Held::Idle { sequence, .. } => Some(sequence),
@@ -87,7 +88,7 @@ impl Sessions {
         })
     }
 
-    /// Sessions that no request uses.
+    /// Number of sessions that no request uses.
     pub(crate) fn idle(&self) -> usize {
         self.held.values().filter(|held| matches!(held, Held::Idle { .. })).count()
     }

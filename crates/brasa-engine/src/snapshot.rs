@@ -1,7 +1,7 @@
-//! Texts that leave an engine and return: their tokens, and their pages one after the other.
+//! Texts that are saved from an engine and restored to it: their tokens and pages.
 //!
-//! A page is read and written between two steps, so a large text stalls nobody. Reading lends a second sequence over the
-//! same pages, so the text may go on meanwhile. Lent pages cannot give way. A running request that needs them waits.
+//! A page is read and written between two steps, so a large text stalls nobody. Reading borrows a second sequence over the same
+//! pages, so the text may go on meanwhile. Borrowed pages cannot be given up. A running request that needs them waits.
 
 use std::fmt;
 use std::ops::Range;
@@ -24,7 +24,7 @@ pub struct SnapshotState {
     pub scope: CacheScope,
     /// The cached tokens.
     pub tokens: Vec<u32>,
-    /// Index from which on keys and values were computed with tokens in sight that are no longer in the text.
+    /// Index from which on keys and values were computed while tokens were visible that are no longer in the text.
     pub shifted_from: Option<usize>,
     /// True if no other text may begin with these keys and values.
     pub private: bool,
@@ -68,7 +68,7 @@ impl Engine {
         Ok(Snapshot { engine: self, state, layouts, sequence: Some(sequence) })
     }
 
-    /// Begins to write a text. Its pages follow with [`Restoration::write_page`].
+    /// Begins to restore a text. Its pages follow with [`Restoration::write_page`].
     ///
     /// # Errors
     ///
@@ -91,8 +91,8 @@ impl Engine {
         Ok(Restoration { engine: self, state, layouts, sequence: Some(sequence) })
     }
 
-    /// Drops the tokens of an idle session from index `length` on; returns the length kept. That is 0 if a sliding window no longer
-    /// holds the rows that the next row would see.
+    /// Drops the tokens of an idle session from index `length` on; returns the length kept. The length is 0 if a sliding window
+    /// no longer holds the rows that the next row would see.
     ///
     /// # Errors
     ///
@@ -125,7 +125,7 @@ impl Engine {
         })?
     }
 
-    /// Drops what is kept of a text for later ones that begin alike, except the beginning that other kept texts share.
+    /// Drops the kept prefix of a text, except the beginning that other kept texts share.
     ///
     /// # Errors
     ///
@@ -149,7 +149,7 @@ impl Engine {
 }
 
 impl Snapshot<'_> {
-    /// The text.
+    /// The text that is read, without its pages.
     pub fn state(&self) -> &SnapshotState {
         &self.state
     }
@@ -186,12 +186,13 @@ impl Restoration<'_> {
         self.layouts.iter().map(|layout| layout.size_bytes()).collect()
     }
 
-    /// Writes the next page of a cache group, in the [canonical layout](mod@brasa_graph::page). Idle sessions give up pages for it.
+    /// Writes the next page of a cache group, in the [canonical layout](mod@brasa_graph::page). Idle sessions give up pages if
+    /// there is no free one.
     ///
     /// # Errors
     ///
     /// [`EngineError::Options`] if the text has no further page there, [`EngineError::CacheFull`], [`EngineError::Device`],
-    /// [`EngineError::Closed`]. The restoration has then ended.
+    /// [`EngineError::Closed`]. The restoration has ended then.
     pub fn write_page(&mut self, group: usize, bytes: Vec<u8>) -> Result<Vec<u8>, EngineError> {
         let pages = self.state.pages.get(group).cloned();
         let Some(mut sequence) = self.sequence.take() else { return Err(EngineError::Closed) };
@@ -280,7 +281,7 @@ impl fmt::Debug for Restoration<'_> {
 }
 
 impl SnapshotState {
-    /// The text of a sequence, and which of its pages exist.
+    /// The state of a sequence: its tokens, and which of its pages exist.
     fn of(sequence: &Sequence) -> Self {
         let entries = sequence.tokens.len().div_ceil(PAGE_POSITIONS);
         let pages = sequence.tables.iter().map(|table| {
@@ -299,7 +300,7 @@ impl SnapshotState {
 }
 
 impl Executor {
-    /// Checks that a text may have the pages that `state` says it has.
+    /// Checks that the pages in `state` are possible for its text.
     fn check_state(&self, state: &SnapshotState) -> Result<(), EngineError> {
         let length = state.tokens.len();
         let oldest = self.oldest_pages(length);
@@ -344,7 +345,7 @@ impl Executor {
         }
     }
 
-    /// Makes a restored sequence the text of `state`.
+    /// Gives a restored sequence the tokens and the properties of `state`.
     fn become_text(&mut self, sequence: &mut Sequence, state: SnapshotState) {
         self.own_again();
         sequence.scope = state.scope;

@@ -2,13 +2,13 @@
 
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
-/// The state of an engine between two steps. Totals count from its start.
+/// The state of an engine between two steps. Totals count from the engine's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EngineStats {
     /// Requests that take part in steps.
     pub running: usize,
-    /// Requests that pause until their reader has caught up.
+    /// Requests that pause until their reader has read more.
     pub paused: usize,
     /// Requests that wait for a place, preempted ones included.
     pub waiting: usize,
@@ -20,13 +20,13 @@ pub struct EngineStats {
     pub preemptions: u64,
     /// Steps that the device has run.
     pub steps: u64,
-    /// Rows of prompts that were computed, those of requests that were computed again included.
+    /// Prompt rows that were computed, including those that were computed again.
     pub prompt_rows: u64,
-    /// Rows of requests that decode: each has given a token.
+    /// Rows of requests that decode. Each row gives one token.
     pub decode_rows: u64,
     /// Rows of tokens that were guessed ahead.
     pub draft_rows: u64,
-    /// Rows among `draft_rows` whose token was drawn. The others were computed in vain.
+    /// Rows among `draft_rows` whose token was drawn. The other draft rows were computed for nothing.
     pub accepted_rows: u64,
     /// Bytes of the draft model's pages and of its program's arena; 0 if there is no draft model, or if it failed.
     pub draft_model_bytes: u64,
@@ -54,12 +54,12 @@ pub struct EngineStats {
     pub cache_bytes: u64,
 }
 
-/// The place where the engine's thread leaves its state.
+/// Holds the latest published state of the engine, for readers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Board(Arc<Mutex<EngineStats>>);
 
 impl Board {
-    /// Publishes `stats`. If a reader holds the board, they are published only if they `must` be.
+    /// Publishes `stats`. If a reader holds the lock, they are skipped unless they `must` be published.
     pub(crate) fn publish(&self, stats: EngineStats, must: bool) {
         let board = match self.0.try_lock() {
             Ok(board) => Some(board),
@@ -74,7 +74,7 @@ impl Board {
         }
     }
 
-    /// The state that was left last.
+    /// The state that was published last.
     pub(crate) fn read(&self) -> EngineStats {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,4 +1,4 @@
-//! Stop strings: text is held back while it may still become one.
+//! Finds stop strings in a stream of text. Text is held back while it may still become part of one.
 //!
 //! Each pattern is followed by the automaton of Knuth, Morris and Pratt 1977: a byte of text costs a step of each pattern, however long the
 //! patterns are and however nearly the text matches them.
@@ -12,15 +12,15 @@
 pub(crate) struct StopMatcher {
     stops: Vec<Pattern>,
     marks: Vec<Pattern>,
-    /// Text that has not been given out.
+    /// Text that has not been released yet.
     held: String,
-    /// Bytes of text that were given out.
+    /// Bytes of text that were released so far.
     given: usize,
-    /// Bytes of text that the patterns have seen.
+    /// Bytes of text that the patterns have processed.
     read: usize,
-    /// A stop string that is complete, while a mark may yet turn out to overlap it.
+    /// A complete stop string, kept while a mark may still turn out to overlap it.
     found: Option<Found>,
-    /// True while nothing but blank space has come behind a mark.
+    /// True while nothing but blank space has followed a mark.
     behind_mark: bool,
 }
 
@@ -29,16 +29,16 @@ pub(crate) struct StopMatcher {
 struct Found {
     start: usize,
     end: usize,
-    /// Place of the stop string among all.
+    /// Index of the stop string among all.
     index: usize,
 }
 
-/// The text that a push lets go, and the stop string that ended it.
+/// The text that a push releases, and the stop string that ended it.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Passed {
-    /// Text that certainly belongs to no stop string.
+    /// Text that belongs to no stop string.
     pub(crate) text: String,
-    /// The place among all of the stop string that was found.
+    /// Index among all of the stop string that was found; `None` if none was.
     pub(crate) stop: Option<usize>,
 }
 
@@ -59,12 +59,12 @@ impl StopMatcher {
         }
     }
 
-    /// True if there is a stop string that may be found.
+    /// True if there is a stop string to search for.
     pub(crate) fn may_find(&self) -> bool {
         !self.stops.is_empty()
     }
 
-    /// Takes more text. Nothing may be pushed once a stop string was found.
+    /// Takes more text; returns the text that can be released. Nothing may be pushed once a stop string was found.
     pub(crate) fn push(&mut self, text: &str) -> Passed {
         if self.stops.is_empty() {
             return Passed { text: text.to_owned(), stop: None };
@@ -86,7 +86,7 @@ impl StopMatcher {
         Passed { text: std::mem::replace(&mut self.held, rest), stop: None }
     }
 
-    /// The text that was held back, when no more comes.
+    /// The text that was held back, once the stream has ended.
     pub(crate) fn finish(&mut self) -> Passed {
         match self.found {
             Some(found) => self.end(found),
@@ -121,13 +121,14 @@ impl StopMatcher {
     }
 }
 
-/// A text that is looked for.
+/// A string to search for.
 #[derive(Debug)]
 struct Pattern {
     text: String,
-    /// For each beginning of the text, by its length: bytes of the longest shorter beginning that it ends with.
+    /// The failure function of Knuth, Morris and Pratt. For each prefix of the pattern, by its length: bytes of the longest
+    /// shorter prefix that is also a suffix of it.
     shorter: Vec<u32>,
-    /// Bytes of the longest beginning that the text read so far ends with.
+    /// Bytes of the longest prefix of the pattern with which the text read so far ends.
     matched: usize,
 }
 

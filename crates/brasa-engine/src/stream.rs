@@ -25,8 +25,8 @@ pub struct TokenStream {
 
 /// The values that a [reading](crate::Reading) reports: a row for each token asked for, in order.
 ///
-/// The engine runs ahead of the reader by at most [`run_ahead`](crate::RequestOptions::run_ahead) rows, or 64 MiB of them, and
-/// those of a step. A failed stream yields its error once. Dropping it cancels the request.
+/// The engine runs ahead of the reader by at most [`run_ahead`](crate::RequestOptions::run_ahead) rows or 64 MiB, plus the rows
+/// of one step. A failed stream yields its error once. Dropping it cancels the request.
 pub struct ReadRows(TokenStream);
 
 impl ReadRows {
@@ -42,7 +42,7 @@ impl ReadRows {
         self.0.inbox.poll(Some(context)).map(|event| self.see(event))
     }
 
-    /// A handle that cancels the request from elsewhere.
+    /// A handle that cancels the request from another thread.
     pub fn canceller(&self) -> Canceller {
         self.0.canceller()
     }
@@ -72,7 +72,7 @@ impl Iterator for ReadRows {
     }
 }
 
-/// Cancels a generation from elsewhere, e.g. from another thread.
+/// Cancels a generation, for example from another thread.
 #[derive(Clone)]
 pub struct Canceller(Inbox);
 
@@ -120,12 +120,12 @@ impl TokenStream {
         self.inbox.cancel();
     }
 
-    /// A handle that cancels this generation from elsewhere.
+    /// A handle that cancels the generation, for example from another thread.
     pub fn canceller(&self) -> Canceller {
         Canceller(self.inbox.clone())
     }
 
-    /// Why the generation ended; `None` while it runs and after an error.
+    /// The reason why the generation ended; `None` while it runs and after an error.
     pub fn finish_reason(&self) -> Option<FinishReason> {
         self.finish
     }

@@ -1,12 +1,12 @@
-//! The thread that makes text of drawn tokens: it decodes, looks for stop strings and fills the readers' queues.
+//! The thread that makes text of drawn tokens: it decodes, searches for stop strings and fills the readers' queues.
 //!
-//! The engine's thread hands each token over and goes on. It decides by itself about every end that shows in numbers: stop
-//! ids, lengths, the context. A stop string shows in text alone, so the engine learns of it late, through
-//! [`Progress`]: what was drawn behind it is thrown away, and the reader never sees it.
+//! The engine's thread hands each token over and goes on. It decides by itself about every end that shows in ids and counts: stop
+//! ids, lengths, the context. A stop string shows in text alone, so the engine learns of it late, through [`Progress`]. Tokens drawn
+//! after the stop string are thrown away, and the reader never receives them.
 //!
-//! Each token that is passed on at once wakes this thread, the reader's, and whoever the reader sends it to, on processors that compute the
-//! next token. A token therefore waits for those that come within [`PACE`] after the last ones were passed on. First tokens, ends and
-//! texts with stop strings wait for nothing.
+//! Each token that is sent at once wakes this thread, the reader's thread and the reader's receivers, on processors that compute
+//! the next token. So a token waits to be sent together with others until [`PACE`] has passed since the last sending. First
+//! tokens, ends and texts with stop strings are sent at once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ const PACE: Duration = Duration::from_millis(2);
 /// The end of a generation.
 pub(crate) type End = Result<FinishReason, EngineError>;
 
-/// A message to the text's thread, by the number of its generation.
+/// A message to the text's thread, with the number of its generation.
 enum Message {
     Begin(u64, Box<RunningText>),
     Drawn(u64, Drawn),
@@ -41,15 +41,15 @@ pub(crate) struct Drawn {
     pub(crate) end: Option<End>,
     /// The token at which the generation ended, which is no part of the answer.
     pub(crate) end_token: Option<Token>,
-    /// Figures of the generation up to here.
+    /// Metrics of the generation up to this message.
     pub(crate) metrics: Metrics,
 }
 
-/// How far the text's thread has come with a generation.
+/// The progress of the text's thread with one generation, for the engine's thread.
 pub(crate) struct Progress {
-    /// Tokens that became text and held no stop string; beyond all numbers once the generation's text is complete.
+    /// Tokens that became text and held no stop string; opened once the generation's text is complete.
     tokens: Gate,
-    /// Tokens up to the one with which a stop string was complete; `usize::MAX` for no stop string.
+    /// Number of tokens up to the one that completed a stop string; `usize::MAX` while none was found.
     stop: AtomicUsize,
 }
 
@@ -59,13 +59,13 @@ impl Progress {
         &self.tokens
     }
 
-    /// Tokens up to the one with which a stop string was complete; `None` if no stop string was found so far.
+    /// Number of tokens up to the one that completed a stop string; `None` while none was found.
     pub(crate) fn stop(&self) -> Option<usize> {
         Some(self.stop.load(Ordering::SeqCst)).filter(|&tokens| tokens != usize::MAX)
     }
 }
 
-/// Starts generations' texts. The text's thread ends when this and all [writers](TextWriter) are gone.
+/// Starts the texts of generations. The text's thread ends when this and all [writers](TextWriter) are dropped.
 pub(crate) struct Texts {
     messages: Sender<Message>,
     thread: Thread,
@@ -73,12 +73,12 @@ pub(crate) struct Texts {
     wake: Wake,
 }
 
-/// The engine's end of one generation's text.
+/// Sends one generation's tokens from the engine's thread to the text's thread.
 pub(crate) struct TextWriter {
     number: u64,
     messages: Sender<Message>,
     thread: Thread,
-    /// True if the engine draws only a few tokens ahead of the text.
+    /// True if the text may have stop strings, so that the engine draws only a few tokens ahead of the text.
     may_stop: bool,
     progress: Arc<Progress>,
 }
@@ -88,7 +88,7 @@ impl Texts {
     ///
     /// # Errors
     ///
-    /// The system's reason why there is no thread.
+    /// The system's error if the thread cannot be started.
     pub(crate) fn start(wake: Wake) -> std::io::Result<(Self, JoinHandle<()>)> {
         let (messages, receiver) = channel();
         let thread = std::thread::Builder::new().name("brasa-text".into()).spawn(move || run(&receiver))?;
@@ -115,7 +115,7 @@ impl Texts {
 }
 
 impl TextWriter {
-    /// Hands over a token or an end.
+    /// Sends a token or an end to the text's thread.
     pub(crate) fn write(&self, drawn: Drawn) {
         let may_wait = !self.may_stop && drawn.end.is_none() && drawn.metrics.generated_tokens > 1;
         self.hand_over(Message::Drawn(self.number, drawn));
@@ -124,22 +124,22 @@ impl TextWriter {
         }
     }
 
-    /// Has everything passed on that waits for more.
+    /// Has all waiting tokens of the generation sent to the reader now.
     pub(crate) fn hurry(&self) {
         self.thread.unpark();
     }
 
-    /// Hands over the figures of a prompt on its way.
+    /// Sends the metrics of a prompt that is being computed.
     pub(crate) fn report(&self, metrics: Metrics) {
         self.send(Message::Prefilled(self.number, metrics));
     }
 
-    /// Hands over a row that was read, of which nothing is made.
+    /// Sends a row of values, which needs no decoding, to the reader.
     pub(crate) fn pass_on(&self, values: Vec<f32>) {
         self.send(Message::Row(self.number, values));
     }
 
-    /// How far the text has come.
+    /// The progress of the text's thread with this generation.
     pub(crate) fn progress(&self) -> &Progress {
         &self.progress
     }
@@ -156,7 +156,7 @@ impl TextWriter {
     }
 }
 
-/// Takes messages until all senders are gone.
+/// Processes messages until all senders are dropped.
 fn run(messages: &Receiver<Message>) {
     let mut texts = RunningTexts::default();
     // Asleep until a message comes.
@@ -175,11 +175,11 @@ fn run(messages: &Receiver<Message>) {
     }
 }
 
-/// The texts that have begun and not ended, by the numbers of their generations.
+/// The texts of all generations that have not ended, by the generations' numbers.
 #[derive(Default)]
 struct RunningTexts {
     texts: HashMap<u64, RunningText>,
-    /// Numbers of texts that have events of which their readers have not been woken yet.
+    /// Numbers of generations with new events of which their readers have not been woken yet.
     news: Vec<u64>,
 }
 
@@ -215,7 +215,7 @@ impl RunningTexts {
         }
     }
 
-    /// Wakes the readers of what has been taken since the last time.
+    /// Wakes the readers of all generations with new events.
     fn notify(&mut self) {
         self.news.sort_unstable();
         self.news.dedup();
@@ -227,7 +227,7 @@ impl RunningTexts {
     }
 }
 
-/// The text of one generation.
+/// Makes the text of one generation.
 struct RunningText {
     decoder: Box<dyn TextDecoder>,
     stops: StopMatcher,
@@ -237,7 +237,8 @@ struct RunningText {
 }
 
 impl RunningText {
-    /// Makes text of a token, of which the reader is not told yet; returns the last event if the text is complete.
+    /// Decodes a token and puts its fragment into the queue, without waking the reader. Returns the last event if the text is
+    /// complete.
     fn push(&mut self, drawn: Drawn) -> Option<Event> {
         let Drawn { token, mut end, mut end_token, metrics } = drawn;
         let mut passed = Passed::default();
@@ -269,7 +270,7 @@ impl RunningText {
         })
     }
 
-    /// Text of an incomplete character or a possible stop string, now that no more comes.
+    /// The held-back text of an incomplete character or a possible stop string, at the end of the text.
     fn held_back(&mut self) -> Passed {
         let rest = self.decoder.finish();
         let mut passed = self.stops.push(&rest);
@@ -281,7 +282,8 @@ impl RunningText {
         passed
     }
 
-    /// Sends the last event. The engine is told first, so that it knows of the end before the reader's next message.
+    /// Sends the last event. The engine's thread is informed first, so that it has recorded the end before the reader's next
+    /// request arrives.
     fn end(self, event: Event) {
         self.progress.tokens.open();
         if self.progress.stop().is_some() {

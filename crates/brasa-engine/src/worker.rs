@@ -1,4 +1,4 @@
-//! The engine's thread: describes requests to the scheduler, obeys it, and hands out tokens.
+//! The engine's thread: describes requests to the scheduler, carries out its decisions, and hands out tokens.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,13 +24,13 @@ use crate::{EngineConfig, EngineError, EngineStats, Metrics, PlainIds};
 
 mod aftermath;
 
-/// Guesses of a draft model whose costs are not known.
+/// Guesses of a draft model that are tried while the times of its steps are unknown.
 const MOST_TRIED: usize = 2;
 
-/// Drafts that a chain ends for, if they are worth their rows.
+/// Most drafts for which a chain is ended, if they are worth their rows.
 const MOST_DRAFTS_AHEAD: usize = 8;
 
-/// Rest before memory is fetched ahead, so that a client that asks again at once finds the engine waiting for it.
+/// Idle time before memory is fetched ahead, so that the engine is free for a client that sends its next request at once.
 const BEFORE_PREFAULT: Duration = Duration::from_millis(100);
 
 struct Worker<'a> {
@@ -48,22 +48,22 @@ struct Worker<'a> {
     active: Vec<Generation>,
     /// Generations whose readers are behind.
     parked: Vec<Generation>,
-    /// Generations that have ended, but in whose text a stop string may yet be found.
+    /// Generations that have ended while a stop string may still be found in their text.
     settling: Vec<Generation>,
     texts: Texts,
     sessions: Sessions,
-    /// The error of a device that is lost: no request can be served any more.
+    /// The error of a lost device; no request can be served any more.
     lost: Option<EngineError>,
-    /// True if requests wait for pages that are lent, and that only a command brings back.
+    /// True if requests wait for pages that are lent out. Only a command returns them.
     starved: bool,
-    /// True if a generation had to give its pages back, and no active one has given up its place since.
+    /// True if a generation had to give up its pages, and no active one has ended or paused since.
     short: bool,
-    /// Totals so far; what can be counted at any time is counted when it is published.
+    /// Totals so far. Counts that can be taken at any time are added when the stats are published.
     stats: EngineStats,
     board: Board,
     costs: StepCosts,
     recent: RecentGaps,
-    /// Pages handed out cold up to the last step.
+    /// Pages that were handed out before their memory was fetched, up to the last step.
     cold_pages: usize,
 }
 
@@ -143,8 +143,8 @@ impl Worker<'_> {
         }
     }
 
-    /// The next command, or none at the next deadline of a request. If it does not come soon, memory of pages is fetched ahead until it
-    /// comes.
+    /// The next command, or an error at the next deadline of a request. If no command comes soon, memory of pages is fetched
+    /// ahead while waiting.
     fn wait(&mut self) -> Result<Command, TryRecvError> {
         let deadlines = self.waiting.iter().chain(&self.parked).filter_map(Generation::deadline);
         let deadline = deadlines.min();
@@ -176,7 +176,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Lets a request wait.
+    /// Adds a request to the waiting ones.
     fn arrive(&mut self, submission: Submission) {
         // The request may be the answer to an end that the text's thread has just found.
         self.settle();
@@ -201,7 +201,7 @@ impl Worker<'_> {
         self.waiting.push(generation);
     }
 
-    /// Gives the reader an error in place of a text.
+    /// Sends the reader an error in place of a text.
     fn refuse(&mut self, submission: Submission, error: EngineError) {
         let text = self.texts.begin(Box::new(PlainIds), StopMatcher::default(), submission.delivery);
         text.write(Drawn {
@@ -212,7 +212,8 @@ impl Worker<'_> {
         });
     }
 
-    /// Ends generations that were cancelled or are past their deadline, and lets those wait whose readers have caught up.
+    /// Ends generations that were cancelled or are past their deadline. Moves generations whose readers have caught up to the
+    /// waiting ones.
     fn retire(&mut self) {
         let now = Instant::now();
         for generation in self.active.iter_mut().chain(&mut self.waiting).chain(&mut self.parked) {
@@ -225,7 +226,7 @@ impl Worker<'_> {
         self.remove_finished();
     }
 
-    /// Does what the scheduler decides, up to a step or a chain.
+    /// Carries out the scheduler's decisions, up to a step or a chain.
     fn run(&mut self) {
         loop {
             match self.plan() {
@@ -245,7 +246,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Asks the scheduler. The cache is searched only if a request waits and a place is free.
+    /// The scheduler's next decision. The cache is searched only if a request waits and a place is free.
     fn plan(&mut self) -> Plan {
         let executor = &self.executor;
         let max_rows = executor.max_rows();
@@ -305,7 +306,7 @@ impl Worker<'_> {
         self.active.insert(junior, generation);
     }
 
-    /// Guesses the tokens behind the active generations, if all of them decode. True if a guess is worth its row.
+    /// Guesses the next tokens of the active generations, if all of them decode. Returns true if a guess is worth its row.
     fn draft(&mut self) -> bool {
         let decoding = self.active.len();
         let most = self.executor.max_rows().min(self.executor.max_outs()).saturating_sub(decoding);
@@ -324,7 +325,8 @@ impl Worker<'_> {
         self.active.iter().any(|active| !active.draft().tokens.is_empty())
     }
 
-    /// Lets the draft model guess where that is likely to pay, at most `most` tokens in all. A draft model that fails is asked no more.
+    /// Lets the draft model guess for generations for which that is likely to pay, at most `most` tokens in all. A draft model
+    /// that fails is not used again.
     fn ask_draft_model(&mut self, most: usize) {
         let Some(drafter) = &mut self.drafter else { return };
         let decoding = self.active.len();
@@ -355,7 +357,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Runs a step of the guesses, which all active generations take part in.
+    /// Runs a step of all active generations with their guesses.
     fn step_drafts(&mut self) {
         let (began, decoded) = (Instant::now(), self.stats.decode_rows);
         let chains = self.active.iter_mut().map(|active| active.chain(1, usize::MAX));
@@ -425,9 +427,9 @@ impl Worker<'_> {
         self.finish_step(result, &places);
     }
 
-    /// Learns the time of a step of `rows` rows from `steps` steps that took `time` together, and fetches memory for the next ones. A step that got a cold page teaches nothing: it may have waited for the
-    /// system to find and clear the page's memory, which takes as long as many rows. `decoded` is the number of
-    /// decoded rows before these steps.
+    /// Learns the time of a step of `rows` rows from `steps` steps that took `time` together, and fetches memory for the next
+    /// ones. A step that took a page whose memory was not fetched is ignored: it may have waited for the system to find and clear
+    /// that memory, which takes as long as many rows. `decoded` is the number of decoded rows before these steps.
     fn behind_steps(&mut self, rows: usize, steps: u64, decoded: u64, time: Duration) {
         let each = time.div_f64(steps as f64);
         self.recent.observe(self.stats.decode_rows - decoded, each);
@@ -461,7 +463,7 @@ impl Worker<'_> {
         !failed
     }
 
-    /// Leaves the state where callers see it; for certain if it `must` be.
+    /// Publishes the engine's state for callers; for certain if it `must` be.
     fn publish(&mut self, must: bool) {
         let stats = &mut self.stats;
         stats.running = self.active.len();
@@ -475,12 +477,12 @@ impl Worker<'_> {
     }
 }
 
-/// The rows of a chain, counted.
+/// Counts of a chain's rows.
 struct StepCounts {
     prompt_rows: usize,
-    /// True for a part that decodes, by its number.
+    /// For each part, true if it decodes.
     decodes: Vec<bool>,
-    /// Tokens drawn, by the number of the part.
+    /// For each part, the number of tokens drawn.
     drawn: Vec<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! Drafts that a grammar forces: tokens where its mask allows a single one.
+//! Drafts that a grammar forces: tokens at places where its mask allows a single one.
 
 use brasa_graph::sampling::TokenMask;
 
@@ -9,11 +9,11 @@ use super::trust::Class;
 /// the mask allows.
 const TRUST: f32 = 0.95;
 
-/// The forced tokens behind one generation's text, and how often such tokens were drawn.
+/// The forced tokens that follow one generation's text, and how often forced tokens were drawn.
 #[derive(Debug)]
 pub(crate) struct Forced {
     trust: Class,
-    /// Tokens behind the text, the next one last.
+    /// Forced tokens that follow the text, the next one last.
     ahead: Vec<u32>,
 }
 
@@ -24,14 +24,14 @@ impl Default for Forced {
 }
 
 impl Forced {
-    /// Asks the mask what it forces behind the text.
+    /// Updates the forced tokens that follow the text, from the mask.
     pub(crate) fn ask(&mut self, mask: &mut dyn TokenMask) {
         self.ahead.clear();
         mask.forced(&mut self.ahead);
         self.ahead.reverse();
     }
 
-    /// True if the mask forces the token behind the text. No other guess is better.
+    /// True if the mask forces the next token. No other guess is better.
     pub(crate) fn knows(&self) -> bool {
         !self.ahead.is_empty()
     }
@@ -46,7 +46,7 @@ impl Forced {
         }
     }
 
-    /// At most `most` drafts, none of them among `ends`: behind an end nothing is drawn.
+    /// Adds at most `most` drafts to `draft`, up to the first token of `ends`, after which nothing is drawn.
     pub(crate) fn draft(&self, most: usize, ends: &[u32], draft: &mut Draft) {
         let mut hope = 1.0;
         for &token in self.ahead.iter().rev().take(most).take_while(|token| !ends.contains(token)) {

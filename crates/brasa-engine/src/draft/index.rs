@@ -7,11 +7,11 @@
 
 use std::collections::HashMap;
 
-/// States in front of a new one whose occurrences are counted. Those are the longest contexts. Shorter ones of texts that repeat
-/// themselves many times are counted short, which keeps a token cheap.
+/// Most states whose occurrence counts are updated for a new token, those of the longest contexts first. Counts of shorter
+/// contexts are too low in texts with many repetitions. That bounds the cost of a token.
 const MOST_COUNTED: usize = 16;
 
-/// Edges of a state that are looked at, the newest first.
+/// Most edges of a state that are examined, the newest first.
 const MOST_EDGES: usize = 32;
 
 /// No state and no edge.
@@ -31,11 +31,11 @@ pub(crate) struct SuffixIndex {
     last: u32,
 }
 
-/// A place in the index: an end of a text, and how much of it is known.
+/// A place in the index: a suffix of the text that occurred before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     state: u32,
-    /// Tokens of the text's end that occurred before.
+    /// Tokens of the suffix.
     pub(crate) length: usize,
 }
 
@@ -44,9 +44,9 @@ pub(crate) struct Place {
 pub(crate) struct Follower {
     /// The token.
     pub(crate) token: u32,
-    /// Times that the token followed, as a part of the times that any token did.
+    /// Occurrences of the token after the place, divided by those of all tokens.
     pub(crate) share: f32,
-    /// The place behind the token.
+    /// The place reached by the token.
     pub(crate) place: Place,
 }
 
@@ -110,15 +110,15 @@ impl SuffixIndex {
         }
     }
 
-    /// The longest end of the text that occurred before.
+    /// The longest suffix of the text that occurred before.
     pub(crate) fn end(&self) -> Place {
         let link = self.state(self.last).link;
         let state = if link == NONE { ROOT } else { link };
         Place { state, length: self.state(state).length as usize }
     }
 
-    /// The token that followed `place` most often, the newest of several; behind a shorter end if nothing followed. `None` if
-    /// nothing is known.
+    /// The token that followed `place` most often, the newest among equals. Falls back to shorter suffixes if nothing followed
+    /// `place`. `None` if nothing followed any of them.
     pub(crate) fn follower(&self, mut place: Place) -> Option<Follower> {
         while self.state(place.state).edges == NONE {
             place.state = Some(self.state(place.state).link).filter(|&link| link != NONE)?;
@@ -151,7 +151,7 @@ impl SuffixIndex {
         self.by_token.get(&(state, token)).map(|&edge| edge as usize)
     }
 
-    /// The edge of a state that may be none.
+    /// The edge that leaves `state` with `token`; `None` if there is none.
     fn known(&self, state: u32, token: u32) -> Option<usize> {
         if state == NONE { None } else { self.edge(state, token) }
     }
@@ -168,8 +168,8 @@ impl SuffixIndex {
         self.by_token.insert((from, token), edge);
     }
 
-    /// Parts those of the state behind `from` and `token` that have up to `length` tokens from the longer ones, and gives them a
-    /// state of their own.
+    /// Splits the state that `token` leads to from `from`: the parts of up to `length` tokens get a state of their own, which is
+    /// returned.
     fn split(&mut self, mut from: u32, token: u32, length: u32) -> u32 {
         let Some(whole) = self.edge(from, token).map(|edge| self.edges[edge].target) else { return ROOT };
         let State { link, count, edges, .. } = self.state(whole);

@@ -4,17 +4,17 @@ use super::index::SuffixIndex;
 use super::trust::Trust;
 use super::{Draft, LEAST_HOPE};
 
-/// Most tokens of a text that are indexed. A longer text begins anew with the last half of as many.
+/// Most tokens of a text that are indexed. The index of a longer text begins anew with the last half of this many tokens.
 const MOST_TOKENS: usize = 1 << 16;
 
 /// Most tokens that are indexed at once, so that other requests do not wait for a long prompt's index.
 const MOST_AT_ONCE: usize = 2048;
 
-/// The index of one generation's text, and how far it is to be trusted.
+/// The index of one generation's text, and the trust in its guesses.
 #[derive(Debug, Default)]
 pub(crate) struct Lookup {
     index: SuffixIndex,
-    /// Tokens of the text up to which the index goes.
+    /// Tokens of the text that are indexed so far.
     read: usize,
     trust: Trust,
     /// The guess of the next token, with its class.
@@ -40,7 +40,7 @@ impl Lookup {
         self.read == text.len()
     }
 
-    /// Learns from a token that was drawn behind `length` tokens of text.
+    /// Learns whether the guess for the token after the first `length` tokens was right.
     pub(crate) fn see(&mut self, length: usize, token: u32) {
         if self.read != length {
             return;
@@ -53,17 +53,17 @@ impl Lookup {
         self.guess_next();
     }
 
-    /// Records that `dropped` tokens have left the text, so that its length counts less.
+    /// Records that `dropped` tokens left the text, so that lengths refer to the shortened text.
     pub(crate) fn shorten(&mut self, dropped: usize) {
         self.read = self.read.saturating_sub(dropped);
     }
 
-    /// Hope for the first draft.
+    /// Probability with which the first draft is expected to be drawn; 0 without a guess.
     pub(crate) fn hope(&self) -> f32 {
         self.guess.map_or(0.0, |(_, class)| self.trust.of(class))
     }
 
-    /// At most `most` drafts.
+    /// Adds at most `most` drafts to `draft`.
     pub(crate) fn draft(&self, most: usize, draft: &mut Draft) {
         let (mut place, mut hope) = (self.index.end(), 1.0);
         while draft.tokens.len() < most

@@ -7,8 +7,9 @@
 //! drafts decide about time alone (Leviathan et al. 2023, arXiv:2211.17192, accept with a probability instead).
 //!
 //! Drafts are what a grammar forces ([`forced`]), or come out of the text itself ([`lookup`]: suffixes with frequencies, as in
-//! SuffixDecoding, Oliaro et al. 2024, arXiv:2411.04975), or from a draft model ([`drafter`](crate::drafter), [`modeled`]). How far they are to
-//! be hoped for is learned ([`trust`]), and [`schedule`](crate::schedule) weighs that against what further rows cost.
+//! SuffixDecoding, Oliaro et al. 2024, arXiv:2411.04975), or from a draft model ([`drafter`](crate::drafter), [`modeled`]). The
+//! probability that a draft is drawn is learned ([`trust`]), and [`schedule`](crate::schedule) weighs it against the cost of
+//! further rows.
 //!
 //! A draft has no second branch. The keys of another branch lie further from the text than those of plain decoding, so its sums have another
 //! order and its rows other last bits. They could not be kept without computing them again, which is all that the branch would have saved.
@@ -23,7 +24,7 @@ pub(crate) use forced::Forced;
 pub(crate) use lookup::Lookup;
 pub(crate) use modeled::Modeled;
 
-/// Hope below which no draft is worth a row.
+/// Least probability of being drawn (*hope*) at which a draft is worth a row.
 pub(crate) const LEAST_HOPE: f32 = 0.02;
 
 /// Guesses of the tokens behind a text.
@@ -38,7 +39,7 @@ pub(crate) struct Draft {
 }
 
 impl Draft {
-    /// No drafts.
+    /// Removes all drafts.
     pub(crate) fn clear(&mut self) {
         self.cut(0);
     }
@@ -50,7 +51,7 @@ impl Draft {
         self.probabilities.push(probability);
     }
 
-    /// Keeps the first `count`.
+    /// Keeps the first `count` drafts.
     pub(crate) fn cut(&mut self, count: usize) {
         self.tokens.truncate(count);
         self.hopes.truncate(count);

@@ -2,28 +2,29 @@
 
 use super::trust::Class;
 
-/// Trust in any guess at the beginning.
+/// Initial trust in guesses of any probability.
 const TRUST: f32 = 0.6;
 
-/// Trust at the beginning, by the probability that the draft model gives to its guess: up to these bounds.
+/// Initial trust, by the probability that the draft model gives to its guess: pairs of an upper bound of that probability and the
+/// trust.
 const BY_PROBABILITY: [(f32, f32); 5] = [(0.3, 0.2), (0.6, 0.45), (0.85, 0.65), (0.97, 0.8), (1.0, 0.92)];
 
-/// Tokens that are drawn alone before a draft model that loses is asked again: at first, and at most.
+/// Tokens that are drawn without guesses after a draft model's guesses did not pay: the first pause, and the longest.
 const LEAST_REST: usize = 16;
 const MOST_REST: usize = 512;
 
-/// Trust in a draft model's guesses, learned as tokens are drawn, and the guesses that are yet to come true.
+/// Trust in a draft model's guesses for one text, learned as tokens are drawn, and its guesses for the next tokens.
 #[derive(Clone, Debug)]
 pub(crate) struct Modeled {
     classes: [Class; BY_PROBABILITY.len()],
-    /// Guesses of all classes.
+    /// The outcome of guesses of all classes together.
     all: Class,
-    /// Guesses of the tokens behind the text, the next one last, with their classes.
+    /// Guesses of the next tokens, the next one last, each with its class.
     ahead: Vec<(u32, usize)>,
-    /// Tokens to be drawn before the model, which lost, is asked again.
+    /// Tokens to be drawn before a draft model whose guesses did not pay is used again.
     rest: usize,
     next_rest: usize,
-    /// Tokens to be drawn before the model, which has no room for the text, is asked again.
+    /// Tokens to be drawn before a draft model that has no room for the text is used again.
     without_room: usize,
 }
 
@@ -41,22 +42,23 @@ impl Default for Modeled {
 }
 
 impl Modeled {
-    /// The trust with which another text begins.
+    /// The trust with which another text begins, learned from this one.
     pub(crate) fn for_another_text(&self) -> Self {
         Self { ahead: Vec::new(), without_room: 0, ..self.clone() }
     }
 
-    /// Hope for a guess that is not made yet, if the guesses before it come true.
+    /// The probability that a guess which is not made yet will be drawn, if all guesses before it are drawn.
     pub(crate) fn hope(&self) -> f32 {
         self.all.trust()
     }
 
-    /// Hope for a guess of this probability, if the guesses before it come true.
+    /// The probability that a guess will be drawn to which the draft model gives `probability`, if all guesses before it are
+    /// drawn.
     pub(crate) fn hope_of(&self, probability: f32) -> f32 {
         self.classes[class(probability)].trust()
     }
 
-    /// Takes the guesses behind the text, with their probabilities, in place of the ones before.
+    /// Replaces the guesses of the next tokens by `guesses`, each with the draft model's probability.
     pub(crate) fn expect(&mut self, guesses: impl DoubleEndedIterator<Item = (u32, f32)>) {
         self.ahead.clear();
         self.ahead.extend(guesses.rev().map(|(token, probability)| (token, class(probability))));
@@ -75,19 +77,19 @@ impl Modeled {
         }
     }
 
-    /// Tokens to be drawn before the model is asked again; 0 if its guesses pay or shall be tried. A model that loses is asked all the
-    /// same if the number of guesses is not `adaptive`.
+    /// Tokens to be drawn before the draft model is used again; 0 if its guesses pay or are to be tried. A model whose guesses do
+    /// not pay is used nevertheless if the number of guesses is not `adaptive`.
     pub(crate) fn rest(&self, adaptive: bool) -> usize {
         if adaptive { self.rest.max(self.without_room) } else { self.without_room }
     }
 
-    /// Records that the model has no room for the text, so that it is not asked for long.
+    /// Records that the draft model has no room for the text, and pauses its use.
     pub(crate) fn has_no_room(&mut self) {
         self.without_room = MOST_REST;
     }
 
-    /// Guesses to ask for, of which `paying` would pay: one if none do, so that trust goes on to be learned, and then none for
-    /// a while, which is longer each time.
+    /// The number of guesses to request if `paying` guesses would pay. If none would, one guess is requested, so that trust goes
+    /// on to be learned, and then none for a pause that grows each time.
     pub(crate) fn ask_for(&mut self, paying: usize) -> usize {
         if paying > 0 {
             self.next_rest = LEAST_REST;
@@ -99,7 +101,7 @@ impl Modeled {
     }
 }
 
-/// The class of a guess of this probability.
+/// The class of a guess to which the draft model gives `probability`.
 fn class(probability: f32) -> usize {
     let bounds = BY_PROBABILITY.iter().take(BY_PROBABILITY.len() - 1);
     bounds.take_while(|(bound, _)| probability > *bound).count()

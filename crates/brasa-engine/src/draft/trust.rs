@@ -3,27 +3,27 @@
 //! Every token of an answer is guessed before it is drawn, whether the guess becomes a draft or not. So trust is learned at no cost to
 //! the device, in texts without a single draft too.
 
-/// Guesses that a class remembers; older ones fade.
+/// Guesses that the trust of a class is averaged over; older ones fade.
 const MEMORY: f32 = 48.0;
 
-/// Guesses that the trust which a class begins with counts for.
+/// Weight of a class's initial trust, as a number of guesses.
 const PRIOR: f32 = 4.0;
 
-/// Trust at the beginning, by the tokens of the context that occurred before: 1, 2, 3, up to 5, up to 8, up to 15, and more.
+/// Initial trust, by the number of tokens of the context that occurred before: 1, 2, 3, up to 5, up to 8, up to 15, and more.
 const BY_LENGTH: [f32; LENGTHS] = [0.2, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85];
 const LENGTHS: usize = 7;
 
-/// Factor of the trust at the beginning, by the follower's share: up to a half, up to nine tenths, and more.
+/// Factor of the initial trust, by the follower's share: up to a half, up to nine tenths, and more.
 const BY_SHARE: [f32; SHARES] = [0.5, 0.8, 1.0];
 const SHARES: usize = 3;
 
-/// Guesses of a kind, and how many of them came true, by class.
+/// The outcome of guesses of one kind, by class.
 #[derive(Clone, Debug)]
 pub(crate) struct Trust {
     classes: [Class; LENGTHS * SHARES],
 }
 
-/// Guesses of one class.
+/// The outcome of guesses of one class: their number, and how many were right.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Class {
     guesses: f32,
@@ -31,17 +31,17 @@ pub(crate) struct Class {
 }
 
 impl Class {
-    /// A class that begins with `trust`.
+    /// A class whose initial trust is `trust`.
     pub(crate) fn new(trust: f32) -> Self {
         Self { guesses: PRIOR, hits: trust * PRIOR }
     }
 
-    /// The part of its guesses that came true.
+    /// The share of guesses that were right.
     pub(crate) fn trust(self) -> f32 {
         self.hits / self.guesses
     }
 
-    /// Learns whether a guess came true.
+    /// Records whether a guess was right.
     pub(crate) fn learn(&mut self, hit: bool) {
         if self.guesses >= MEMORY {
             let kept = 1.0 - 1.0 / MEMORY;
@@ -61,7 +61,7 @@ impl Default for Trust {
 }
 
 impl Trust {
-    /// The class of a token that had this share behind a context of `length` tokens.
+    /// The class of a follower with this `share` after a context of `length` tokens.
     pub(crate) fn class(length: usize, share: f32) -> usize {
         let lengths = match length {
             0..=3 => length.saturating_sub(1),
@@ -74,12 +74,12 @@ impl Trust {
         lengths * SHARES + shares
     }
 
-    /// The part of the guesses of `class` that came true.
+    /// The share of the guesses of `class` that were right.
     pub(crate) fn of(&self, class: usize) -> f32 {
         self.classes[class].trust()
     }
 
-    /// Learns whether a guess of `class` came true.
+    /// Records whether a guess of `class` was right.
     pub(crate) fn learn(&mut self, class: usize, hit: bool) {
         self.classes[class].learn(hit);
     }

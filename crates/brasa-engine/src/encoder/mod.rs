@@ -1,8 +1,7 @@
 //! The engine of encoders: texts that are computed whole, each in one step.
 //!
-//! An encoder keeps nothing from one step to the next, so there are no pages, no sessions and no schedule beyond this: jobs
-//! take turns, and a step is filled with the texts of whoever's turn it is, then with those of the others. A step has no
-//! padding: a text is one segment of it.
+//! An encoder keeps nothing from one step to the next, so there are no pages, no sessions and no schedule beyond this: jobs take
+//! turns. A step takes texts of the job whose turn it is, then of the others. A step has no padding: each text is one segment.
 
 mod vectors;
 mod worker;
@@ -27,7 +26,7 @@ use crate::{EngineError, MakeProgram};
 pub struct EncoderConfig {
     /// Most tokens of a text, which must fit into one step.
     pub context: usize,
-    /// Token ids of the model.
+    /// Number of token ids of the model.
     pub vocab_size: usize,
     /// Number of token types, which mark the parts of a text; 0 if the graphs have no such input.
     pub token_types: usize,
@@ -40,11 +39,11 @@ pub struct EncoderConfig {
 pub struct EncoderText {
     /// Token ids of the text.
     pub tokens: Vec<u32>,
-    /// The part that each token is of; empty if all are of part 0.
+    /// The token type of each token; empty if all are of type 0.
     pub types: Vec<u32>,
 }
 
-/// The program that computes a job.
+/// Selects the program that computes a job: hidden states or logits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EncoderOutput {
     /// Hidden states behind the last norm, `[hidden_size]` a row.
@@ -53,7 +52,7 @@ pub enum EncoderOutput {
     Logits,
 }
 
-/// The rows of a text that become its vector.
+/// Which rows of a text make up its vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EncoderRows {
     /// The first row.
@@ -68,7 +67,7 @@ pub enum EncoderRows {
 
 /// Runs an encoder's programs on a thread of its own. Dropping it ends the running jobs and waits for the thread.
 pub struct EncoderEngine {
-    /// Jobs; `None` wakes the thread.
+    /// Sends jobs to the thread; `None` wakes it.
     jobs: Sender<Option<Job>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     closing: Arc<AtomicBool>,
@@ -120,13 +119,13 @@ impl EncoderEngine {
         self.config
     }
 
-    /// Starts to compute the vectors of texts. Long texts go first. Those that are not computed at the `deadline` fail with
+    /// Starts to compute the vectors of texts. Long texts go first. Texts that are not computed by the `deadline` fail with
     /// [`EngineError::DeadlineExceeded`].
     ///
     /// # Errors
     ///
     /// [`EngineError::EmptyPrompt`] and [`EngineError::TextTooLong`] for a text, [`EngineError::UnknownToken`],
-    /// [`EngineError::Options`] for logits of an encoder that does not judge and for other types than the model has,
+    /// [`EngineError::Options`] for logits of an encoder without a head and for token types that the model does not have,
     /// [`EngineError::QueueFull`], [`EngineError::Closed`]. Later errors come in place of vectors.
     pub fn encode(
         &self,
@@ -171,8 +170,8 @@ impl EncoderEngine {
         Ok(())
     }
 
-    /// Ends the running jobs and waits for the thread. Jobs that still ran, and every later call, give
-    /// [`EngineError::Closed`]. Closing a closed engine does nothing.
+    /// Ends the running jobs and waits for the thread. The ended jobs and every later call give [`EngineError::Closed`]. Closing
+    /// a closed engine does nothing.
     pub fn close(&self) {
         self.closing.store(true, Ordering::Relaxed);
         // Wakes a thread that waits for work; one that is gone needs no waking.
@@ -196,7 +195,7 @@ impl fmt::Debug for EncoderEngine {
     }
 }
 
-/// A place among the jobs, given back when it is dropped.
+/// Counts a job among those that run or wait, until dropped.
 struct Place(Arc<AtomicUsize>);
 
 impl Place {

@@ -16,7 +16,7 @@ pub(super) struct Results {
 
 struct State {
     results: Vec<Option<Result<Vec<f32>, EngineError>>>,
-    /// Texts whose results have come.
+    /// Texts that have a result so far.
     done: usize,
     ended: bool,
     waker: Option<Waker>,
@@ -93,7 +93,7 @@ impl EncoderVectors {
         if state.ended { state.results.len() } else { state.done }
     }
 
-    /// The next vector if it is there; otherwise `Pending`, and the task of `context` is woken when there is more to see.
+    /// The next vector if it is there; otherwise `Pending`, and the task of `context` is woken when there is more to read.
     ///
     /// This is the method of the same name of `futures`' `Stream`.
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Vec<f32>, EngineError>>> {
@@ -105,7 +105,7 @@ impl EncoderVectors {
         Poll::Pending
     }
 
-    /// The next result; `Some(None)` behind the last one, `None` if it is still to come.
+    /// The next result; `Some(None)` after the last one, `None` if the result is not there yet.
     #[allow(clippy::option_option, reason = "an end that is there, and a result that is not")]
     fn take(state: &mut State, next: &mut usize) -> Option<Option<Result<Vec<f32>, EngineError>>> {
         let Some(result) = state.results.get_mut(*next) else { return Some(None) };

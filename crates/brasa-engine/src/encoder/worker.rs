@@ -15,7 +15,7 @@ use super::vectors::Results;
 use super::{EncoderConfig, EncoderOutput, EncoderRows, EncoderText, Place};
 use crate::{EngineError, MakeProgram};
 
-/// The texts of one caller. Dropping it tells the reader that no more results come.
+/// The texts of one caller. Dropping the job ends the reader's results.
 pub(super) struct Job {
     pub(super) texts: Vec<EncoderText>,
     /// Texts that are still to be computed, longest first.
@@ -48,7 +48,7 @@ impl EncoderRows {
     }
 }
 
-/// A program that is made when it is first needed.
+/// A program that is compiled when it is first needed.
 pub(super) enum Lazy {
     Unmade(MakeProgram),
     Made(Box<dyn Program>),
@@ -72,7 +72,7 @@ pub(super) struct Worker {
     pub(super) logits: Option<Lazy>,
     pub(super) pool: Box<dyn KvPool>,
     pub(super) config: EncoderConfig,
-    /// Jobs with texts to compute. The first is the one whose turn it is.
+    /// Jobs with texts to compute; the first one's turn is next.
     pub(super) waiting: VecDeque<Job>,
     pub(super) closing: Arc<AtomicBool>,
 }
@@ -204,7 +204,7 @@ impl Worker {
         }
     }
 
-    /// Ends all jobs of a program that cannot be made.
+    /// Ends all jobs of a program that cannot be compiled.
     fn fail(&mut self, output: EncoderOutput, error: &DeviceError) -> After {
         for job in self.waiting.iter_mut().filter(|job| job.output == output) {
             for number in std::mem::take(&mut job.order) {
@@ -215,14 +215,14 @@ impl Worker {
     }
 }
 
-/// The state of the engine's loop behind a step: it goes on, or it ends.
+/// Whether the encoder's thread goes on after a step or ends.
 #[derive(PartialEq, Eq)]
 enum After {
     GoOn,
     Stop,
 }
 
-/// A text as the device sees it.
+/// A text as a segment of a step.
 fn segment(text: EncoderText, number: usize, rows: EncoderRows, token_types: usize) -> Segment {
     let EncoderText { tokens, mut types } = text;
     let outs = match rows {
@@ -238,7 +238,7 @@ fn segment(text: EncoderText, number: usize, rows: EncoderRows, token_types: usi
     segment
 }
 
-/// The mean of some rows.
+/// The mean of `rows` of `output`, summed in f64.
 fn mean(output: Output<'_>, rows: Range<usize>) -> Vec<f32> {
     if rows.len() == 1 {
         return output.row(rows.start).to_vec();

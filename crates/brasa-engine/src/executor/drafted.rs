@@ -1,4 +1,4 @@
-//! Steps whose rows behind the last token are guesses of the tokens that follow it.
+//! Steps with guessed tokens: the rows after a sequence's last token are drafts.
 
 use brasa_graph::chain::Flow;
 use brasa_graph::device::{DrawInputs, Drawn};
@@ -7,18 +7,18 @@ use brasa_graph::step::Outs;
 
 use super::{Executor, SequenceChain, SequenceRows, StepError, check};
 
-/// Takes each token that [`Executor::run_drafts`] draws: the number of its sequence, true if the token was drafted, and the draw or the
-/// reason why there is none.
+/// Receives each token that [`Executor::run_drafts`] draws: the number of its sequence, true if the token was drafted, and the
+/// draw or the reason why there is none.
 pub type DraftSink<'a> = dyn FnMut(usize, bool, Result<Draw, SamplingError>) -> Flow + 'a;
 
-/// A mask for rows that are drawn at once: each row's mask holds behind the drafts before it.
+/// A mask for rows that are drawn at once: the mask of each row follows the drafts before it.
 struct DraftedMask<'a> {
     mask: Option<&'a mut dyn TokenMask>,
     drafts: &'a [u32],
 }
 
 impl SequenceChain<'_> {
-    /// The rows of the last token and of its drafts, which are then among the tokens.
+    /// The rows of the last token and of its drafts; the drafts are appended to the tokens.
     fn drafted_rows(&mut self) -> SequenceRows<'_> {
         let start = self.sequence.tokens.len();
         self.tokens.extend_from_slice(self.drafts);
@@ -27,7 +27,7 @@ impl SequenceChain<'_> {
         SequenceRows { sequence: self.sequence, tokens, outs }
     }
 
-    /// The inputs by which a device draws the tokens of the last row and of its drafts, and the sequence's mask.
+    /// The inputs for drawing the tokens of the last row and of its drafts, and the sequence's mask.
     fn drafted_draws(&mut self) -> (Vec<DrawInputs<'_>>, DraftedMask<'_>) {
         let first = self.tokens.len() - self.drafts.len();
         let rows = (first..=self.tokens.len()).zip(self.position..);
@@ -40,7 +40,7 @@ impl SequenceChain<'_> {
         (draws.collect(), DraftedMask { mask, drafts: self.drafts })
     }
 
-    /// True if no token is missing that is read: none is behind the first that is not the draft.
+    /// True if the drawn tokens are complete as far as they are used: up to the first that differs from its draft.
     fn is_complete(&self, drawn: &[Drawn]) -> bool {
         for (place, drawn) in drawn.iter().enumerate() {
             match drawn {
@@ -54,13 +54,14 @@ impl SequenceChain<'_> {
 }
 
 impl Executor {
-    /// Runs one step of the last token of each sequence, the only one that is not computed, and its drafts, and draws the tokens behind them as far as they equal the
-    /// drafts, and one more. `sink` sees each token; any answer but [`Flow::Continue`] ends its sequence's part of the step. The last
-    /// token drawn of a sequence is not part of it, nor is a draft that was not drawn.
+    /// Runs one step of the last token of each sequence, the only one that is not computed, and its drafts. Draws the next tokens
+    /// as far as they equal the drafts, and one more. `sink` receives each token; any answer but [`Flow::Continue`] ends its
+    /// sequence's part of the step. A sequence does not contain its last drawn token, nor drafts that were not drawn.
     ///
     /// # Errors
     ///
-    /// The errors of [`run`](Self::run), with the parts whose errors they are: no sequence changed, and `sink` saw nothing.
+    /// The errors of [`run`](Self::run), with the numbers of the parts at fault. No sequence changes, and `sink` receives
+    /// nothing.
     pub fn run_drafts(
         &mut self,
         parts: &mut [SequenceChain<'_>],

@@ -11,32 +11,32 @@ use crate::EngineError;
 /// [`Executor::run_reading`](crate::Executor::run_reading) had already computed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepError {
-    /// The reason.
+    /// The reason of the failure.
     pub error: EngineError,
-    /// Numbers of the parts that have the error, or among which the culprit is.
+    /// Numbers of the parts at fault, or of those that may be.
     pub parts: Vec<usize>,
-    /// True if each of `parts` is at fault. False if the device did not tell which part it could not compute.
+    /// True if each of `parts` is at fault. False if one of them is and the device did not say which.
     pub is_certain: bool,
 }
 
 impl StepError {
-    /// The error of one part.
+    /// The error of part number `part` alone.
     pub(crate) fn of(part: usize, error: impl Into<EngineError>) -> Self {
         Self { error: error.into(), parts: vec![part], is_certain: true }
     }
 
-    /// The error of parts that make no sense.
+    /// An error for parts that make no sense; `what` describes the mistake.
     pub(super) fn senseless(parts: Vec<usize>, what: String) -> Self {
         Self { error: EngineError::Options(what), parts, is_certain: true }
     }
 
-    /// The device's error for a step of these parts.
+    /// The device's error for a step of `parts`.
     pub(crate) fn among(parts: Vec<usize>, error: DeviceError) -> Self {
         let is_certain = parts.len() == 1;
         Self { error: error.into(), parts, is_certain }
     }
 
-    /// The error of a step of some of all parts, whose numbers among all are `numbers`.
+    /// The error with other part numbers: part *i* becomes part `numbers[i]`.
     pub(super) fn renumbered(mut self, numbers: &[usize]) -> Self {
         self.parts.iter_mut().for_each(|part| *part = numbers[*part]);
         self
@@ -57,7 +57,7 @@ impl From<StepError> for EngineError {
     }
 }
 
-/// Refuses chains that have nothing to compute or to draw, or whose tokens do not go on with those of their sequence.
+/// Refuses chains that compute no rows, more rows than their sequence lacks tokens, or draw no token.
 pub(super) fn check(parts: &[SequenceChain<'_>]) -> Result<(), StepError> {
     for (number, part) in parts.iter().enumerate() {
         let pending = part.tokens.len().checked_sub(part.sequence.tokens.len());

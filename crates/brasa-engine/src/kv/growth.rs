@@ -1,4 +1,4 @@
-//! Sources of free pages: the pool grows within its budget, memory is fetched ahead, and kept texts give way.
+//! Sources of free pages: the pool grows within its budget, memory is fetched ahead, and kept texts are given up.
 
 use brasa_graph::GroupId;
 use brasa_graph::device::DeviceError;
@@ -7,25 +7,26 @@ use brasa_graph::step::{PAGE_POSITIONS, PageId};
 use super::{KvStore, pages_of_all};
 use crate::EngineError;
 
-/// Memory that is fetched before anybody looks whether a request has come.
+/// Bytes of memory that are fetched before the engine checks for new requests.
 const PREFAULT_BYTES: u64 = 4 << 20;
 
 impl KvStore {
-    /// Makes [`prefault`](Self::prefault) fetch up to `bytes`, but no more than texts of `positions` positions take.
+    /// Sets how much memory [`prefault`](Self::prefault) fetches: up to `bytes`, but no more than texts of `positions` positions
+    /// take.
     pub(crate) fn with_ready(mut self, bytes: u64, positions: usize) -> Self {
         self.ready = pages_of_all(bytes, &self.page_bytes).min(positions.div_ceil(PAGE_POSITIONS));
         self
     }
 
-    /// Fetches some memory of a page in a group that has too few pages without a holder whose memory is there. False if there was
-    /// nothing to fetch, or no room for it.
+    /// Fetches some memory of a page, in a group with too few free pages that are ready. Returns false if nothing is to be
+    /// fetched or the budget is used up.
     pub(crate) fn prefault(&mut self) -> bool {
         (0..self.groups.len()).any(|group| self.groups[group].ready() < self.ready && self.prefault_in(group))
     }
 
-    /// Fetches memory behind a step that wrote `rows` positions while `texts` texts are active, if fewer pages are ready than these may want
-    /// next. It is a little more than the step wrote, so that under load the system's time is spread over many steps, where a step that
-    /// needs a whole new page would be late for all.
+    /// Fetches memory after a step that wrote `rows` positions while `texts` texts are active, if fewer pages are ready than the
+    /// texts may need next. Fetches slightly more than the step wrote. So the system's time is spread over many steps, instead of
+    /// delaying one step that needs a whole new page.
     pub(crate) fn keep_up(&mut self, rows: usize, texts: usize) {
         let enough = self.ready.min(texts / 4 + 1);
         for group in 0..self.groups.len() {
@@ -69,7 +70,7 @@ impl KvStore {
         true
     }
 
-    /// A free page of `group`. The pool grows within the budget, then kept prefixes give way.
+    /// A free page of `group`. If there is none, the pool grows within the budget, then kept prefixes are given up.
     pub(super) fn take(&mut self, group: usize) -> Result<PageId, EngineError> {
         loop {
             if let Some(page) = self.groups[group].take() {

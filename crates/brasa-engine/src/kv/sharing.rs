@@ -8,9 +8,9 @@ use crate::sequence::{Sequence, oldest_page};
 use crate::{CacheScope, EngineError};
 
 impl KvStore {
-    /// Takes `sequence` back to the beginning that it shares with `tokens`, or gives it a longer one, which an earlier text
-    /// left or one of the `others` holds; returns its length. A page of which the beginning alone is shared is copied. Nothing
-    /// of another `scope` is taken, and nothing that was computed with dropped text in sight.
+    /// Shortens `sequence` to the beginning that it shares with `tokens`, or gives it a longer beginning from an earlier text or
+    /// one of the `others`. Returns its length. A page that is shared in part is copied. Keys and values of another `scope`, and
+    /// those computed while dropped text was visible, are not used.
     pub(crate) fn resume<'a>(
         &mut self,
         sequence: &mut Sequence,
@@ -37,7 +37,7 @@ impl KvStore {
         sequence.tokens.len()
     }
 
-    /// Gives `sequence`, which is empty, the first `length` tokens of another one.
+    /// Gives the empty `sequence` the first `length` tokens of `other`.
     fn share(&mut self, other: &Sequence, length: usize, sequence: &mut Sequence) {
         let tables = other.tables.iter().zip(&mut sequence.tables).zip(&mut self.groups);
         for (((table, shared), pages), group) in tables.zip(&self.pool.spec().groups) {
@@ -51,7 +51,8 @@ impl KvStore {
         sequence.tokens = other.tokens[..length].to_vec();
     }
 
-    /// Makes the last page of `sequence` its own if it is a part of one. If there is no page for the copy, the part is dropped.
+    /// Copies the last page of `sequence` if it is shared and partial. If there is no page for the copy, its positions are
+    /// dropped.
     fn copy_end(&mut self, sequence: &mut Sequence) {
         let whole = sequence.tokens.len() / PAGE_POSITIONS;
         if (0..self.groups.len()).any(|group| self.own(sequence, group, whole).is_err()) {
@@ -59,8 +60,8 @@ impl KvStore {
         }
     }
 
-    /// Keeps the whole pages of `sequence` for later texts that begin alike, up to the length that it may be taken back to; and the
-    /// page behind them too if the sequence `ends` there and is never written again.
+    /// Keeps the whole pages of `sequence` for later texts that begin alike, up to the length that it may be taken back to. If
+    /// the sequence `ends` and is never written again, its last partial page is kept too.
     pub(crate) fn keep(&mut self, sequence: &Sequence, ends: bool) {
         if sequence.private {
             return;
@@ -75,7 +76,7 @@ impl KvStore {
         self.prefixes.forget(scope, tokens, &mut self.groups);
     }
 
-    /// Makes `sequence` the only holder of the page of an entry, by a copy if there are others.
+    /// Makes `sequence` the only holder of the page at block table entry `entry`, by a copy if the page has other holders.
     pub(super) fn own(
         &mut self,
         sequence: &mut Sequence,

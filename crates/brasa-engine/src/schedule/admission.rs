@@ -1,4 +1,4 @@
-//! The waiting request that becomes active next.
+//! The choice of the waiting request that becomes active next.
 
 use std::cmp::Reverse;
 
@@ -6,24 +6,23 @@ use brasa_graph::step::PAGE_POSITIONS;
 
 use super::{Active, Limits, Standing};
 
-/// Waiting requests that are compared before one is admitted. Looking into the cache for more of them would cost more than it
-/// gains.
+/// Most waiting requests that are compared before one is admitted. Searching the cache for more would cost more than it gains.
 pub(crate) const MOST_CANDIDATES: usize = 64;
 
 /// A waiting request that may be admitted.
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate {
     pub(crate) standing: Standing,
-    /// Tokens of its text that are cached.
+    /// Tokens of the candidate's text that are cached.
     pub(crate) cached: usize,
-    /// Tokens of its text that will be cached when active requests have computed their prompts.
+    /// Tokens of the candidate's text that will be cached when active requests have computed their prompts.
     pub(crate) coming: usize,
     /// Pages that the candidate needs beside those that active requests hold, by cache group.
     pub(crate) need: Vec<usize>,
 }
 
 impl Candidate {
-    /// True if an active request computes what this one would compute.
+    /// True if an active request computes tokens that the candidate could then take from the cache.
     pub(crate) fn waits_for_prefix(&self) -> bool {
         self.coming > self.cached && !self.standing.aged()
     }
@@ -44,7 +43,7 @@ pub(super) fn next(active: &[Active], candidates: &[Candidate], limits: &Limits)
     (!limits.short && room.take(&first.need)).then_some(place)
 }
 
-/// A key that sorts candidates, first to be admitted first. Aged ones go by arrival alone.
+/// A key that sorts candidates, first to be admitted first. Aged requests are sorted by arrival alone.
 fn turn(candidate: &Candidate) -> impl Ord + use<> {
     let standing = candidate.standing;
     let pages = if standing.aged() { 0 } else { candidate.cached / PAGE_POSITIONS };

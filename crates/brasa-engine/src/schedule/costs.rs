@@ -1,39 +1,41 @@
-//! The time of a step by its rows, learned from past steps, and the prompt rows that decoding requests can bear.
+//! The time of a step by its number of rows, learned from past steps, and the number of prompt rows that keeps gaps between
+//! tokens short.
 
 use std::cmp::Ordering;
 use std::time::Duration;
 
-/// Most that a step with prompt rows may take, as a multiple of the step that decodes alone. Gaps between tokens of three
-/// times the usual leave room for what is not known beforehand: a longer context, a busy machine.
+/// Longest time of a step with prompt rows, as a multiple of the time of a step that only decodes. The factor leaves room for
+/// unknowns such as a longer context or a busy machine.
 const MOST_STRETCH: f64 = 3.0;
 
-/// Number of requests from which on a step may stretch further, up to twice as far. In a crowd every prompt waits for many others, few rows cost
-/// more each than many do, and nearly every gap is one with prompt rows, so that none stands out.
+/// Number of requests above which a step may take longer still, up to twice [`MOST_STRETCH`]. With many requests, prompts wait
+/// for each other, small steps cost more per row, and nearly every step has prompt rows, so that gaps are even.
 const CROWD: f64 = 8.0;
 
 /// Buckets of up to this many rows hold a single number of rows each.
 const EXACT_ROWS: usize = 8;
 
-/// Least and most share of what is new in a time.
+/// Least and most weight of a new measurement in a bucket's mean time.
 const NEWS: (f64, f64) = (1.0 / 8.0, 1.0 / 2.0);
 
-/// A time that is longer than the mean by this factor counts as so much longer alone: the machine was doing something else.
+/// A time longer than the mean by more than this factor counts as this factor times the mean: the machine was busy with something
+/// else.
 const MOST_SURPRISE: f64 = 3.0;
 
-/// A time is old when so many steps have been seen since.
+/// Steps after which a measured time counts as old.
 const OLD: u64 = 32;
 
-/// Times of steps by their rows. A row costs the device about as much whether it decodes or belongs to a prompt, so
-/// steps of all kinds teach the same curve.
+/// Times of steps by their rows. A row costs the device about as much whether it decodes or belongs to a prompt, so steps of all
+/// kinds belong to the same curve.
 ///
-/// More rows never take less time, and at most as long as several steps that have as many together. What the last step took is believed
-/// most: other times that contradict it by this rule move towards it. So no time stays that was slow by accident, even
-/// if steps of so many rows are avoided because of it.
+/// More rows never take less time, and at most as long as several steps that have as many together. The last step's time is
+/// trusted most: times that contradict it by this rule move towards it. So an accidentally slow time does not stay, even if steps
+/// of that size are avoided because of it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StepCosts {
     /// By number of rows, four buckets for each power of two.
     buckets: Vec<Option<Bucket>>,
-    /// Steps seen.
+    /// Number of steps observed.
     steps: u64,
 }
 
@@ -41,19 +43,19 @@ pub(crate) struct StepCosts {
 struct Bucket {
     rows: f64,
     seconds: f64,
-    /// Number of the bucket's last step.
+    /// Number of the bucket's latest step.
     seen: u64,
 }
 
 impl Bucket {
-    /// Share of what step `now` tells in the new time: the older the time is, the more.
+    /// Weight of a measurement at step `now` in the bucket's mean: the older the last measurement, the larger.
     fn news(&self, now: u64) -> f64 {
         ((now - self.seen) as f64 / (2 * OLD) as f64).clamp(NEWS.0, NEWS.1)
     }
 }
 
 impl StepCosts {
-    /// Learns that a step of `rows` rows took `time`.
+    /// Records that a step of `rows` rows took `time`.
     pub(crate) fn observe(&mut self, rows: usize, time: Duration) {
         if rows == 0 {
             return;
@@ -85,9 +87,10 @@ impl StepCosts {
         }
     }
 
-    /// Prompt rows, at most `most`, for a step beside the rows of `decoding` requests out of `requests`, if gaps of `usual` seconds
-    /// are usual. As many as the others can bear, but at least a sixteenth of `most`, so that prompts come to an end. A quarter of
-    /// `most` while too little is known, and a single one if the time of decoding alone needs to be measured again.
+    /// The number of prompt rows, at most `most`, for a step with the rows of `decoding` out of `requests` requests, if the usual
+    /// gap between tokens is `usual` seconds. As many as keep the step within [`MOST_STRETCH`], but at least a sixteenth of
+    /// `most`, so that prompts are finished. A quarter of `most` while too few steps were observed, and 1 if the time of decoding
+    /// alone has to be measured again.
     pub(crate) fn prompt_rows(&self, decoding: usize, requests: usize, usual: f64, most: usize) -> usize {
         if self.buckets.iter().flatten().count() < 2 || decoding == 0 {
             return (most / 4).max(1);
@@ -115,12 +118,12 @@ impl StepCosts {
         known.filter_map(|(_, bucket)| *bucket).any(|bucket| self.steps - bucket.seen <= OLD)
     }
 
-    /// True once a step has taught anything.
+    /// True once a step was observed.
     pub(crate) fn are_known(&self) -> bool {
         self.buckets.iter().any(Option::is_some)
     }
 
-    /// The times known so far, for several questions.
+    /// The times of steps observed so far.
     pub(crate) fn times(&self) -> StepTimes {
         let mut curve: Vec<Bucket> = self.buckets.iter().flatten().copied().collect();
         let mut most = f64::INFINITY;
@@ -143,13 +146,13 @@ impl StepCosts {
     }
 }
 
-/// Times of steps by rising numbers of rows, at least two. They never fall: if few rows were seen to take longer than more, the
-/// machine was doing something else. A row costs a quarter of a step while too little is known.
+/// Times of steps by rising numbers of rows, at least two. Times never fall with more rows. If fewer rows took longer, the
+/// machine was busy with something else. While too few steps were observed, a row is assumed to cost a quarter of a step.
 pub(crate) struct StepTimes(Vec<Bucket>);
 
 impl StepTimes {
-    /// Seconds of a step of `rows` rows: between two known points and beyond the last one on a straight line, and below the
-    /// first one as long as there.
+    /// Seconds of a step of `rows` rows: interpolated between two known points, extrapolated beyond the last, and constant below
+    /// the first.
     pub(crate) fn seconds(&self, rows: usize) -> f64 {
         let (curve, rows) = (&self.0, rows as f64);
         let above = curve.partition_point(|bucket| bucket.rows < rows);

@@ -1,14 +1,14 @@
-//! How many drafts each request has in a step.
+//! The number of drafts of each request in a step.
 
 use super::StepCosts;
 
-/// Drafts must make tokens come faster by this factor: a little, since times are known roughly.
+/// Drafts must raise the rate of tokens by this factor to be computed, since times are known roughly.
 const LEAST_GAIN: f64 = 1.02;
 
-/// The number of drafts of each request, for which `hopes` has the probability that they are drawn, one list a request: as many
-/// as make most tokens a second by the times of past steps, at most `most` in all.
+/// The number of drafts of each request, at most `most` in all, that gives the most tokens a second by the times of past steps.
+/// `hopes` has one list for each request: the probability that each of its drafts is drawn.
 ///
-/// A step in which nobody has drafts has a row of each of `decoding` requests. `drafting` has the times of a draft model's steps if it has
+/// A step without drafts has one row for each of `decoding` requests. `drafting` has the times of a draft model's steps if it has
 /// yet to make the drafts: one step for the first draft of all requests that have one, one for the second, and so on.
 pub(crate) fn share_drafts(
     hopes: &[&[f32]],
@@ -51,8 +51,8 @@ pub(crate) fn share_drafts(
     counts
 }
 
-/// The hope for a further draft below which it is not worth its part of a draft model's step, with `requests` that have drafts among
-/// `decoding` ones.
+/// The least probability of being drawn at which a further draft is worth its share of a draft model's step, if `requests` out of
+/// `decoding` requests have drafts.
 pub(crate) fn least_model_hope(
     requests: usize,
     decoding: usize,
@@ -63,7 +63,8 @@ pub(crate) fn least_model_hope(
     (step * decoding as f64 / costs.times().seconds(decoding)) as f32
 }
 
-/// The least hope for a draft at which it may be worth a row beside those of `decoding` requests, if at most `most` drafts follow.
+/// The least probability of being drawn at which a draft may be worth a row in a step of `decoding` requests with at most `most`
+/// drafts.
 pub(crate) fn least_hope(decoding: usize, most: usize, costs: &StepCosts) -> f32 {
     let times = costs.times();
     let alone = times.seconds(decoding) / LEAST_GAIN;

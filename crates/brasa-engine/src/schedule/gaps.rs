@@ -7,7 +7,7 @@ use brasa_graph::testing::Random;
 
 use super::*;
 
-/// Seconds of a step of `rows` rows: a device that reads weights for `base` seconds and computes a row in `row` seconds.
+/// A simulated device: a step of `rows` rows takes `base + rows · row` seconds.
 #[derive(Clone, Copy, Debug)]
 struct Device {
     base: f64,
@@ -117,7 +117,7 @@ fn serve(device: Device, load: f64, count: usize, fixed: Option<usize>, seed: u6
     measured
 }
 
-/// A CPU with two threads, a small model on it, and a GPU.
+/// Simulated devices: a CPU with two threads, a small model on that CPU, and a GPU.
 const DEVICES: [Device; 3] = [
     Device { base: 0.022, row: 0.0035 },
     Device { base: 0.0005, row: 0.0002 },
@@ -136,7 +136,8 @@ fn long_prompts_do_not_stall_those_who_decode() {
     }
 }
 
-/// The learned budget is worth having: a number that suits one device stalls another, or holds its prompts up.
+/// The learned budget is better than a fixed one: a fixed number that suits one device causes long gaps or slow prompts on
+/// another.
 #[test]
 fn no_fixed_budget_suits_every_device() {
     let run = |device: Device, fixed| {

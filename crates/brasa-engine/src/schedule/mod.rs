@@ -1,15 +1,14 @@
-//! The scheduler: pure functions from plain data to decisions. Nothing in this folder sees a device, a text or a clock.
+//! The scheduler: pure functions from plain data to decisions. Nothing in this folder uses a device, a text or a clock.
 //!
-//! The worker describes the requests, asks [`plan`], obeys, and asks again. [`plan`] answers with one decision at a time, so
-//! every decision rests on the state that the last one left. Pages that run out in the middle are the question of
-//! [`give_way`].
+//! The worker describes the requests, calls [`plan`], carries out the decision, and calls it again. [`plan`] returns one decision
+//! at a time, so every decision follows from the state after the last one. If pages run out during a step, [`give_way`] decides.
 //!
 //! # Rules
 //!
-//! - Every decoding request has its row in every step. Prompts share the rows that are left: all of a step if nobody decodes,
-//!   [`Limits::mixed_rows`] otherwise, so that a long prompt does not stall the others. [`StepCosts`] learns from past steps
-//!   how many rows make a step at most three times as long as decoding alone, and as the usual gap of late. Short prompts go first, but half of the rows are the most senior
-//!   one's.
+//! - Every decoding request has its row in every step. Prompts share the rows that are left: all of a step if no request decodes,
+//!   [`Limits::mixed_rows`] otherwise, so that a long prompt does not stall the others. [`StepCosts`] learns from past steps how
+//!   many rows make a step at most three times as long as decoding alone, and as the usual gap of late. Short prompts go first,
+//!   but half of the rows are the most senior one's.
 //! - A request that reads logits is a prompt whose last rows count among the logits of a step. Rows before them are computed
 //!   apart unless it reads a single one.
 //! - A waiting request is admitted when the step has a row for it and the cache has room for it. Nobody passes a request that
@@ -53,11 +52,11 @@ pub(crate) use standing::Standing;
 /// A request that takes part in steps.
 #[derive(Clone, Debug)]
 pub(crate) struct Active {
-    /// Tokens that are still to be computed, at least 1. A request with a single one decodes unless it reads.
+    /// Tokens that are still to be computed, at least 1. A request with a single pending token decodes unless it reads.
     pub(crate) pending: usize,
-    /// The last rows among them whose logits the request reads; 0 for a request that generates.
+    /// How many of the last pending rows have logits that the request reads; 0 for a request that generates.
     pub(crate) reads: usize,
-    /// Pages that its next page of text will need and that it does not hold yet, by cache group.
+    /// Pages, by cache group, that the request needs for its next page of text and does not hold yet.
     pub(crate) need: Vec<usize>,
 }
 
@@ -77,13 +76,13 @@ pub(crate) struct Limits {
     pub(crate) max_rows: usize,
     /// Most rows of a step whose logits can be computed, at least `max_active`.
     pub(crate) max_outs: usize,
-    /// Most prompt rows of a step in which others decode, at least 1.
+    /// Most prompt rows of a step in which other requests decode, at least 1.
     pub(crate) mixed_rows: usize,
     /// Most tokens of a request in one chain.
     pub(crate) max_chain: usize,
-    /// All waiting requests, of which the candidates are the first.
+    /// Number of all waiting requests; the candidates are the first of them.
     pub(crate) waiting: usize,
-    /// Pages that active requests could still have.
+    /// Pages that active requests could still get.
     pub(crate) room: Room,
     /// True if a request had to give its pages back, and none has ended since.
     pub(crate) short: bool,
@@ -100,7 +99,7 @@ pub(crate) enum Plan {
     Rest,
 }
 
-/// The next thing to do for the `active` requests, senior first, and the `candidates`, the first of those that wait.
+/// The next decision for the `active` requests, senior first, and the `candidates`, the first of the waiting requests.
 pub(crate) fn plan(active: &[Active], candidates: &[Candidate], limits: &Limits) -> Plan {
     let step = rows::compose(active, limits);
     if active.len() < limits.max_active

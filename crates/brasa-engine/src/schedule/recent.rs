@@ -1,23 +1,23 @@
-//! The usual gaps between tokens of late.
+//! The usual gap between tokens in the last steps.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Steps that are remembered: some seconds of them.
+/// Number of steps that are remembered: some seconds.
 const STEPS: usize = 256;
 
-/// Fewest steps of which a median says anything.
+/// Fewest steps for a meaningful median.
 const FEW: usize = 16;
 
 /// The gaps between the tokens that decoding requests had in the last steps.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RecentGaps {
-    /// Seconds, and how many tokens came after so long a gap.
+    /// Gaps in seconds, each with the number of tokens that followed it.
     gaps: VecDeque<(f64, u64)>,
 }
 
 impl RecentGaps {
-    /// `tokens` tokens came `gap` after the ones before.
+    /// Records that `tokens` tokens came `gap` after the ones before.
     pub(crate) fn observe(&mut self, tokens: u64, gap: Duration) {
         if tokens == 0 {
             return;
@@ -28,7 +28,7 @@ impl RecentGaps {
         self.gaps.push_back((gap.as_secs_f64(), tokens));
     }
 
-    /// Half of the tokens came after at most so many seconds; infinite while too little is known.
+    /// The median gap over tokens, in seconds; infinite while too few steps were observed.
     pub(crate) fn median(&self) -> f64 {
         if self.gaps.len() < FEW {
             return f64::INFINITY;

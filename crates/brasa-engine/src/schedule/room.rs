@@ -1,6 +1,6 @@
-//! Pages that can be had, as plain numbers.
+//! The pages that can still be allocated, as plain numbers.
 
-/// Pages that active requests could still have if everything at rest gave way.
+/// Pages that active requests could still get if all other holders gave theirs up.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Room {
     /// Pages of each cache group that exist and that no active request holds.
@@ -12,7 +12,8 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// Takes `need` pages of each group. False if there is no room for all of them; all that there is has been taken then.
+    /// Takes `need` pages of each group. Returns false if there is no room for all of them; the available pages are taken
+    /// nevertheless.
     pub(crate) fn take(&mut self, need: &[usize]) -> bool {
         let mut bytes = 0_u64;
         for ((pages, page_bytes), need) in self.pages.iter_mut().zip(&self.page_bytes).zip(need) {

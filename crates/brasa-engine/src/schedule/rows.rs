@@ -7,29 +7,29 @@ use super::{Active, Limits};
 pub(crate) struct StepPlan {
     /// Rows of each active request, in order; 0 for none.
     pub(crate) rows: Vec<usize>,
-    /// Rows that another prompt could still have.
+    /// Rows of the step that are still free for another prompt.
     pub(crate) rows_left: usize,
     pub(crate) chain: ChainPlan,
 }
 
-/// How a chain goes on.
+/// The steps that follow the first one of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ChainPlan {
     /// Most tokens of a request; 1 for a single step.
     pub(crate) limit: usize,
-    /// True if a row that ends lets a waiting request in.
+    /// True if the chain ends when a row ends, because a waiting request can then be admitted.
     pub(crate) ends_with_row: bool,
-    /// True if a request that arrives could be admitted at once.
+    /// True if the chain ends when a request arrives, because it could be admitted at once.
     pub(crate) ends_on_arrival: bool,
 }
 
-/// Most prompts that are computed at once. A request that arrives behind so many waits for one of them to end.
+/// Most prompts that are computed at once. A request that arrives after so many waits until one of them ends.
 const MOST_PROMPTS: usize = 4;
 
-/// A row for each request that decodes, and as many rows of the others' prompts as fit.
+/// The next step: a row for each request that decodes, and as many prompt rows of the others as fit.
 ///
-/// The shortest prompts go first, but half of the rows are the most senior one's if it wants them: a short prompt does not
-/// wait behind a long one's chunks, and the long one takes at most twice as long.
+/// The shortest prompts go first, but the most senior one gets half of the rows if it has that many: a short prompt does not wait
+/// behind a long one's chunks, and the long one takes at most twice as long.
 pub(super) fn compose(active: &[Active], limits: &Limits) -> StepPlan {
     let decoding = active.iter().filter(|active| active.decodes()).count();
     let drawing = active.iter().filter(|active| active.reads == 0).count();
@@ -66,7 +66,7 @@ pub(super) fn compose(active: &[Active], limits: &Limits) -> StepPlan {
     StepPlan { rows, rows_left: rows_left.max(usize::from(another)), chain }
 }
 
-/// Most rows that a prompt may have if `outs_left` of them may have logits.
+/// Most rows of a prompt in a step, if `outs_left` more rows may have logits.
 fn prompt_rows(active: &Active, outs_left: usize) -> usize {
     let lead = active.pending - active.reads;
     match active.reads {

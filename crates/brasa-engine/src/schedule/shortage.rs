@@ -1,6 +1,6 @@
 //! Chooses which request gives way when pages run out.
 
-/// The request or kept text that gives its pages back.
+/// Which request or kept text gives up its pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GiveWay {
     /// The pages of the session that has been idle longest.
@@ -9,14 +9,14 @@ pub(crate) enum GiveWay {
     AtRest(usize),
     /// The pages of an active request, by its number. It waits to be admitted again.
     Preempt(usize),
-    /// The request that is short of pages. It alone cannot fit, and fails.
+    /// The request that is short of pages fails: it cannot fit even alone.
     Fail,
 }
 
 /// Chooses the session or request that gives its pages to the active request `short`.
 ///
-/// `at_rest` says which requests that are not active hold pages, and `active` says it of the active ones. In both lists the
-/// last ones give way first.
+/// `at_rest` says which requests that are not active hold pages, and `active` says so of the active ones. In both lists the last
+/// ones give way first.
 pub(crate) fn give_way(idle_sessions: usize, at_rest: &[bool], active: &[bool], short: usize) -> GiveWay {
     if idle_sessions > 0 {
         return GiveWay::Session;

@@ -7,7 +7,7 @@ use brasa_graph::testing::Random;
 
 use super::*;
 
-/// A request and how far it has come.
+/// A simulated request and its progress.
 #[derive(Clone, Debug)]
 struct Text {
     standing: Standing,
@@ -15,7 +15,7 @@ struct Text {
     cancelled: Option<usize>,
     prompt: usize,
     answer: usize,
-    /// Texts of one family begin with the same pages.
+    /// The family of the text. Texts of one family begin with the same pages.
     family: usize,
     family_pages: usize,
     generated: usize,
@@ -66,13 +66,13 @@ struct World {
     random: Random,
     tick: usize,
     total_pages: usize,
-    /// Pages that seem to be there and are not, as on a device whose memory others use.
+    /// Number of pages that the engine counts but that cannot be allocated, as on a device whose memory other programs use.
     imagined_pages: usize,
     idle_sessions: usize,
     limits: Limits,
     coming: Vec<Text>,
     waiting: Vec<Text>,
-    /// Senior first.
+    /// Active requests, senior first.
     active: Vec<Text>,
     /// Families whose shared pages are cached.
     cached: HashSet<usize>,
@@ -238,7 +238,7 @@ impl World {
         assert!(step.chain.limit == 1 || decoding == self.active.len(), "{step:?}");
     }
 
-    /// Takes the pages of a step. Returns false if a request had to give way.
+    /// Takes the pages of a step. Returns false if a request had to give up its pages.
     fn prepare(&mut self, rows: &[usize]) -> bool {
         for place in (0..rows.len()).filter(|&place| rows[place] > 0) {
             let text = &self.active[place];

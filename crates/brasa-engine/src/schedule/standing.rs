@@ -2,10 +2,10 @@
 
 use std::cmp::Reverse;
 
-/// Later requests that may be admitted before a waiting one. Then it goes first.
+/// Most later requests that may be admitted before a waiting request. After that many it goes first.
 pub(crate) const MOST_OVERTAKEN: u32 = 8;
 
-/// The facts that order requests.
+/// The data that requests are ordered by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Standing {
     /// Number of the request, counted as requests arrive.
@@ -34,14 +34,15 @@ impl Standing {
         (Reverse(self.aged()), Reverse(if self.aged() { 0 } else { self.priority }))
     }
 
-    /// A key that sorts senior requests first. Juniors give way to seniors.
+    /// A key that sorts senior requests first. Junior requests give up pages for senior ones.
     ///
-    /// The first of all aged requests keeps its place until it ends, so that whatever gives way, somebody comes to the end.
+    /// The first of all aged requests keeps its rank until it ends. So at least one request always finishes, whatever else gives
+    /// up pages.
     pub(crate) fn seniority(self) -> impl Ord {
         (self.class(), self.arrival)
     }
 
-    /// A key that sorts waiting requests, first to be admitted first, as far as nothing is known of cached pages.
+    /// A key that sorts waiting requests, first to be admitted first, before cached pages are considered.
     pub(crate) fn turn(self) -> impl Ord {
         (self.class(), Reverse(self.returning), self.arrival)
     }

@@ -1,4 +1,4 @@
-//! Small cases, one rule each.
+//! Tests of the scheduler's rules on small cases, one rule each.
 
 use super::*;
 

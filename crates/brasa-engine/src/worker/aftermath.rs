@@ -1,4 +1,4 @@
-//! Changes to generations behind a step: pausing, ending, failing, and giving pages back.
+//! Changes to generations after a step: pausing, ending, failing, and releasing pages.
 
 use super::Worker;
 use crate::executor::{StepError, StepOut};
@@ -8,7 +8,7 @@ use crate::sequence::Sequence;
 use crate::{EngineError, SessionId};
 
 impl Worker<'_> {
-    /// Looks after the active generations behind a step, in which those at `places` took part with so many rows each.
+    /// Updates the active generations after a step. `places` lists the generations that took part, each with its number of rows.
     pub(super) fn finish_step(&mut self, result: Result<(), StepError>, places: &[(usize, usize)]) {
         if let Err(failed) = result {
             let parts: Vec<(usize, usize)> = failed.parts.iter().map(|&part| places[part]).collect();
@@ -43,8 +43,8 @@ impl Worker<'_> {
         self.short &= self.active.len() == before;
     }
 
-    /// Runs the parts of a failed step one by one: the active generations at these places, with at most so many rows each. Parts
-    /// that fail alone end; the others go on.
+    /// Runs the parts of a failed step one by one: pairs of an active generation's place and its most rows. Generations that fail
+    /// alone end; the others go on.
     ///
     /// # Errors
     ///
@@ -81,7 +81,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Ends all requests: the device is lost.
+    /// Ends all requests with the error of a lost device.
     fn lose(&mut self, error: EngineError) {
         let all = [&mut self.active, &mut self.waiting, &mut self.parked];
         all.into_iter().flatten().for_each(|generation| generation.fail(error.clone()));
@@ -89,7 +89,7 @@ impl Worker<'_> {
         self.remove_finished();
     }
 
-    /// Frees pages for the active generation at `place`, for which there are none.
+    /// Frees pages for the active generation at `place`, which cannot get the pages that it needs.
     pub(super) fn give_way(&mut self, place: usize, error: EngineError) {
         let hold = |generations: &[Generation]| -> Vec<bool> {
             generations.iter().map(Generation::holds_pages).collect()
@@ -123,7 +123,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Lets the active generation at `place` wait, without its pages.
+    /// Moves the active generation at `place` to the waiting ones and releases its pages.
     fn preempt(&mut self, place: usize) {
         let mut generation = self.active.remove(place);
         generation.give_pages_back(&mut self.executor);
@@ -132,7 +132,7 @@ impl Worker<'_> {
         self.stats.preemptions += 1;
     }
 
-    /// Lets generations that have ended settle.
+    /// Moves generations that have ended from the active to the settling ones.
     pub(super) fn remove_finished(&mut self) {
         let before = self.active.len();
         let mut finished = Vec::new();
@@ -144,7 +144,7 @@ impl Worker<'_> {
         self.settle();
     }
 
-    /// Puts back the sequences of generations that have ended and whose text holds no further surprise.
+    /// Puts back the sequences of ended generations in whose text no stop string can be found any more.
     pub(super) fn settle(&mut self) {
         let settled: Vec<Generation> = self.settling.extract_if(.., Generation::is_settled).collect();
         for generation in settled {
@@ -156,7 +156,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Leaves a sequence in its session, or gives its pages back.
+    /// Returns a sequence to its session, or releases its pages.
     fn put_back(&mut self, sequence: Sequence, session: Option<SessionId>) {
         let left = match session {
             Some(id) => {
@@ -171,7 +171,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Ends a text; later texts may begin with it.
+    /// Ends a text: keeps its pages for later texts that begin alike.
     pub(super) fn end(&mut self, sequence: Sequence) {
         self.executor.keep(&sequence, true);
         self.executor.release(sequence);
