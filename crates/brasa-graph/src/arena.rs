@@ -11,8 +11,8 @@ pub struct Demand {
 
 /// Lays demands out in one arena: returns the offset of each, a multiple of `alignment` bytes, and the bytes of the arena.
 ///
-/// Demands that are needed at the same time do not overlap. The largest is placed first; each goes into the tightest gap
-/// between those placed before that are needed at the same time, or else behind them. Sizes saturate at `usize::MAX`.
+/// Demands that are needed at the same time do not overlap. The largest is placed first; each goes into the smallest sufficient
+/// gap between earlier placed demands that are needed at the same time, or else after them. Sizes saturate at `usize::MAX`.
 pub fn lay_out(demands: &[Demand], alignment: usize) -> (Vec<usize>, usize) {
     let aligned = |bytes: usize| bytes.checked_next_multiple_of(alignment).unwrap_or(usize::MAX);
     let mut order: Vec<usize> = (0..demands.len()).filter(|&i| demands[i].size_bytes > 0).collect();

@@ -14,9 +14,9 @@ use crate::{
 
 /// Builds a [`Graph`], checking every operation's operands.
 ///
-/// The first mistake is remembered and reported by [`finish`](Self::finish); until then methods return values
-/// that may be passed on but mean nothing. So a model reads like its figure, without a `?` at every step, and a
-/// checkpoint whose tensors do not fit together is still an error that shows both shapes.
+/// The first mistake is kept and reported by [`finish`](Self::finish). Until then, methods return values that may be passed on
+/// but have no meaning. So a model reads like its figure, without a `?` at every step. A checkpoint with tensors that do not fit
+/// together is still an error that shows both shapes.
 #[derive(Debug, Default)]
 pub struct Builder {
     graph: Graph,
@@ -40,7 +40,7 @@ impl Builder {
         Ok(self.graph)
     }
 
-    /// A builder that goes on with `graph`.
+    /// A builder that appends to `graph`.
     pub(crate) fn from(graph: Graph) -> Self {
         Self { graph, error: None }
     }
@@ -49,7 +49,7 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// That mistake, as [`finish`](Self::finish) would report it.
+    /// The error that [`finish`](Self::finish) would return.
     pub fn check(&self) -> Result<(), GraphError> {
         self.error.clone().map_or(Ok(()), Err)
     }
@@ -64,7 +64,7 @@ impl Builder {
         &mut self.graph
     }
 
-    /// Numbers that every step supplies.
+    /// An input that every step supplies.
     ///
     /// # Panics
     ///
@@ -75,7 +75,7 @@ impl Builder {
         self.value(DType::U32, Shape(vec![rows]), ValueKind::Input(input))
     }
 
-    /// Declares an input of its own, `[rows, inner…]` of `F32` or `U32`, that every step must bring.
+    /// Declares an input of the graph's own, `[rows, inner…]` of `F32` or `U32`, that every step must bring.
     pub fn given(&mut self, name: impl Into<String>, dtype: DType, rows: Dim, inner: &[usize]) -> ValueId {
         let given = Given { name: name.into(), dtype, rows, inner: inner.to_vec() };
         let wrong = match (dtype, rows.symbol) {
@@ -92,7 +92,8 @@ impl Builder {
         self.value(dtype, shape, ValueKind::Input(Input::Given(id)))
     }
 
-    /// Adds a weight, or notes the error that kept it from being made. A weight is shared with another graph by its [`Arc`].
+    /// Adds a weight, or keeps the error of making it for [`finish`](Self::finish). Graphs that hold the same [`Arc`] share the
+    /// weight.
     pub fn weight(&mut self, weight: Result<impl Into<Arc<Weight>>, GraphError>) -> ValueId {
         match weight {
             Ok(weight) => {
@@ -106,13 +107,13 @@ impl Builder {
         }
     }
 
-    /// A new cache.
+    /// Declares a new KV cache.
     pub fn cache(&mut self, spec: CacheSpec) -> CacheId {
         self.graph.caches.push(spec);
         CacheId(self.graph.caches.len() as u32 - 1)
     }
 
-    /// A new memory of `kv_heads` heads of `head_dim` elements. Graphs that share a pool (an encoder's and a decoder's)
+    /// Declares a new memory of `kv_heads` heads of `head_dim` elements. Graphs that share a pool (an encoder's and a decoder's)
     /// declare the same caches and memories in the same order.
     pub fn memory(&mut self, kv_heads: usize, head_dim: usize) -> MemoryId {
         let id = MemoryId(self.cache(CacheSpec { kv_heads, head_dim, window: None }));
@@ -120,7 +121,7 @@ impl Builder {
         id
     }
 
-    /// The shape of a value; `None` after a mistake. For deciding the next nodes.
+    /// The shape of a value, for choosing the next nodes; `None` after a mistake.
     pub fn shape(&self, value: ValueId) -> Option<&Shape> {
         if self.error.is_some() { None } else { Some(&self.graph.value(value).shape) }
     }
@@ -218,7 +219,7 @@ impl Builder {
         self.apply(MemoryWrite { memory }, &[k, v]);
     }
 
-    /// `inputs`: `[q]` where the source is a cache or a memory, `[q, k, v]` where it is the step itself.
+    /// Attention. `inputs` are `[q]` if the source is a cache or a memory, and `[q, k, v]` if it is the step itself.
     pub fn attention(&mut self, inputs: &[ValueId], op: Attention) -> ValueId {
         self.one(op, inputs)
     }
@@ -235,12 +236,12 @@ impl Builder {
         self.one(Concat { axis }, &[a, b])
     }
 
-    /// A view of `range` along the innermost axis.
+    /// A view of the elements `range` along the innermost axis.
     pub fn slice(&mut self, x: ValueId, range: Range<usize>) -> ValueId {
         self.one(Slice { start: range.start, end: range.end }, &[x])
     }
 
-    /// A view of each row as `inner`.
+    /// A view of each row with the dimensions `inner`.
     pub fn reshape(&mut self, x: ValueId, inner: &[usize]) -> ValueId {
         self.one(Reshape { inner: inner.to_vec() }, &[x])
     }

@@ -1,38 +1,38 @@
-//! Chains: several tokens of each row without going back to the scheduler.
+//! Chains: several tokens of each row are drawn and computed without returning to the scheduler.
 //!
-//! A chain begins with a step. The device draws the next token of every segment that asks for the logits of its last row,
-//! runs the step of the drawn tokens, and so on, until every row has ended. A row ends by itself at its limit and at its stop
-//! ids; the caller ends it by its answer to a token. The caller's answer may arrive late: a device that draws on its own may
-//! by then have drawn further tokens of that row, which nobody sees and which leave no trace in histories, masks and lengths.
+//! A chain begins with a step. The device draws the next token of every segment that asks for the logits of its last row, runs
+//! the step of the drawn tokens, and so on, until every row has ended. A row ends by itself at its limit and at its stop ids. The
+//! caller may end it by the answer to a token. That answer may arrive late: a device that draws by itself may have drawn further
+//! tokens of the row by then. Such tokens are dropped; histories, masks and lengths are as if they had not been drawn.
 
 use crate::device::{DeviceError, DrawInputs, Drawn, KvPool, Program};
 use crate::sampling::{Draw, DrawRules, Row, Sampler, SamplingError, TokenMask};
 use crate::step::{Outs, PAGE_POSITIONS, Segment, Step};
 use crate::{CacheKind, GroupId};
 
-/// The data that the tokens of one segment are drawn with, and the hooks that see them.
+/// The inputs for drawing the tokens of one segment.
 pub struct RowDraw<'a> {
     /// How to draw.
     pub rules: &'a DrawRules,
-    /// Position of the next token, which names its noise. The device counts it up as tokens are drawn.
+    /// Position of the next token, which selects the noise of its draw. Counted up as tokens are drawn.
     pub position: u32,
     /// All tokens before the next one. Drawn tokens are appended.
     pub history: &'a mut Vec<u32>,
     /// Most tokens to draw, at least 1. Pages for all of them must exist before the chain begins.
     pub limit: usize,
-    /// Ids that end the row. The id itself is drawn, appended to the history and shown to the sink; it is not computed.
+    /// Ids that end the row. A stop id is drawn, appended to the history and passed to the sink, but not computed.
     pub stops: &'a [u32],
     /// The ids that a grammar allows; `None` for all.
     pub mask: Option<&'a mut dyn TokenMask>,
 }
 
-/// The rows of a chain and the memory to draw them with.
+/// The rows of a chain, and memory for drawing their tokens.
 pub struct Chain<'a, 'b> {
     /// One row for each segment of the step, in order. Rows of segments that ask for no logits are not read.
     pub rows: &'a mut [RowDraw<'b>],
     /// Scratch memory for devices that draw on the host.
     pub sampler: &'a mut Sampler,
-    /// Sees every token.
+    /// Receives every token.
     pub sink: &'a mut ChainSink<'a>,
 }
 
@@ -43,25 +43,26 @@ pub enum Flow {
     Continue,
     /// Ends this row; the token is not computed, and the sink sees no further token of the row. Other rows go on.
     StopRow,
-    /// Ends the chain as soon as the device can. Each other row has the token of the same step, and possibly further ones.
+    /// Ends the chain as soon as the device can. Each other row gets its token of the same step, and possibly further ones.
     StopAll,
 }
 
-/// Takes each token as it appears: the number of its segment, and the draw or the reason why there is none. A row whose draw
-/// failed ends, whatever the answer is.
+/// Receives each token as it is drawn: the number of its segment, and the draw or the reason why there is none. A row with a
+/// failed draw ends, whatever the answer is.
 pub type ChainSink<'a> = dyn FnMut(usize, Result<Draw, SamplingError>) -> Flow + 'a;
 
-/// How far a chain came.
+/// The result of a chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finish {
-    /// Cached positions of each segment, all of them tokens given or accepted. The last token drawn is not cached.
+    /// Cached positions of each segment after the chain. They hold tokens that were given or accepted. The last token drawn is
+    /// not cached.
     pub lengths: Vec<usize>,
 }
 
-/// Tokens of a chain that the host makes step by step: few enough that the pages reserved for them are no burden.
+/// Most tokens of a chain that the host computes step by step: few enough that reserving their pages costs little.
 pub const STEPWISE_TOKENS: usize = 32;
 
-/// Runs a chain as plain steps. Right for devices on which a step costs far more than its return to the host.
+/// Runs a chain as plain steps. Meant for devices on which a step costs far more than returning to the host.
 ///
 /// # Errors
 ///
@@ -126,11 +127,11 @@ pub fn stepwise<P: Program + ?Sized>(
     }
 }
 
-/// The masks of some draws.
+/// The mask of each draw; `None` allows all tokens.
 type Masks<'a> = Vec<Option<&'a mut dyn TokenMask>>;
 
-/// The inputs by which a device draws the token of each row, and the rows' masks; `None` if all rows report on their logits, so that
-/// the host draws.
+/// The inputs by which a device draws the token of each row, and the rows' masks; `None` if all rows report on their logits, so
+/// that the host must draw.
 fn draws<'a>(
     step: &Step,
     numbers: &[usize],
@@ -152,17 +153,17 @@ fn draws<'a>(
 }
 
 impl RowDraw<'_> {
-    /// True if every token of the row is the one with the largest logit, so that a device can find it without drawing.
+    /// True if every token of the row is the one with the largest logit, so that a device needs no noise to find it.
     pub fn takes_largest(&self) -> bool {
         self.mask.is_none() && self.rules.takes_largest(self.position)
     }
 
-    /// Takes the token that a device drew, counts it and passes it to the mask; or draws one from the logits that the device
-    /// returned. A device that returned nothing is an error.
+    /// Records the token that a device drew and passes it to the mask, or draws a token from the logits that the device returned.
+    /// If the device returned neither, the result is an error.
     ///
     /// # Errors
     ///
-    /// [`SamplingError`]: no token could be drawn; nothing was counted.
+    /// [`SamplingError`]: no token could be drawn. The row is unchanged.
     pub fn take_drawn(
         &mut self,
         drawn: Option<&Drawn>,
@@ -180,7 +181,8 @@ impl RowDraw<'_> {
         }
     }
 
-    /// Takes `token` and counts it. The mask, if there is one, already knows of it.
+    /// Records `token` as drawn: appends it to the history and advances the position. The mask, if there is one, must already
+    /// have accepted it.
     pub fn take(&mut self, token: u32) -> Draw {
         self.history.push(token);
         self.position = self.position.saturating_add(1);
@@ -188,11 +190,11 @@ impl RowDraw<'_> {
         Draw { token, ..Draw::default() }
     }
 
-    /// Draws the next token, and counts it.
+    /// Draws the next token and records it.
     ///
     /// # Errors
     ///
-    /// [`SamplingError`]: no token could be drawn; nothing was counted.
+    /// [`SamplingError`]: no token could be drawn. The row is unchanged.
     pub fn draw(&mut self, logits: &[f32], sampler: &mut Sampler) -> Result<Draw, SamplingError> {
         let row = Row::new(logits, self.position, self.history);
         let draw = match &mut self.mask {
@@ -209,7 +211,7 @@ impl RowDraw<'_> {
     }
 }
 
-/// Replaces a segment by the single row that follows it. Its declared inputs are those of the segment's last row.
+/// Replaces a segment by the single row of `token`, which follows it. Declared inputs keep the values of the segment's last row.
 pub fn go_on(segment: &mut Segment, token: u32) {
     let rows = segment.rows;
     if let Some(positions) = &mut segment.positions {

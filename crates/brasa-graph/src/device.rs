@@ -16,15 +16,15 @@ use crate::{CacheGroup, Graph, GroupId, Weight};
 
 /// A device that runs graphs.
 pub trait Backend: Send + Sync {
-    /// The device and what it can do, for people.
+    /// Name and abilities of the device, for people.
     fn info(&self) -> DeviceInfo;
 
-    /// Bytes of its memory that are free now; `None` if it does not tell.
+    /// Free bytes of the device's memory; `None` if the device does not tell.
     fn free_bytes(&self) -> Option<u64> {
         None
     }
 
-    /// Bytes of device memory that weights, pages and programs of this backend take; `None` if it does not count them.
+    /// Bytes of device memory in use by weights, pages and programs of this backend; `None` if the backend does not count them.
     fn memory_use(&self) -> Option<MemoryUse> {
         None
     }
@@ -48,7 +48,8 @@ pub trait Backend: Send + Sync {
         Ok(weights)
     }
 
-    /// Bytes that the weights of `graph` take, about: those of the checkpoint, unless the device keeps them in another way.
+    /// Approximate bytes of the weights of `graph` on the device: their size in the checkpoint, unless the device stores them in
+    /// another form.
     fn weight_bytes(&self, graph: &Graph) -> u64 {
         graph.weights().iter().map(|weight| weight.stored_bytes()).sum()
     }
@@ -57,10 +58,10 @@ pub trait Backend: Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`DeviceError::Unsupported`] where the device has no such element type.
+    /// [`DeviceError::Unsupported`] if the device does not support the element type.
     fn kv_pool(&self, spec: KvPoolSpec) -> Result<Box<dyn KvPool>, DeviceError>;
 
-    /// Compiles `graph` over `weights`, to which its weights have been added.
+    /// Compiles `graph`. Its weights must have been added to `weights`.
     ///
     /// # Errors
     ///
@@ -73,12 +74,12 @@ pub trait Backend: Send + Sync {
     ) -> Result<Box<dyn Program>, DeviceError>;
 }
 
-/// Memory that a backend takes.
+/// Device memory in use by a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryUse {
-    /// Bytes that are taken now.
+    /// Bytes in use now.
     pub held_bytes: u64,
-    /// The most bytes that were taken at one time since the backend was made.
+    /// Most bytes in use at one time since the backend was made.
     pub most_held_bytes: u64,
 }
 
@@ -93,15 +94,15 @@ pub struct DeviceInfo {
     pub threads: usize,
     /// Memory of the device, if known.
     pub memory_bytes: Option<u64>,
-    /// Rows of a prompt that the device computes well at once.
+    /// Rows of a prompt that the device computes efficiently at once.
     pub prompt_rows: usize,
-    /// Texts that the device decodes well at once: more of them make an answer slower and the answers of all together hardly faster.
+    /// Texts that the device decodes efficiently at once. More texts make each answer slower and their total hardly faster.
     pub decode_rows: usize,
 }
 
 /// How exactly a program computes.
 ///
-/// A match over it is exhaustive on purpose: every device has to decide about each.
+/// A `match` over this enum is exhaustive on purpose: every device has to handle each precision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Precision {
     /// The device's fastest arithmetic within its bounds: int8 activations for quantised weights on a CPU.
@@ -126,18 +127,19 @@ pub struct UploadProgress {
 pub trait WeightSet: Send + Sync {
     /// Uploads and repacks the weights of `graph` that are not there yet.
     ///
-    /// `progress` is called as weights become ready, and may cancel. It counts bytes of this call alone.
+    /// `progress` is called as weights become ready, and may cancel. It counts the bytes of this call only.
     ///
     /// # Errors
     ///
-    /// [`DeviceError::OutOfMemory`], [`DeviceError::Cancelled`], [`DeviceError::Unsupported`]; weights that were ready stay.
+    /// [`DeviceError::OutOfMemory`], [`DeviceError::Cancelled`], [`DeviceError::Unsupported`]; weights that were already uploaded
+    /// stay.
     fn add(
         &self,
         graph: &Graph,
         progress: &mut dyn FnMut(UploadProgress) -> ControlFlow<()>,
     ) -> Result<(), DeviceError>;
 
-    /// The elements of a weight, `[rows, row_len]`, decoded exactly.
+    /// The elements of a weight, `[rows, row_len]`, decoded exactly to f32.
     ///
     /// # Errors
     ///
@@ -149,19 +151,20 @@ pub trait WeightSet: Send + Sync {
     /// # Errors
     ///
     /// [`DeviceError::Unsupported`] for a weight that was not added or is quantised, and for another number of elements;
-    /// [`DeviceError::OutOfMemory`]. The weight is then what it was.
+    /// [`DeviceError::OutOfMemory`]. The weight is unchanged then.
     fn write(&self, weight: &Arc<Weight>, values: &[f32]) -> Result<(), DeviceError>;
 
-    /// Bytes held on the device.
+    /// Bytes of the set's weights on the device.
     fn size_bytes(&self) -> u64;
 
-    /// The set as its own type, for the device that made it.
+    /// Converts the set to its own type, for the device that made it.
     fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
 }
 
 /// Element type of cached keys and values.
 ///
-/// A match over it is exhaustive on purpose: a new type does not compile until every device reads and writes it, or refuses it.
+/// A `match` over this enum is exhaustive on purpose: a new type does not compile until every device reads and writes it, or
+/// refuses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum KvType {
     /// 32-bit float.
@@ -176,7 +179,7 @@ pub enum KvType {
     Q8,
 }
 
-/// Contents of a pool.
+/// Cache groups and element type of a pool.
 #[derive(Clone, Debug)]
 pub struct KvPoolSpec {
     /// Cache groups of the graph, in order.
@@ -185,7 +188,7 @@ pub struct KvPoolSpec {
     pub dtype: KvType,
 }
 
-/// Pages of keys and values, by cache group. Who owns which page is the engine's business.
+/// Pages of keys and values, by cache group. The engine decides which sequence holds which page.
 pub trait KvPool: Send {
     /// The specification that the pool was made with.
     fn spec(&self) -> &KvPoolSpec;
@@ -197,21 +200,21 @@ pub trait KvPool: Send {
     ///
     /// # Errors
     ///
-    /// [`DeviceError::OutOfMemory`], [`DeviceError::UnknownGroup`]; nothing changed.
+    /// [`DeviceError::OutOfMemory`], [`DeviceError::UnknownGroup`]. Nothing has changed then.
     fn reserve(&mut self, group: GroupId, pages: usize) -> Result<(), DeviceError>;
 
     /// Bytes that one page of `group` takes on this device, the padding of its layout included; 0 for a group that does not
     /// exist.
     fn page_bytes(&self, group: GroupId) -> u64;
 
-    /// Fetches `bytes` of a page's memory, for devices where memory comes with the first write and a step would wait for it.
-    /// Contents stay. Returns false if nothing is left to fetch.
+    /// Fetches `bytes` of a page's memory, for devices where memory comes with the first write and a step would wait for it. The
+    /// page's contents do not change. Returns false if nothing is left to fetch.
     fn prefault(&mut self, _group: GroupId, _page: PageId, _bytes: Range<u64>) -> bool {
         false
     }
 
     /// Copies the first `positions` positions of a page within a group, all of them if the page has fewer (copy-on-write of a
-    /// shared partial page). The positions behind these are unspecified: `to` keeps its own or gets those of `from`.
+    /// shared partial page). Later positions of `to` are unspecified: they keep their contents or get those of `from`.
     ///
     /// # Errors
     ///
@@ -232,7 +235,7 @@ pub trait KvPool: Send {
     /// [`DeviceError::Lost`].
     fn read_page(&self, group: GroupId, page: PageId, bytes: &mut [u8]) -> Result<(), DeviceError>;
 
-    /// Gives a page other contents: `bytes`, in the [canonical layout](mod@crate::page).
+    /// Overwrites a page with `bytes`, in the [canonical layout](mod@crate::page).
     ///
     /// # Errors
     ///
@@ -240,13 +243,13 @@ pub trait KvPool: Send {
     /// [`DeviceError::Lost`].
     fn write_page(&mut self, group: GroupId, page: PageId, bytes: &[u8]) -> Result<(), DeviceError>;
 
-    /// Bytes of all pages: [`page_bytes`](Self::page_bytes) of each.
+    /// Bytes of all pages: the sum of their [`page_bytes`](Self::page_bytes).
     fn size_bytes(&self) -> u64 {
         let groups = (0..self.spec().groups.len()).map(|group| GroupId(group as u32));
         groups.map(|group| self.page_bytes(group).saturating_mul(self.capacity(group) as u64)).sum()
     }
 
-    /// For the device that made it.
+    /// The pool as its own type, for the device that made it.
     fn as_any_mut(&mut self) -> &mut dyn Any;
 }
 
@@ -273,7 +276,7 @@ pub struct DrawInputs<'a> {
     /// Rules of the draw. If they [report on the logits](crate::sampling::SamplingParams::reports_logits), the device draws
     /// nothing, and the row's logits come to the host.
     pub rules: &'a DrawRules,
-    /// Position of the token to draw; names the noise.
+    /// Position of the token to draw; selects the noise.
     pub position: u32,
     /// All tokens before the drawn one.
     pub history: &'a [u32],
@@ -281,26 +284,26 @@ pub struct DrawInputs<'a> {
     pub masked: bool,
 }
 
-/// The outcome of a row of logits from which a device was asked to draw a token.
+/// The outcome of a draw on the device, for one row of logits.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Drawn {
-    /// The token.
+    /// The drawn token.
     Token(u32),
-    /// The row's logits, `[vocab_size]`: its rules report on them.
+    /// The row's logits, `[vocab_size]`, because the row's rules report on them.
     Logits(Vec<f32>),
-    /// No token: the host is to draw one, or to say why there is none.
+    /// The device drew no token. The host has to draw one, or to report why there is none.
     Nothing,
 }
 
-/// Writes the mask of the draw of a number, as [`TokenMask::fill`](crate::sampling::TokenMask::fill) does.
+/// Writes the mask of the draw with the given number, as [`TokenMask::fill`](crate::sampling::TokenMask::fill) does.
 pub type FillMask<'a> = dyn FnMut(usize, &mut [u32]) -> Result<(), SamplingError> + 'a;
 
 /// A compiled graph: a flat table of operations over one arena, replayed step by step.
 pub trait Program: Send {
-    /// The largest step it runs.
+    /// The largest step that the program runs.
     fn limits(&self) -> ProgramLimits;
 
-    /// Bytes of its arena.
+    /// Bytes of the program's arena.
     fn arena_bytes(&self) -> u64;
 
     /// The compiled program as text for people: its operations in order, and the places of its values. Empty if the device compiles
@@ -309,28 +312,29 @@ pub trait Program: Send {
         String::new()
     }
 
-    /// Runs one step; returns the graph's outputs. Those with a row for each row that asked are in the order of asking.
+    /// Runs one step; returns the graph's outputs. Outputs of `Outs` rows have one row for each row with outputs, in the order of
+    /// the step.
     ///
     /// Blocks until the device is done. The outputs stay valid until the next call.
     ///
     /// # Errors
     ///
-    /// [`DeviceError::StepTooLarge`], [`DeviceError::BadStep`]: nothing was written.
-    /// [`DeviceError::Lost`]: this program is finished; compile another.
+    /// [`DeviceError::StepTooLarge`], [`DeviceError::BadStep`]: nothing was written. [`DeviceError::Lost`]: the program is lost;
+    /// compile another.
     fn run(&mut self, step: &Step, pool: &mut dyn KvPool) -> Result<Outputs<'_>, DeviceError>;
 
-    /// Learning by the program's first output on the device; `None` if the host updates values.
+    /// The program's interface for learning on the device, with its first output as the loss; `None` if the host updates values.
     fn learner(&mut self) -> Option<&mut dyn Learner> {
         None
     }
 
-    /// Runs a step and draws the token of each row that asks for logits, in order, from `draws`. `None` if this device leaves
-    /// drawing to the host; nothing was run.
+    /// Runs a step and draws the token of each row that asks for logits, in order, from `draws`. Returns `None`, without running
+    /// the step, if this device leaves drawing to the host.
     ///
-    /// `fill` is asked once for the mask of each draw that has one, while the step runs. A draw whose mask cannot be filled gets
-    /// [`Drawn::Nothing`].
+    /// `fill` is called once for the mask of each draw that has one, while the step runs. A draw with a mask that cannot be
+    /// filled gets [`Drawn::Nothing`].
     ///
-    /// Tokens are those of [`Sampler::draw`](crate::sampling::Sampler::draw) up to the rounding of the device's logarithm.
+    /// Tokens equal those of [`Sampler::draw`](crate::sampling::Sampler::draw), up to the rounding of the device's logarithm.
     ///
     /// # Errors
     ///
@@ -346,25 +350,25 @@ pub trait Program: Send {
         Ok(None)
     }
 
-    /// Most tokens of a row in one chain. `masked` says that a row of the chain has a mask, which a device that cannot ask the
-    /// host in the middle of a chain answers with 1.
+    /// Most tokens of a row in one chain. `masked` is true if a row of the chain has a mask. A device that cannot call the host
+    /// in the middle of a chain then returns 1.
     fn max_chain(&self, masked: bool) -> usize {
         let _ = masked;
         chain::STEPWISE_TOKENS
     }
 
-    /// Decodes the segments that ask for the logits of their last row: runs `step`, draws a token of each, and goes on with
-    /// the drawn tokens until every row has ended (see [`chain`](mod@crate::chain)).
+    /// Decodes the segments that ask for the logits of their last row: runs `step`, draws a token for each, and goes on with the
+    /// drawn tokens until every row has ended (see [`chain`](mod@crate::chain)).
     ///
-    /// The sink sees the tokens of a row in order. Its answer may take effect late: tokens that the device drew behind it
-    /// are thrown away. Segments that ask for no logits take part in the first step only. Tokens equal those of as many calls
-    /// of [`run`](Self::run) and [`Sampler::draw`](crate::sampling::Sampler::draw), bit for bit where the device does not [draw](Self::run_drawn) by itself. `step` is
-    /// used up. A chain without segments ends at once.
+    /// The sink receives the tokens of a row in order. Its answer may take effect late; tokens that the device drew meanwhile are
+    /// thrown away. Segments that ask for no logits take part in the first step only. Tokens equal those of as many calls of
+    /// [`run`](Self::run) and [`Sampler::draw`](crate::sampling::Sampler::draw), bit for bit where the device does not
+    /// [draw](Self::run_drawn) by itself. `step` is used up. A chain without segments ends at once.
     ///
     /// # Errors
     ///
-    /// Errors of [`run`](Self::run). The cache then holds what it held before the chain; tokens that the sink has seen stay
-    /// valid and in their histories, and are still to be computed.
+    /// Errors of [`run`](Self::run). The cache is then as before the chain. Tokens that the sink has received stay valid and in
+    /// their histories, and are still to be computed.
     fn run_chain(
         &mut self,
         step: &mut Step,
@@ -378,17 +382,18 @@ pub trait Program: Send {
     ///
     /// # Errors
     ///
-    /// [`DeviceError::Unsupported`], naming what of the graph or the pool forbids it (see [`shift`](mod@crate::shift)).
+    /// [`DeviceError::Unsupported`], naming the part of the graph or the pool that forbids it (see [`shift`](mod@crate::shift)).
     fn check_shift(&self, _: &dyn KvPool) -> Result<(), DeviceError> {
         Err(DeviceError::Unsupported { device: "this device".into(), what: "a context shift".into() })
     }
 
-    /// Moves the keys of whole pages, given by cache group, `by` positions ahead, so that a text that lost pages goes on with the
-    /// pages behind them. The pages must belong to one text alone.
+    /// Moves the keys of whole pages, given by cache group, `by` positions ahead, so that a text that lost pages continues with
+    /// the pages after them. The pages must belong to one text alone.
     ///
     /// # Errors
     ///
-    /// Errors of [`check_shift`](Self::check_shift), and [`DeviceError::BadStep`] for pages that do not exist: no key moved.
+    /// Errors of [`check_shift`](Self::check_shift), and [`DeviceError::BadStep`] for pages that do not exist. No key has moved
+    /// then.
     fn shift(&mut self, pool: &mut dyn KvPool, _pages: &[Vec<PageId>], _by: i32) -> Result<(), DeviceError> {
         self.check_shift(pool)
     }
@@ -423,7 +428,7 @@ pub enum DeviceError {
     Unavailable {
         /// Name of the device.
         device: String,
-        /// Why not.
+        /// The reason why it cannot be used.
         reason: String,
     },
     /// The device has no such operation, type or geometry.
@@ -431,49 +436,49 @@ pub enum DeviceError {
     Unsupported {
         /// Name of the device.
         device: String,
-        /// The request that it cannot do.
+        /// The operation, type or geometry that is not supported.
         what: String,
     },
-    /// Memory could not be had.
+    /// The device has too little memory.
     #[error("out of memory: {bytes} bytes for {what}")]
     OutOfMemory {
-        /// Bytes asked for.
+        /// Bytes that were requested.
         bytes: u64,
         /// Purpose of the bytes.
         what: String,
     },
-    /// A step beyond the program's limits.
+    /// A step is larger than the program's limits.
     #[error("step has {found} {what}, at most {limit} fit")]
     StepTooLarge {
-        /// Rows, logit rows or sequences.
+        /// Name of the quantity that is too large: rows, logit rows or sequences.
         what: &'static str,
-        /// How many the step has.
+        /// Number in the step.
         found: usize,
-        /// How many the program takes.
+        /// Largest number that the program runs.
         limit: usize,
     },
-    /// A step that contradicts the program or the pool: a token outside the vocabulary, a missing page.
+    /// A step contradicts the program or the pool: a token outside the vocabulary, a missing page.
     #[error("step cannot run: {what}")]
     BadStep {
         /// The reason, as a sentence for people.
         what: String,
     },
-    /// A cache group that the pool does not have.
+    /// The pool has no cache group of this number.
     #[error("there is no cache group {group}: the KV pool has {groups}")]
     UnknownGroup {
         /// Number of the group.
         group: u32,
-        /// How many groups there are.
+        /// Number of groups that the pool has.
         groups: usize,
     },
-    /// A page that does not exist.
+    /// The group has no such page.
     #[error("there is no KV page {page} in cache group {group}, which has {pages}")]
     UnknownPage {
-        /// Number of its group.
+        /// Number of the page's group.
         group: u32,
-        /// Place of the page, counted from 0.
+        /// Number of the page, counted from 0.
         page: usize,
-        /// How many pages the group has.
+        /// Number of pages that the group has.
         pages: usize,
     },
     /// The number of bytes for a page is not the size of a page.
@@ -481,15 +486,15 @@ pub enum DeviceError {
     PageBytes {
         /// Number of the group.
         group: u32,
-        /// How many bytes there are.
+        /// Number of bytes that were given.
         found: usize,
         /// Bytes of a page in the canonical layout.
         expected: usize,
     },
-    /// The caller cancelled.
+    /// The caller cancelled the operation.
     #[error("cancelled")]
     Cancelled,
-    /// The device failed; the program is finished.
+    /// The device failed; the program can no longer be used.
     #[error("device {device} failed: {reason}")]
     Lost {
         /// Name of the device.
@@ -500,7 +505,7 @@ pub enum DeviceError {
 }
 
 impl DeviceError {
-    /// The refusal of a weight that was not added to the set.
+    /// The error for a weight that was not added to the set.
     pub fn not_added(device: &str, weight: &Weight) -> Self {
         Self::Unsupported {
             device: device.into(),

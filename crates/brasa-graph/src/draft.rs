@@ -8,12 +8,12 @@ pub const MAX_TREE_ROWS: usize = PAGE_POSITIONS;
 
 /// A forest of a segment's rows: each row follows another row, and roots follow the text before the segment.
 ///
-/// A row sees all of that text, its ancestors and itself, and nothing of other branches. What it sees is the text that
-/// would lead to it, so it counts in *depth*: a row at depth *d* stands where plain text would have its index,
-/// `first_index + d`. Sliding windows end there too, and so do positions unless the step says otherwise.
+/// A row sees all of the text before the segment, its ancestors and itself, but no other branch. So its place in the text follows
+/// from its *depth*: a row at depth *d* counts as index `first_index + d`. Sliding windows use that index, and so do positions
+/// unless the step gives others.
 ///
-/// Made only by [`new`](Self::new), so every tree is acyclic and small. Slots of a tree hold rows of several
-/// branches: the branch that is kept is computed again as plain text, or lay first.
+/// Made only by [`new`](Self::new), so every tree is acyclic and small. The cache slots of a tree hold rows of several branches.
+/// So the kept branch is computed again as plain text, unless its rows come first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DraftTree {
     rows: Vec<TreeRow>,
@@ -23,24 +23,24 @@ pub struct DraftTree {
 struct TreeRow {
     parent: Option<u32>,
     depth: u32,
-    /// Bit *i* of word *i / 64*: row *i* is the row itself or an ancestor.
+    /// For each row, the rows that it sees: bit *i* of word *i / 64* is set if row *i* is the row itself or an ancestor.
     seen: [u64; MAX_TREE_ROWS / 64],
 }
 
-/// Rows that are no tree.
+/// The reason why rows form no valid tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TreeError {
-    /// More rows than a tree may have.
+    /// The tree has more rows than it may have.
     #[error("a draft tree of {rows} rows, at most {MAX_TREE_ROWS} fit")]
     TooLarge {
-        /// How many there are.
+        /// Number of rows.
         rows: usize,
     },
-    /// A row that follows itself or a later one.
+    /// A row names itself or a later row as its parent.
     #[error("row {row} of a draft tree follows row {parent}, expected an earlier one")]
     NotEarlier {
-        /// The row.
+        /// Number of the row.
         row: usize,
         /// Index of the row that it names as its parent.
         parent: u32,
@@ -48,11 +48,11 @@ pub enum TreeError {
 }
 
 impl DraftTree {
-    /// The tree in which row *i* follows row `parents[i]`, or the text before the segment where that is `None`.
+    /// The tree in which row *i* follows row `parents[i]`, or the text before the segment if that is `None`.
     ///
     /// # Errors
     ///
-    /// [`TreeError`]: parents come before their children, which is also what keeps the tree free of cycles.
+    /// [`TreeError`] if there are too many rows, or if a parent does not come before its children (which also excludes cycles).
     pub fn new(parents: &[Option<u32>]) -> Result<Self, TreeError> {
         if parents.len() > MAX_TREE_ROWS {
             return Err(TreeError::TooLarge { rows: parents.len() });
@@ -82,7 +82,7 @@ impl DraftTree {
         self.rows[row].parent
     }
 
-    /// Ancestors of `row`.
+    /// Number of ancestors of `row`.
     pub fn depth(&self, row: usize) -> usize {
         self.rows[row].depth as usize
     }

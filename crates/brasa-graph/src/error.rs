@@ -1,10 +1,10 @@
 //! Errors of building a graph.
 
-/// A graph with parts that do not fit together. Made where the shapes are known, so that the message can show them.
+/// A graph with parts that do not fit together. Messages show the shapes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GraphError {
-    /// An operation was given operands that it cannot combine.
+    /// An operation cannot combine its operands.
     #[error("{op}: {what}, operands {operands}")]
     Operands {
         /// The operation's name.
@@ -14,7 +14,7 @@ pub enum GraphError {
         /// The operands' types, as printed in a graph.
         operands: String,
     },
-    /// An input that no step can bring.
+    /// A declared input that no step can bring, because of its name, type or shape.
     #[error("input {name}: {what}")]
     Given {
         /// The input's name.
@@ -36,7 +36,7 @@ pub enum GraphError {
         /// The reason, as a sentence for people.
         what: String,
     },
-    /// A derivative that there is not.
+    /// A derivative that does not exist or is not implemented.
     #[error("derivative of {of}: {what}")]
     Derivative {
         /// The operation, or the value by name.
@@ -47,7 +47,7 @@ pub enum GraphError {
     /// An adapter that cannot be added to the graph.
     #[error("adapter of {weight}: {what}")]
     Adapter {
-        /// The adapted weight's name, or its number where the graph has no such weight.
+        /// The adapted weight's name, or its number if the graph has no such weight.
         weight: String,
         /// The reason, as a sentence for people.
         what: String,

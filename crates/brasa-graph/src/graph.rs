@@ -9,7 +9,7 @@ use crate::{
     ValueKind, Weight, WeightId,
 };
 
-/// Names a node of one graph.
+/// Number of a node in its graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(pub u32);
 
@@ -41,7 +41,7 @@ pub struct Graph {
     pub(crate) outputs: Vec<ValueId>,
 }
 
-/// A value as a window of another's rows: row *r* begins at element `r · row_stride + elements.start` of `root`.
+/// A value as a part of the rows of another value: row *r* begins at element `r · row_stride + elements.start` of `root`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct View {
     /// The value that owns the memory; the value itself if it is not a view.
@@ -68,7 +68,7 @@ impl Graph {
         &self.values
     }
 
-    /// The weight that `id` names. Graphs that share it share one upload.
+    /// The weight that `id` names. Graphs that hold the same [`Arc`] share its upload.
     pub fn weight(&self, id: WeightId) -> &Arc<Weight> {
         &self.weights[id.0 as usize]
     }
@@ -103,7 +103,7 @@ impl Graph {
         unreachable!("{id:?} is not a cache of this graph, which has {}", self.caches.len())
     }
 
-    /// Place of memory `id`: its group, and its number among the memories of the group. Like [`cache_place`](Self::cache_place).
+    /// Place of memory `id`: its group, and its number among the memories of the group.
     pub fn memory_place(&self, id: MemoryId) -> (GroupId, usize) {
         self.cache_place(id.0)
     }
@@ -113,7 +113,7 @@ impl Graph {
         self.cache(id.0)
     }
 
-    /// The value that holds the elements of `id`, and where in it: views are followed to the value whose memory they share.
+    /// The value that holds the elements of `id`, and their place in it. Views are followed to the value that owns the memory.
     pub fn view(&self, id: ValueId) -> View {
         let row_elements = |id| self.value(id).shape.row_elements().unwrap_or(1);
         let (mut root, mut start) = (id, 0);
@@ -129,7 +129,7 @@ impl Graph {
         View { root, elements: start..start + row_elements(id), row_stride: row_elements(root) }
     }
 
-    /// The node that makes a value; none for inputs and weights.
+    /// The node that makes a value; `None` for inputs and weights.
     pub fn producer(&self, id: ValueId) -> Option<NodeId> {
         match self.value(id).kind {
             ValueKind::Temporary(node) => Some(node),
@@ -142,7 +142,7 @@ impl Graph {
         &self.nodes[id.0 as usize]
     }
 
-    /// The node whose result a step may give itself: the first embedding of the token ids in a table of weights.
+    /// The node with a result that a step may bring in its place: the first embedding of the token ids in a table of weights.
     pub fn token_embedding(&self) -> Option<NodeId> {
         let is_it = |node: &Node| match (&node.op, &node.inputs[..]) {
             (Op::Embed(_), &[ids, table]) => {
@@ -159,7 +159,7 @@ impl Graph {
         &self.outputs
     }
 
-    /// The graph with other outputs: `outputs` are values of the same computation.
+    /// The graph with `outputs`, which are values of the graph, in place of its own outputs.
     ///
     /// # Panics
     ///

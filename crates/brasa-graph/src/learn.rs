@@ -1,4 +1,4 @@
-//! Learning on a device: gradients are summed and values updated in the device's memory, so that no gradient comes to the host.
+//! Learning on a device: gradients are summed and values updated in the device's memory. No gradient is copied to the host.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -27,7 +27,8 @@ impl LearnedBlock {
     }
 }
 
-/// One update by AdamW (Loshchilov & Hutter 2017, arXiv:1711.05101), with everything that does not depend on an element computed.
+/// One update by AdamW (Loshchilov & Hutter 2017, arXiv:1711.05101). All factors that do not depend on an element are computed
+/// beforehand.
 ///
 /// For each element with value `v`, summed gradient `s`, mean `m` and mean square `q`, in f32 and in this order: `g = factor · s`, `v ← kept · v`,
 /// `m ← m + new1 · (g − m)`, `q ← beta2 · q + new2 · g · g`, `v ← v − rate · m / (√q / root + eps)`.
@@ -44,27 +45,29 @@ pub struct AdamStep {
     pub eps: f32,
 }
 
-/// The learned values of a block of a weight, and their moments.
+/// The values of a learned block, and the moments of their gradients.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LearnedState {
-    /// Values of the parameter, row by row.
+    /// The block's values, row by row.
     pub values: Vec<f32>,
-    /// The mean of the gradient of each value.
+    /// The running mean of each value's gradient.
     pub means: Vec<f32>,
-    /// The mean of its square.
+    /// The running mean of the square of each value's gradient.
     pub squares: Vec<f32>,
 }
 
 /// A program with a loss as its first output, `[1]`, that learns from the loss's gradients.
 pub trait Learner {
-    /// Makes room for the blocks; means are 0. False where this device leaves their updates to the host: other calls are then errors of the caller.
+    /// Allocates the moments of the blocks, which begin at 0. Returns false if this device leaves updates to the host; no other
+    /// method may be called then.
     ///
     /// # Errors
     ///
     /// [`DeviceError::OutOfMemory`].
     fn prepare(&mut self, blocks: &[LearnedBlock]) -> Result<bool, DeviceError>;
 
-    /// Runs a step, adds its gradients to the sums, which begin with the first step of an update, and returns the loss.
+    /// Runs a step, adds its gradients to the sums, and returns the loss. `is_first` is true for the first step of an update,
+    /// which sets the sums to 0 beforehand.
     ///
     /// # Errors
     ///
@@ -79,7 +82,7 @@ pub trait Learner {
     /// [`DeviceError::Lost`].
     fn norm(&mut self) -> Result<f64, DeviceError>;
 
-    /// Changes the values. Programs see them from their next step on.
+    /// Updates the values by the summed gradients. Programs use the new values from their next step on.
     ///
     /// # Errors
     ///
@@ -93,7 +96,7 @@ pub trait Learner {
     /// [`DeviceError::Lost`].
     fn read(&mut self) -> Result<Vec<LearnedState>, DeviceError>;
 
-    /// Takes over means and mean squares of each block. Values are those of the weights.
+    /// Sets the mean and the mean square of each value, by block. The values themselves are those of the weights.
     ///
     /// # Errors
     ///
@@ -101,6 +104,6 @@ pub trait Learner {
     ///
     /// # Panics
     ///
-    /// If arrays have other sizes.
+    /// If the arrays do not have the sizes of the blocks.
     fn write_means(&mut self, of_blocks: &[[&[f32]; 2]]) -> Result<(), DeviceError>;
 }

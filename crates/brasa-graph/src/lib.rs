@@ -5,8 +5,7 @@
 //! by a [`Backend`](device::Backend), and run by the slow, obviously right reference interpreter
 //! that every device is tested against.
 //!
-//! This crate knows operations and steps. It does not know model families, files' configurations, processors
-//! or text.
+//! This crate defines operations and steps. It contains nothing about model families, configuration files, processors or text.
 //!
 //! | module | what |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! The stored values behind a weight that was computed.
+//! The stored values from which a weight was computed.
 
 use brasa_formats::{StorageFormat, Tensor};
 
@@ -6,10 +6,10 @@ use crate::device::DeviceError;
 
 /// The stored tensor from which loading a checkpoint computed a vector of a graph: `factor · stored + offset`, element by element.
 ///
-/// Matrices need none: their [parts](crate::Weight::parts) are the stored tensors themselves.
+/// Matrices need no origin: their [parts](crate::Weight::parts) are the stored tensors themselves.
 #[derive(Clone, Debug)]
 pub struct Origin {
-    /// The stored vectors, one behind the other.
+    /// The stored vectors, concatenated in this order.
     pub pieces: Vec<Piece>,
     /// The factor of every stored value.
     pub factor: f32,
@@ -27,7 +27,7 @@ pub struct Piece {
 }
 
 impl Origin {
-    /// The stored values as they are, from one tensor.
+    /// The stored values of one tensor, unchanged.
     pub fn of(tensor: &Tensor, elements: usize) -> Self {
         let piece = Piece { tensor: Some(tensor.clone()), elements };
         Self { pieces: vec![piece], factor: 1.0, offset: 0.0 }
@@ -54,7 +54,7 @@ impl Origin {
         Ok(values)
     }
 
-    /// The storage formats of the stored vectors.
+    /// The names and storage formats of the stored vectors.
     pub fn tensors(&self) -> impl Iterator<Item = (&str, StorageFormat)> {
         self.pieces
             .iter()

@@ -48,7 +48,7 @@ impl OutputPlace {
         graph.outputs().iter().map(place).collect()
     }
 
-    /// Follows a step of `sizes`: the output now begins at word `start`. Returns its elements.
+    /// Updates the place for a step of `sizes`, in which the output begins at word `start`. Returns the number of elements.
     pub fn resolve(&mut self, sizes: &Sizes, start: usize) -> usize {
         self.shape.clear();
         self.shape.extend(self.symbolic.0.iter().map(|dim| dim.resolve(sizes)));
@@ -57,7 +57,7 @@ impl OutputPlace {
         elements
     }
 
-    /// Elements of the output in the step that it followed last.
+    /// Elements of the output in the latest step.
     pub fn elements(&self) -> usize {
         self.words.len()
     }
@@ -74,7 +74,7 @@ impl<'a> Outputs<'a> {
         self.places.len()
     }
 
-    /// True for a graph that returns nothing.
+    /// True if the graph returns nothing.
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
@@ -101,7 +101,7 @@ impl<'a> Outputs<'a> {
         (0..this.len()).map(move |number| this.get(number))
     }
 
-    /// The output of a graph that has one: the logits of a language model.
+    /// The only output of a graph that has one: for a language model the logits.
     ///
     /// # Panics
     ///

@@ -1,8 +1,8 @@
 //! Pages of keys and values as bytes, in one layout for all devices.
 //!
-//! A device lays its pages out in the order in which its kernels read them. Snapshots of sessions, and sequences that move
-//! from one device to another, need an order that all devices agree on: [`KvPool::read_page`] and [`KvPool::write_page`] use
-//! the **canonical layout**. A page is a row of *head blocks*, without padding:
+//! A device lays its pages out in the order in which its kernels read them. Snapshots of sessions, and sequences that move from
+//! one device to another, need an order common to all devices: [`KvPool::read_page`] and [`KvPool::write_page`] use the
+//! **canonical layout**. A page is a row of *head blocks*, without padding:
 //!
 //! - each cache of the group, in the order of [`CacheGroup::caches`], has the keys of each KV
 //!   head and then the values of each KV head;
@@ -11,13 +11,13 @@
 //! - a head block of q8 ends with `[256][⌈E/32⌉]` scales, f16: one for each 32 elements of a slot (the last may stand for
 //!   fewer). A code stands for `scale · code`.
 //!
-//! Reading and writing copy bits and convert nothing, so a page that was read, stored and written is the same page, and a
-//! text that goes on from it draws the same tokens.
+//! Reading and writing copy bits and convert nothing, so a page that was read, stored and written again is unchanged. A text that
+//! goes on from the page draws the same tokens.
 //!
-//! Index *i* of a text lies in slot `i % 256` of entry `i / 256` of its block table, in every group. A sliding window changes
-//! nothing of that: an entry whose page has been released is `None` and has no bytes, and the pages that are left are whole
-//! pages. Slots that no row has written hold remains of earlier texts or anything else; [`PageLayout::clear_from`] zeroes
-//! them where a page leaves the process.
+//! Index *i* of a text lies in slot `i % 256` of entry `i / 256` of its block table, in every group. So too with a sliding
+//! window: the entry of a released page is `None` and has no bytes, and the remaining pages are whole. Slots that no row has
+//! written have arbitrary contents, such as those of earlier texts; [`PageLayout::clear_from`] zeroes them before a page leaves
+//! the process.
 
 use crate::device::{DeviceError, KvPool, KvPoolSpec, KvType};
 use crate::step::{PAGE_POSITIONS, PageId};
@@ -76,7 +76,7 @@ impl PageLayout {
         spec.groups.get(group.0 as usize).map(|group| Self::new(group, spec.dtype)).ok_or(unknown)
     }
 
-    /// The layout of `page`, which exists in `pool`.
+    /// The layout of `page`, which must exist in `pool`.
     ///
     /// # Errors
     ///
@@ -87,7 +87,7 @@ impl PageLayout {
         if page < pages { Ok(layout) } else { Err(DeviceError::UnknownPage { group: group.0, page, pages }) }
     }
 
-    /// The layout of `page`, which exists in `pool` and has `bytes` bytes.
+    /// The layout of `page`, which must exist in `pool` and have `bytes` bytes.
     ///
     /// # Errors
     ///
@@ -127,7 +127,7 @@ impl PageLayout {
         self.dtype.scales(self.head_dim).saturating_mul(2)
     }
 
-    /// Zeroes the slots from `slot` on, as a snapshot does with the end of a text's last page. `page` is a whole page.
+    /// Zeroes the slots from `slot` on, as for the end of a text's last page in a snapshot. `page` is a whole page.
     pub fn clear_from(self, slot: usize, page: &mut [u8]) {
         let slot = slot.min(PAGE_POSITIONS);
         for block in page.chunks_exact_mut(self.head_bytes().max(1)) {

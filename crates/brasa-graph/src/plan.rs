@@ -1,8 +1,8 @@
-//! The memory plan: where every value of a schedule lies.
+//! The memory plan: the place of every value of a schedule.
 //!
-//! All temporaries share one arena, laid out once for the largest step. A value's bytes belong to it from the item
-//! that makes it to the last item that reads it or a view of it; afterwards others use them again. An item's results
-//! never share bytes with its operands. Views have no bytes of their own, and neither have values inside fused items.
+//! All temporaries share one arena, laid out once for the largest step. A value owns its bytes from the item that makes it to the
+//! last item that reads it or a view of it. Afterwards other values reuse the bytes. An item's results never share bytes with its
+//! operands. Views and values inside fused items have no bytes of their own.
 
 use std::ops::Range;
 
@@ -23,7 +23,7 @@ pub struct Plan {
 /// Place of a value: element *i* of row *r* is element `r · row_stride + start + i` of its buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The memory.
+    /// The buffer that holds the value.
     pub buffer: Buffer,
     /// Elements from the start of the buffer's row to the value's first.
     pub start: usize,
@@ -31,15 +31,15 @@ pub struct Place {
     pub row_stride: usize,
 }
 
-/// Memory that a value lies in.
+/// The memory that holds a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Buffer {
-    /// The program's arena, from this byte on; a multiple of [`ALIGNMENT_BYTES`].
+    /// The program's arena.
     Arena {
-        /// Offset of the buffer's first element in the arena, in bytes.
+        /// Offset of the buffer's first element in the arena, in bytes; a multiple of [`ALIGNMENT_BYTES`].
         offset_bytes: usize,
     },
-    /// A buffer that the step supplies.
+    /// An input buffer that the step supplies.
     Input(Input),
     /// A weight, or elements of its rows.
     Weight(WeightId),
@@ -51,8 +51,7 @@ impl Plan {
         Self::with_scratch(graph, schedule, sizes, |_| 0)
     }
 
-    /// Makes a plan like [`new`](Self::new), and gives each item as many bytes of scratch memory as `scratch_bytes` returns, while
-    /// it runs.
+    /// Like [`new`](Self::new), but each item also has `scratch_bytes(item)` bytes of scratch memory while it runs.
     pub fn with_scratch(
         graph: &Graph,
         schedule: &Schedule,
@@ -104,14 +103,13 @@ impl Plan {
         self.scratch[number].clone()
     }
 
-    /// Size of the arena.
+    /// Bytes of the arena.
     pub fn arena_bytes(&self) -> usize {
         self.arena_bytes
     }
 }
 
-/// First and last item that need each value's own bytes; none for views, inputs, weights and values inside fused
-/// items.
+/// The first and last item that need each value's own bytes; `None` for views, inputs, weights and values inside fused items.
 fn lifetimes(graph: &Graph, schedule: &Schedule) -> Vec<Option<(usize, usize)>> {
     let mut lifetimes: Vec<Option<(usize, usize)>> = vec![None; graph.values().len()];
     let owns = |value: ValueId| {

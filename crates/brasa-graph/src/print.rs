@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 use crate::plan::{Buffer, Plan};
 use crate::{CacheKind, Graph, Input, Item, NodeId, Schedule, Sizes, ValueId, ValueKind, Weight};
 
-/// Weights, caches, nodes and outputs of a graph.
+/// Prints the weights, caches, nodes and outputs of a graph.
 pub fn graph(graph: &Graph) -> String {
     let mut out = String::new();
     for node in 0..graph.nodes().len() {
@@ -21,7 +21,7 @@ pub fn graph(graph: &Graph) -> String {
     format!("{}nodes\n{}{}", header(graph), indented(&out, 2), outputs(graph))
 }
 
-/// The items of a schedule, in order; the nodes of a fused item stand below it.
+/// Prints the items of a schedule, in order; the nodes of a fused item follow it.
 pub fn schedule(graph: &Graph, schedule: &Schedule) -> String {
     let mut out = String::new();
     for item in schedule.items() {
@@ -30,7 +30,7 @@ pub fn schedule(graph: &Graph, schedule: &Schedule) -> String {
     format!("schedule\n{}{}", indented(&out, 2), outputs(graph))
 }
 
-/// The items of a schedule with the place of every result in the arena, for steps of at most `sizes`.
+/// Prints the items of a schedule with the place of every result in the arena, for steps of at most `sizes`.
 pub fn plan(graph: &Graph, schedule: &Schedule, plan: &Plan, sizes: &Sizes) -> String {
     let mut out = String::new();
     for (number, item) in schedule.items().iter().enumerate() {
@@ -44,7 +44,7 @@ pub fn plan(graph: &Graph, schedule: &Schedule, plan: &Plan, sizes: &Sizes) -> S
     format!("plan: {} bytes\n{}{}", plan.arena_bytes(), indented(&out, 2), outputs(graph))
 }
 
-/// One node: `%12 f32[rows, 40] = linear(%11, layers.0.qkv)`.
+/// Prints one node: `%12 f32[rows, 40] = linear(%11, layers.0.qkv)`.
 pub fn node_line(graph: &Graph, id: NodeId) -> String {
     let node = graph.node(id);
     let results: Vec<String> = node.outputs.iter().map(|&id| format!("{id} {}", graph.value(id))).collect();
@@ -83,7 +83,7 @@ fn item_lines(graph: &Graph, item: &Item, place: impl Fn(ValueId) -> String) -> 
     }
 }
 
-/// ` @ 1024, 280 bytes`, or for a view ` @ 1024 + 24 of 40`.
+/// Prints a value's place: ` @ 1024, 280 bytes`, or for a view ` @ 1024 + 24 of 40`.
 fn place(graph: &Graph, plan: &Plan, value: ValueId, sizes: &Sizes) -> String {
     let Some(place) = plan.place(value) else { return String::new() };
     let view = graph.view(value);
@@ -150,7 +150,7 @@ fn outputs(graph: &Graph) -> String {
     format!("returns {}\n", names.join(", "))
 }
 
-/// A value by name, where it has one.
+/// The name of a value if it has one, else its id.
 pub(crate) fn value_name(graph: &Graph, id: ValueId) -> String {
     match graph.value(id).kind {
         ValueKind::Input(Input::TokenIds) => "token_ids".into(),

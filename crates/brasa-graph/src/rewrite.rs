@@ -1,15 +1,15 @@
-//! Makes one graph from another: the primitive that every pass is made of.
+//! Makes one graph from another. All passes are built on this.
 //!
-//! Nodes are visited in the order they run. For each one a closure says what becomes of it, and may build nodes before
-//! it. Ids that a caller holds stay good:
+//! Nodes are visited in the order they run. For each node a closure decides whether it stays, is replaced or is removed, and may
+//! build nodes before it. Ids that a caller holds stay valid:
 //!
 //! - Weights, caches and memories keep their ids; new ones are appended.
-//! - A value that is kept, or replaced by one that the closure has just built, keeps its id. So all nodes behind a
-//!   replaced node are the nodes of the old graph, unchanged.
-//! - A value that is replaced by an older one, or removed, leaves its id behind as [`ValueKind::Removed`]. Its readers
+//! - A value that is kept, or replaced by one that the closure has just built, keeps its id. So the nodes after a replaced node
+//!   are the nodes of the old graph, unchanged.
+//! - A value that is replaced by an older one, or removed, leaves its id as [`ValueKind::Removed`]. Readers of a replaced value
 //!   read the older value.
 //!
-//! Nodes are numbered anew.
+//! Nodes get new numbers.
 //!
 //! ```
 //! use brasa_graph::op::{Op, Unary};
@@ -42,8 +42,8 @@ use crate::{Builder, Graph, GraphError, Node, NodeId, Value, ValueId, ValueKind}
 pub enum Change {
     /// The node stays.
     Keep,
-    /// Uses these values in place of the node's results, one for each, with the same element type and shape. They may be built in
-    /// the closure or be older.
+    /// Uses these values in place of the node's results, one for each, with the same element type and shape. The values may be
+    /// built in the closure or be older ones.
     Replace(Vec<ValueId>),
     /// Removes the node without a replacement. No later node and no output of the graph may use its results.
     Remove,
@@ -51,15 +51,15 @@ pub enum Change {
 
 /// Makes a graph from `graph`, as `change` says for each node. See the [module](self) for the ids that stay.
 ///
-/// `change` is called with a builder that holds everything made so far, the old node, and the node's operands in the new
-/// graph. Whatever it builds runs before the nodes that follow. A value that it returns is known by the id of the result
-/// that it stands for from then on, if it was built in this call: the closure must not keep its old id.
+/// `change` is called with a builder that holds everything made so far, the old node, and the node's operands in the new graph.
+/// Nodes that the closure builds run before the nodes that follow. A returned value that was built in this call takes over the id
+/// of the result that it replaces, so the closure must not keep its old id.
 ///
 /// # Errors
 ///
-/// [`GraphError::Operands`] if the closure builds an operation on operands that do not fit, or on a value that is not
-/// made yet or was removed. [`GraphError::Rewrite`] if a replacement has another type than what it replaces, or if a
-/// removed result is still needed.
+/// [`GraphError::Operands`] if the closure builds an operation on operands that do not fit, or on a value that is not made yet or
+/// was removed. [`GraphError::Rewrite`] if a replacement has another type than the result that it replaces, or if a removed
+/// result is still needed.
 pub fn rewrite(
     graph: &Graph,
     mut change: impl FnMut(&mut Builder, &Node, &[ValueId]) -> Change,
@@ -99,11 +99,11 @@ pub fn extend(
     builder.finish(&outputs)
 }
 
-/// A graph on its way.
+/// A graph that is being made from another.
 struct Rewriting {
-    /// Everything made so far. Values of the old graph that no node has made yet are [`ValueKind::Removed`].
+    /// The nodes made so far. Values of the old graph that no node has made yet are [`ValueKind::Removed`].
     builder: Builder,
-    /// By value of the old graph: the older value that stands for it.
+    /// For each value of the old graph that was replaced by an older value, that older value.
     redirected: Vec<Option<ValueId>>,
 }
 
@@ -118,7 +118,7 @@ impl Rewriting {
         Self { builder: Builder::from(start), redirected: vec![None; graph.values.len()] }
     }
 
-    /// The value that stands for a value of the old graph.
+    /// The value of the new graph that replaces a value of the old graph.
     fn current(&self, value: ValueId) -> ValueId {
         self.redirected[value.0 as usize].unwrap_or(value)
     }
@@ -132,7 +132,7 @@ impl Rewriting {
         Err(GraphError::Rewrite { what: format!("{value} is removed, but needed {}", needed()) })
     }
 
-    /// Emits an old node, whose results keep their ids.
+    /// Appends an old node; its results keep their ids.
     fn keep(&mut self, node: &Node, operands: Vec<ValueId>) -> Result<(), GraphError> {
         for &operand in &operands {
             self.require(operand, || format!("by {}", node.op.name()))?;
@@ -146,7 +146,7 @@ impl Rewriting {
         Ok(())
     }
 
-    /// Lets `values` stand for the results of `node`. Nodes from `first_built` on were built for it.
+    /// Replaces the results of `node` by `values`. Nodes from `first_built` on were built for this replacement.
     fn replace(&mut self, node: &Node, values: &[ValueId], first_built: NodeId) -> Result<(), GraphError> {
         let name = node.op.name();
         if values.len() != node.outputs.len() {
@@ -175,7 +175,7 @@ impl Rewriting {
         Ok(())
     }
 
-    /// Gives a value that was just built the id of the value that it replaces.
+    /// Gives a value that was just built the id of the value that it replaces, in all nodes from `first_built` on.
     fn rename(&mut self, from: ValueId, to: ValueId, first_built: NodeId) {
         let graph = self.builder.graph_mut();
         for node in &mut graph.nodes[first_built.0 as usize..] {

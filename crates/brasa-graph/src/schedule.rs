@@ -9,7 +9,7 @@ use crate::{Graph, NodeId, ValueId};
 
 /// Items to run, in order. Every node of the graph is in exactly one item.
 ///
-/// Views are items too; they cost nothing, because their operand's memory is theirs.
+/// Views are items too. They cost nothing, because a view shares its operand's memory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Schedule {
     items: Vec<Item>,
@@ -24,16 +24,17 @@ pub enum Item {
     Fused(Fused),
 }
 
-/// Several nodes that run as one operation. The sequence of nodes is the operation's definition, its fallback and its test.
+/// Several nodes that run as one operation. The nodes, run one after the other, are the operation's definition, its fallback and
+/// its test.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fused {
-    /// The pattern, and its nodes by their parts in it.
+    /// The pattern, and which node plays which part in it.
     pub fusion: Fusion,
     /// The nodes, in the graph's order.
     pub nodes: Vec<NodeId>,
-    /// Values that come from outside, weights included, in order of first use.
+    /// Values that nodes outside make, weights included, in order of first use.
     pub inputs: Vec<ValueId>,
-    /// Values that are used outside. All others made by the nodes need no memory.
+    /// Values that nodes outside use. The other results of the nodes need no memory.
     pub outputs: Vec<ValueId>,
 }
 
@@ -46,8 +47,8 @@ impl Schedule {
         Self::choose(graph, patterns, |_| true)
     }
 
-    /// Makes a schedule like [`new`](Self::new), without the groups that `runs` refuses: those with types or sizes that a device
-    /// has no kernel for.
+    /// Like [`new`](Self::new), but without the groups for which `runs` returns false, such as those with types or sizes for
+    /// which a device has no kernel.
     pub fn choose(graph: &Graph, patterns: &[Pattern], runs: impl Fn(&Fused) -> bool) -> Self {
         let mut groups = Groups::new(graph);
         let finder = Finder::new(graph);
@@ -77,12 +78,12 @@ impl Item {
     }
 }
 
-/// Nodes that belong together, and what must run before what.
+/// Groups of nodes that run as one item, and the order that nodes must keep.
 struct Groups<'a> {
     graph: &'a Graph,
     /// Nodes that must have run before each node: makers of operands, and earlier users of the same cache.
     before: Vec<Vec<usize>>,
-    /// The group of each node: a fused item's number, none for a node of its own.
+    /// The group of each node: the number of its fused item; `None` for a node that runs alone.
     group: Vec<Option<usize>>,
     fused: Vec<Fused>,
 }
@@ -93,8 +94,8 @@ impl<'a> Groups<'a> {
         Self { graph, before: dependencies(graph), group: vec![None; nodes], fused: Vec::new() }
     }
 
-    /// Takes a match in, unless its nodes are taken, its inner values are needed outside, or its nodes cannot run
-    /// one after the other.
+    /// Adds a match as a group, unless its nodes are taken, its inner values are needed outside, or its nodes cannot run one
+    /// after the other.
     fn accept(&mut self, finder: &Finder, found: Match, runs: &impl Fn(&Fused) -> bool) {
         let Match { fusion, mut nodes, outputs } = found;
         nodes.sort_unstable();
@@ -132,10 +133,10 @@ impl<'a> Groups<'a> {
         }
     }
 
-    /// The groups' first nodes in an order that respects what must run before what; none where there is no order.
+    /// The first nodes of all groups, in an order that respects dependencies; `None` if there is no such order.
     ///
-    /// Among those that may run, the one whose last node comes first in the graph: so a fused item runs where its
-    /// last node stood, and nothing moves without need.
+    /// Of the groups that may run, the one with the earliest last node in the graph goes first. So a fused item runs at the place
+    /// of its last node, and other nodes keep their order.
     fn order(&self) -> Option<Vec<usize>> {
         let head = |node: usize| self.group[node].map_or(node, |g| self.fused[g].nodes[0].0 as usize);
         let members = |head: usize| match self.group[head] {

@@ -1,20 +1,20 @@
-//! Moving cached keys to other positions, and the facts about a graph that a context shift needs.
+//! Moving cached keys to other positions, and the properties of a graph that this needs.
 //!
-//! RoPE turns a query at *p* and a key at *j* so that their product depends on `p − j` alone, and rotations by fixed
-//! frequencies add up: `R(j − d) = R(−d) · R(j)`. So where positions enter a graph through such rotations only, and those
-//! reach nothing but attention and the cache, a text that loses *d* positions can keep its keys, turned by `−d`. The
-//! frequencies may be scaled in any way that does not depend on the position (linear, Llama 3, YaRN, LongRoPE chosen at
-//! load); the magnitude of a rotation is in the keys already.
+//! RoPE turns a query at *p* and a key at *j* so that their product depends on `p − j` alone, and rotations by fixed frequencies
+//! add up: `R(j − d) = R(−d) · R(j)`. So a text that loses *d* positions can keep its keys, turned by `−d`, if positions enter
+//! the graph only through such rotations, and the rotated values are used only by attention and the cache. The frequencies may be
+//! scaled in any way that does not depend on the position (linear, Llama 3, YaRN, LongRoPE chosen at load); the magnitude of a
+//! rotation is in the keys already.
 //!
-//! Turning rounds once more: in angles (f32, as every rotation) and where the cache stores halves. What remains
-//! approximate is the idea itself: values and deeper keys remember the text that was dropped.
+//! Turning keys rounds them once more: in the angles (f32, as in every rotation) and in the cache if it stores halves. The shift
+//! itself is approximate too: values and the keys of deeper layers still depend on the dropped text.
 
 use crate::device::{DeviceError, KvPool, KvType};
 use crate::op::{Attention, CacheWrite, KvSource, RopeLayout};
 use crate::step::PageId;
 use crate::{Graph, GroupId, Input, Node, NodeId, Op, ValueId, ValueKind, WeightId};
 
-/// How the keys of a cache were turned.
+/// The rotation that was applied to the keys of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyRotation {
     /// Which elements form pairs.
@@ -25,11 +25,11 @@ pub struct KeyRotation {
     pub frequencies: WeightId,
 }
 
-/// How the keys of each cache of `graph` were turned; `None` for keys without positions.
+/// The rotation of the keys of each cache of `graph`; `None` for keys without positions.
 ///
 /// # Errors
 ///
-/// Why keys cannot be moved, naming the operation that forbids it.
+/// The reason why keys cannot be moved, naming the operation that forbids it.
 pub fn key_rotations(graph: &Graph) -> Result<Vec<Option<KeyRotation>>, String> {
     for (number, node) in graph.nodes().iter().enumerate() {
         for &input in &node.inputs {
@@ -62,7 +62,7 @@ pub fn key_rotations(graph: &Graph) -> Result<Vec<Option<KeyRotation>>, String> 
 ///
 /// # Errors
 ///
-/// The element type, by name: bf16 keeps 8 bits of a number, q8 at most 7 and a block's outliers take from those.
+/// The element type, by name: bf16 keeps 8 bits of a number, and q8 at most 7, fewer in blocks with outliers.
 pub fn check_type(dtype: KvType) -> Result<(), String> {
     match dtype {
         KvType::F32 | KvType::F16 => Ok(()),
@@ -110,7 +110,7 @@ impl KeyRotation {
             .collect()
     }
 
-    /// The elements of pair `pair`.
+    /// The two elements of a head that form pair `pair`.
     pub fn elements(&self, pair: usize) -> (usize, usize) {
         match self.layout {
             RopeLayout::Interleaved => (2 * pair, 2 * pair + 1),
@@ -119,7 +119,8 @@ impl KeyRotation {
     }
 }
 
-/// Positions may be used by rotations alone, and what was turned by attention and caches alone.
+/// Checks one use of positions or rotated values: only rotations may use positions, and only attention and caches may use rotated
+/// values.
 fn check_use(graph: &Graph, id: NodeId, node: &Node, input: ValueId) -> Result<(), String> {
     if graph.value(input).kind == ValueKind::Input(Input::Positions) {
         return match node.op {
@@ -141,7 +142,7 @@ fn check_use(graph: &Graph, id: NodeId, node: &Node, input: ValueId) -> Result<(
     }
 }
 
-/// The rotation that made `value`, behind views.
+/// The rotation that made `value`, looking through views.
 fn rotation_of(graph: &Graph, value: ValueId) -> Option<KeyRotation> {
     let node = graph.node(graph.producer(graph.view(value).root)?);
     let Op::Rope(rope) = node.op else { return None };

@@ -8,11 +8,11 @@ use crate::{DType, DraftTree};
 /// Positions per KV page.
 pub const PAGE_POSITIONS: usize = 256;
 
-/// Names a sequence to the engine; devices only carry it.
+/// Id of a sequence in the engine. Devices do not interpret it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SequenceId(pub u64);
 
-/// A KV page of one cache group. Numbered from 1, so that an absent page costs nothing to represent.
+/// A KV page of one cache group. Numbered from 1, so that `Option<PageId>` takes no more memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PageId(pub NonZeroU32);
 
@@ -28,13 +28,12 @@ impl PageId {
     }
 }
 
-/// Pages of one sequence in one cache group: entry *i* holds indices `256·i ..`; `None` if a window group
-/// has released the page.
+/// Pages of one sequence in one cache group. Entry *i* is the page of the indices from `256·i` to `256·i + 255`; `None` if a
+/// window group has released the page.
 pub type BlockTable = Vec<Option<PageId>>;
 
-/// Rows of several sequences, computed together. There are no padding rows and no second code path for
-/// batching: a prompt chunk, one decode token, sixteen sequences decoding together, a tree of drafts to verify are
-/// all steps.
+/// Rows of several sequences, computed together. A prompt chunk, one decode token, sixteen sequences that decode together, and a
+/// tree of drafts to verify are all steps. There are no padding rows and no second code path for batching.
 #[derive(Clone, Debug, Default)]
 pub struct Step {
     /// The sequences' rows, in order.
@@ -46,16 +45,16 @@ pub struct Step {
 pub struct Segment {
     /// Sequence that the rows belong to.
     pub sequence: SequenceId,
-    /// Cache slot of the first row. Row *i* is written at `first_index + i` and sees all indices up to its own, or those that
-    /// `tree` leaves visible.
+    /// Cache slot of the first row. Row *i* is written at `first_index + i` and sees all indices up to its own, or the rows that
+    /// `tree` makes visible.
     pub first_index: usize,
     /// Rows of the segment.
     pub rows: usize,
     /// Token id of each row; may be empty for a graph that reads no token ids.
     pub tokens: Vec<u32>,
-    /// `[rows, hidden_size]`, dense and finite: what the rows begin as, in place of what their token ids would be looked up
-    /// as. It stands for the result of the graph's [token embedding](crate::Graph::token_embedding), so whatever follows
-    /// that (Gemma's factor `√hidden_size`) is applied to it as well. Other uses of token ids still read `tokens`.
+    /// Embeddings of the rows, `[rows, hidden_size]`, dense and finite, in place of those of the token ids. They replace the
+    /// result of the graph's [token embedding](crate::Graph::token_embedding), so operations after it (such as Gemma's factor
+    /// `√hidden_size`) apply to them as well. Other uses of token ids still read `tokens`.
     pub embeddings: Option<Arc<[f32]>>,
     /// Position of each row, for RoPE or learned embeddings. `None` for `first_index` plus the row's number (in a draft tree: its
     /// depth).
@@ -66,13 +65,13 @@ pub struct Segment {
     pub given: Vec<GivenValues>,
     /// Rows with outputs.
     pub outs: Outs,
-    /// Number of memory rows that these rows see, all alike; 0 if the graph reads no memory.
+    /// Number of memory rows that the segment's rows see; 0 if the graph reads no memory.
     pub memory_rows: usize,
-    /// Block table of each cache group, covering every index that the rows see, or write to a memory.
+    /// Block table of each cache group. It covers every index that the rows see, and the rows of a memory that they write.
     pub pages: Vec<BlockTable>,
 }
 
-/// Which rows of a segment have their logits computed.
+/// The rows of a segment that have outputs, such as logits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outs {
     /// No outputs, as in an inner chunk of a prompt.
@@ -81,11 +80,11 @@ pub enum Outs {
     Last,
     /// Every row.
     All,
-    /// Outputs for these rows, counted from the segment's first, in this order.
+    /// The listed rows, counted from the segment's first, in this order.
     Rows(Arc<[u32]>),
 }
 
-/// The numbers of one segment for an input that the graph declares: dense rows.
+/// The values of one segment for an input that the graph declares, as dense rows.
 #[derive(Clone, Debug, PartialEq)]
 pub enum GivenValues {
     /// Finite floats.
@@ -103,7 +102,7 @@ impl GivenValues {
         }
     }
 
-    /// Keeps the part of the last of `rows` rows.
+    /// Keeps the values of the last of `rows` rows.
     pub(crate) fn keep_last_row(&mut self, rows: usize) {
         if rows > 1 {
             let rest = self.elements() - self.elements() / rows;
@@ -124,7 +123,7 @@ impl GivenValues {
 }
 
 impl Segment {
-    /// Plain text: rows that follow each other from `first_index` on.
+    /// Rows of plain text, from index `first_index` on.
     pub fn text(
         sequence: SequenceId,
         first_index: usize,
@@ -147,7 +146,7 @@ impl Segment {
         }
     }
 
-    /// Makes `tokens` the rows of the segment.
+    /// Replaces the rows of the segment by `tokens`.
     pub fn set_tokens(&mut self, tokens: &[u32]) {
         self.rows = tokens.len();
         self.tokens.clear();

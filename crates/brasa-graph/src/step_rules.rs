@@ -1,7 +1,7 @@
 //! Rules that a step must satisfy before it is computed.
 //!
-//! Every device checks its steps with these rules, so that a bad step is refused by each with the same words and
-//! nothing has been written.
+//! Every device checks its steps with these rules, so that all devices refuse a bad step with the same words, before anything is
+//! written.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use crate::op::Access;
 use crate::step::{GivenValues, Outs, PAGE_POSITIONS, PageId, Segment, Step};
 use crate::{CacheGroup, CacheKind, Given, Graph, GroupId, Input, Node, Op, Value, ValueId, ValueKind};
 
-/// The rules of one graph. A check allocates nothing unless it refuses the step.
+/// The rules for the steps of one graph. A check allocates memory only if it refuses the step.
 #[derive(Clone, Debug)]
 pub struct StepRules {
     groups: Vec<CacheGroup>,
@@ -18,15 +18,15 @@ pub struct StepRules {
     uses: Vec<GroupUse>,
     /// Inputs whose numbers index a table.
     limits: Vec<Limit>,
-    /// True if the graph looks at token ids.
+    /// True if the graph reads token ids.
     reads_tokens: bool,
     /// The inputs that the graph declares.
     givens: Vec<Given>,
-    /// Elements of a row's embedding.
+    /// Elements of a row's embedding; `None` if the graph has no token embedding.
     embedding: Option<usize>,
 }
 
-/// Numbers of an input that must be below a limit: some elements of each of its rows.
+/// A bound for some elements of each row of an input: they must be below a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Limit {
     input: Input,
@@ -34,7 +34,7 @@ struct Limit {
     below: usize,
 }
 
-/// Use of a cache group by a graph.
+/// How a graph uses a cache group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct GroupUse {
     read: bool,
@@ -227,7 +227,7 @@ impl StepRules {
         Ok(())
     }
 
-    /// Numbers that index a table must be rows of it.
+    /// Checks that numbers which index a table are below the table's length.
     fn check_numbers(&self, number: usize, segment: &Segment) -> Result<(), DeviceError> {
         for Limit { input, elements, below } in &self.limits {
             let too_large = |&(_, found): &(usize, u32)| found as usize >= *below;
@@ -258,7 +258,7 @@ impl StepRules {
 }
 
 impl StepRules {
-    /// A page that a segment writes must be a single one of the pages that the segment uses.
+    /// Checks that a page which a segment writes occurs only once among the pages that the segment uses.
     fn check_alone(&self, number: usize, segment: &Segment) -> Result<(), DeviceError> {
         for (group, table) in segment.pages.iter().enumerate().filter(|&(group, _)| self.uses[group].written)
         {
@@ -278,7 +278,7 @@ impl StepRules {
         Ok(())
     }
 
-    /// Two segments must not write the same slot of a page.
+    /// Checks that two segments do not write the same slot of a page.
     fn check_apart(&self, step: &Step, one: usize, other: usize) -> Result<(), DeviceError> {
         let (a, b) = (&step.segments[one], &step.segments[other]);
         for group in (0..self.groups.len()).filter(|&group| self.uses[group].written) {
@@ -300,7 +300,7 @@ impl StepRules {
     }
 }
 
-/// Entries of the block table that the segment's rows read in `group`, and those that they write.
+/// The block table entries that the segment's rows read in `group`, and the entries that they write.
 fn used_pages(group: &CacheGroup, uses: GroupUse, segment: &Segment) -> [Range<usize>; 2] {
     let written = if uses.written { written_pages(segment) } else { 0..0 };
     if !uses.read {
@@ -339,7 +339,7 @@ impl Slots {
     }
 }
 
-/// The numbers that a node looks up in something of constant length, and that length.
+/// The numbers that a node looks up in a table of constant length, and that length.
 fn looked_up(graph: &Graph, node: &Node) -> Option<(ValueId, usize)> {
     let shape = |value: ValueId| &graph.value(value).shape;
     let rows = |table| shape(table).outer().constant();
@@ -362,7 +362,7 @@ fn looked_up(graph: &Graph, node: &Node) -> Option<(ValueId, usize)> {
     Some((numbers, below?))
 }
 
-/// Notes that `numbers`, if they are an input or a part of one, must be below `below`.
+/// Adds the rule that `numbers` are below `below`, if they are an input or a part of one.
 fn limit(graph: &Graph, numbers: ValueId, below: usize, limits: &mut Vec<Limit>) {
     let view = graph.view(numbers);
     let ValueKind::Input(input) = graph.value(view.root).kind else { return };

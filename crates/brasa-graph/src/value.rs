@@ -7,7 +7,7 @@ use crate::graph::NodeId;
 use crate::step::{Segment, Step};
 use crate::weight::WeightId;
 
-/// Element type of a value. Weights are `F32` as values, in whatever format they are stored.
+/// Element type of a value. Weights are `F32` as values, in any storage format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DType {
     /// 32-bit float.
@@ -33,7 +33,7 @@ impl DType {
 /// A quantity that differs from step to step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Symbol {
-    /// Tokens in this step.
+    /// Rows of the step: tokens of all its segments.
     Rows,
     /// Rows with outputs.
     Outs,
@@ -44,18 +44,18 @@ pub enum Symbol {
 /// A dimension: a constant, or a constant times a symbol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Dim {
-    /// The constant.
+    /// The constant, or the factor of `symbol`.
     pub factor: usize,
     /// The symbol that the constant multiplies.
     pub symbol: Option<Symbol>,
 }
 
 impl Dim {
-    /// One per token of the step.
+    /// One element for each row of the step.
     pub const ROWS: Self = Self { factor: 1, symbol: Some(Symbol::Rows) };
-    /// One per row with outputs.
+    /// One element for each row with outputs.
     pub const OUTS: Self = Self { factor: 1, symbol: Some(Symbol::Outs) };
-    /// One per sequence in the step.
+    /// One element for each sequence in the step.
     pub const SEGMENTS: Self = Self { factor: 1, symbol: Some(Symbol::Segments) };
 
     /// The value of the dimension, if it is a constant.
@@ -64,24 +64,24 @@ impl Dim {
     }
 }
 
-/// Numbers that symbols stand for in one step, or their upper bounds.
+/// The values of symbols in one step, or their upper bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Sizes {
-    /// [`Symbol::Rows`].
+    /// Value of [`Symbol::Rows`].
     pub rows: usize,
-    /// [`Symbol::Outs`].
+    /// Value of [`Symbol::Outs`].
     pub outs: usize,
-    /// [`Symbol::Segments`].
+    /// Value of [`Symbol::Segments`].
     pub segments: usize,
 }
 
 impl Sizes {
-    /// The numbers of `step`.
+    /// The values of symbols in `step`.
     pub fn of(step: &Step) -> Self {
         Self { rows: step.rows(), outs: step.outs(), segments: step.segments.len() }
     }
 
-    /// The largest that a program must run.
+    /// The values of symbols in the largest step within `limits`.
     pub fn at_most(limits: &ProgramLimits) -> Self {
         Self { rows: limits.max_rows, outs: limits.max_outs, segments: limits.max_segments }
     }
@@ -140,7 +140,7 @@ impl Shape {
         self.0.iter().skip(1).map(|dim| dim.constant()).collect()
     }
 
-    /// The dimensions' numbers, given the symbols'.
+    /// The dimensions as numbers, given the symbols' values.
     pub fn resolve(&self, sizes: &Sizes) -> Vec<usize> {
         self.0.iter().map(|dim| dim.resolve(sizes)).collect()
     }
@@ -160,11 +160,11 @@ pub enum Input {
     Positions,
     /// Numbers of the rows with outputs, `[Outs]`, `U32`.
     OutRows,
-    /// Numbers of a type and shape that the graph declares: mel frames, targets, weights of a loss.
+    /// Values of a type and shape that the graph declares: mel frames, targets, weights of a loss.
     Given(GivenId),
 }
 
-/// Names an input that a graph declares.
+/// Number of a declared input in its graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GivenId(pub u32);
 
@@ -175,7 +175,7 @@ pub struct Given {
     pub name: String,
     /// `F32` or `U32`.
     pub dtype: DType,
-    /// Number of rows of the whole step: a constant times a symbol. Each segment brings its part of them.
+    /// Number of rows of the whole step: a constant times a symbol. Each segment brings its own rows.
     pub rows: Dim,
     /// Dimensions of one row.
     pub inner: Vec<usize>,
@@ -208,7 +208,7 @@ pub enum ValueKind {
     Removed,
 }
 
-/// Names a value of one graph.
+/// Number of a value in its graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ValueId(pub u32);
 
@@ -219,7 +219,7 @@ pub struct Value {
     pub dtype: DType,
     /// Dimensions.
     pub shape: Shape,
-    /// Origin.
+    /// Source of the value.
     pub kind: ValueKind,
 }
 

@@ -8,14 +8,14 @@ use brasa_formats::{Bytes, Payload, StorageFormat, Tensor};
 use crate::device::DeviceError;
 use crate::{GraphError, Origin};
 
-/// Names a weight of one graph.
+/// Number of a weight in its graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WeightId(pub u32);
 
 /// A weight: rows of stored tensors, stacked.
 ///
-/// Each part keeps its own storage format, so one mechanism serves stacked Q|K|V or gate|up of mixed types,
-/// experts kept as separate tensors, tensor splits and binding limits.
+/// Each part keeps its own storage format. So parts serve for stacked Q|K|V or gate|up of mixed types, experts stored as separate
+/// tensors, tensor splits and binding limits.
 #[derive(Clone, Debug)]
 pub struct Weight {
     /// A readable name, e.g. `layers.3.qkv`.
@@ -24,10 +24,10 @@ pub struct Weight {
     pub shape: Vec<usize>,
     /// Stored rows, in order; their counts add up to the product of all dimensions but the last.
     pub parts: Vec<WeightPart>,
-    /// True if training may change it.
+    /// True if training may change the weight.
     pub trainable: bool,
-    /// The stored values from which the weight was computed; `None` if its parts are stored as they are, or if it was computed from
-    /// nothing stored.
+    /// The stored values from which the weight was computed; `None` if its parts are stored as they are, or if it was not
+    /// computed from stored values.
     pub origin: Option<Origin>,
 }
 
@@ -36,7 +36,7 @@ pub struct Weight {
 pub struct WeightPart {
     /// The tensor.
     pub tensor: Tensor,
-    /// Which of its rows.
+    /// The rows of the tensor that the part uses.
     pub rows: Range<usize>,
 }
 
@@ -46,7 +46,7 @@ impl WeightPart {
         Self { rows: 0..tensor.rows(), tensor }
     }
 
-    /// How its rows are stored.
+    /// The storage format of the rows.
     pub fn format(&self) -> StorageFormat {
         self.tensor.format
     }
@@ -57,7 +57,7 @@ impl Weight {
     ///
     /// # Errors
     ///
-    /// [`GraphError::Weight`] where the parts' rows or row lengths do not make up `shape`.
+    /// [`GraphError::Weight`] if the parts' rows or row lengths do not make up `shape`.
     pub fn new(name: impl Into<String>, shape: &[usize], parts: Vec<WeightPart>) -> Result<Self, GraphError> {
         let weight = Self { name: name.into(), shape: shape.to_vec(), parts, trainable: false, origin: None };
         let refuse = |what: String| Err(GraphError::Weight { weight: weight.name.clone(), what });
@@ -91,7 +91,7 @@ impl Weight {
         }
     }
 
-    /// The elements, decoded exactly, for a device that errors name.
+    /// The elements, decoded exactly to f32. `device` is the device's name in errors.
     ///
     /// # Errors
     ///
@@ -116,7 +116,7 @@ impl Weight {
         Ok(values)
     }
 
-    /// Decodes some of its rows exactly into `out`, `[rows, row_len]`.
+    /// Decodes `rows` of the weight exactly into `out`, `[rows, row_len]`.
     ///
     /// # Errors
     ///
@@ -124,7 +124,7 @@ impl Weight {
     ///
     /// # Panics
     ///
-    /// If there are no such rows, or `out` is not as long as they are.
+    /// If there are no such rows, or `out` has another length.
     pub fn decode_rows(&self, rows: Range<usize>, out: &mut [f32]) -> Result<(), DeviceError> {
         assert!(rows.end <= self.rows() && out.len() == rows.len() * self.row_len(), "rows {rows:?}");
         let (mut first, mut rest) = (0, out);
@@ -146,7 +146,7 @@ impl Weight {
     ///
     /// # Errors
     ///
-    /// [`GraphError::Weight`] for another number of values, and where a part is quantised: its scales were chosen for other
+    /// [`GraphError::Weight`] for another number of values, and if a part is quantised, since its scales were chosen for other
     /// values.
     pub fn with_values(&self, values: &[f32]) -> Result<Self, GraphError> {
         let refuse = |what: String| Err(GraphError::Weight { weight: self.name.clone(), what });
@@ -172,7 +172,7 @@ impl Weight {
         Ok(Self { parts, ..self.clone() })
     }
 
-    /// Stored bytes of its rows.
+    /// Stored bytes of the weight's rows.
     pub fn stored_bytes(&self) -> u64 {
         let part_bytes = |part: &WeightPart| {
             let (bytes, rows) = (part.tensor.size_bytes() as u64, part.tensor.rows().max(1) as u64);
@@ -192,7 +192,7 @@ impl Weight {
     }
 }
 
-/// Names a cache of one graph.
+/// Number of a cache in its graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CacheId(pub u32);
 
@@ -203,16 +203,16 @@ pub struct CacheSpec {
     pub kv_heads: usize,
     /// Elements of one head's key, and of its value.
     pub head_dim: usize,
-    /// Positions that a query sees, itself included; `None` for all.
+    /// Positions that a query sees, its own included; `None` for all.
     pub window: Option<usize>,
 }
 
-/// Names a group of caches with equal geometry and window; they share block tables.
+/// Number of a group of caches with equal geometry and window, which share block tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupId(pub u32);
 
-/// Names a memory of one graph: keys and values that an encoder writes once for a sequence, of a length of their own.
-/// Made by [`Builder::memory`](crate::Builder::memory); in the pool it lies as caches do.
+/// Number of a memory in its graph: keys and values that an encoder writes once for a sequence, with a length of their own. Made
+/// by [`Builder::memory`](crate::Builder::memory). A pool stores memories like caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MemoryId(pub(crate) CacheId);
 
@@ -228,9 +228,9 @@ pub enum CacheKind {
 /// Caches of equal kind, geometry and window. A page of the group holds 256 positions of each of its caches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheGroup {
-    /// Properties that its caches have in common.
+    /// Geometry and window of the group's caches.
     pub spec: CacheSpec,
-    /// The meaning of its positions.
+    /// The meaning of the group's positions.
     pub kind: CacheKind,
     /// The caches, in order of their place within a page.
     pub caches: Vec<CacheId>,

@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::Weight;
 
-/// One `T` for each weight, found by the weight's identity: two graphs that share a weight by [`Arc`] find the same `T`.
+/// A `T` for each weight, by the weight's identity: two graphs that share a weight by [`Arc`] find the same `T`.
 ///
-/// The map does not keep weights alive, so the bytes of a file can be given back after an upload. A `T` whose weight is gone
-/// and that nobody else holds is dropped when the next weight is entered.
+/// The map does not keep weights alive, so the bytes of a file can be given back after an upload. A `T` that nothing else holds
+/// is dropped when the next weight is entered after its own weight was dropped.
 #[derive(Debug)]
 pub struct WeightMap<T> {
-    /// By address. A weak reference keeps the address from being used again.
+    /// Entries by the weight's address. A weak reference keeps the address from being reused.
     entries: Mutex<HashMap<usize, Entry<T>>>,
 }
 
@@ -28,7 +28,7 @@ impl<T> Default for WeightMap<T> {
 }
 
 impl<T> WeightMap<T> {
-    /// The value of `weight`.
+    /// The value of `weight`; `None` if there is none.
     pub fn get(&self, weight: &Arc<Weight>) -> Option<Arc<T>> {
         self.lock().get(&key(weight)).map(|entry| Arc::clone(&entry.value))
     }

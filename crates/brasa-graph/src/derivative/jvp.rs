@@ -9,13 +9,13 @@ use crate::{Builder, Change, Graph, GraphError, Node, ValueId, rewrite};
 pub struct Jvp {
     /// The graph with the differentiated graph's outputs, followed by the `tangents` that are not zero, in order.
     pub graph: Graph,
-    /// Value that brings the direction of each varying value: a weight or an input of the same shape.
+    /// For each varying value, the value that brings its direction: a weight or an input of the same shape.
     pub directions: Vec<ValueId>,
     /// Derivative of each output of the differentiated graph; `None` if it depends on no varying value.
     pub tangents: Vec<Option<ValueId>>,
 }
 
-/// The graph that also computes the change of its outputs along a direction: `J·v`, where `v` holds a tangent of each value of
+/// A graph that also computes the change of its outputs along a direction: `J·v`, where `v` holds a tangent of each value of
 /// `wrt`. A direction that is a weight holds zeros until it is written.
 ///
 /// Values of `graph` keep their ids. [`Wrt::recomputed`] changes nothing here: tangents are computed beside their values.

@@ -1,21 +1,21 @@
 //! Derivatives of graphs: [`jvp`] along a direction, [`vjp`] by the cotangents of outputs.
 //!
-//! Each operation has its rules beside its reference. A rule builds operations, so a derivative is a graph like any other:
-//! it is printed, planned, compiled and interpreted like one.
+//! Each operation has its rules beside its reference. A rule builds operations, so a derivative is a graph like any other: it is
+//! printed, planned, compiled and interpreted in the same way.
 //!
-//! Tangents and cotangents have the shape of their value and are `f32`. Where the shape is constant (weights, and sums over all
-//! rows), the tangent or cotangent is brought as a weight; where it has the rows of a step, as an
-//! [input that the graph declares](crate::Given).
+//! Tangents and cotangents have the shape of their value and are `f32`. If the shape is constant (weights, and sums over all
+//! rows), the tangent or cotangent is a weight. If the shape has the rows of a step, it is an [input that the graph
+//! declares](crate::Given).
 //!
 //! Rows of a step attend to each other within their segment, so a step of several documents is differentiated without
 //! padding. A model that keeps its keys in caches is first made to [attend to rows](crate::pass::attend_to_rows).
 //!
-//! Integers have no derivative: an operation that makes an integer of floats, such as a choice, passes none on. Quantised
-//! weights are constants; derivatives pass through them to activations. Rows that a step brings as embeddings count as if they
-//! had been looked up: their cotangent is that of the lookup's result.
+//! Integers have no derivative: an operation with an integer result, such as a choice of experts, passes no derivative on.
+//! Quantised weights are constants; derivatives pass through them to activations. Rows that a step brings as embeddings count as
+//! if they had been looked up: their cotangent is the cotangent of the lookup's result.
 //!
-//! A derivative can be differentiated again. Only attention ends at its second derivative: third ones, and a tangent of a tangent, are refused by name; a
-//! tangent of a gradient, the product of a Hessian and a direction, is not.
+//! A derivative can be differentiated again. Attention has no third derivatives, and no tangent of a tangent; both are refused by
+//! name. A tangent of a gradient (the product of a Hessian and a direction) is supported.
 //!
 //! ```
 //! use brasa_graph::derivative::{Wrt, vjp};
@@ -53,26 +53,27 @@ use crate::{Builder, DType, Dim, Graph, GraphError, ValueId, ValueKind};
 
 use rules::stored;
 
-/// The values to differentiate by, and how.
+/// The values to differentiate with respect to, and options of the derivative.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wrt {
-    /// Values that vary: weights stored as floats, inputs of floats, results of operations. A disturbance of a result is
-    /// added to it.
+    /// Values that vary: weights stored as floats, inputs of floats, results of operations. For a result of an operation, the
+    /// derivative is with respect to a term added to it.
     pub values: Vec<ValueId>,
-    /// Values through which no derivative passes: they count as constants.
+    /// Values through which no derivative passes: constants for the derivative.
     pub stopped: Vec<ValueId>,
-    /// Results that [`vjp`] computes again for the gradient, so that they need not be kept: checkpointing (Chen et al. 2016,
-    /// arXiv:1604.06174). Recomputed results have the same bits. Rows that a step may bring as embeddings are kept.
+    /// Results that [`vjp`] computes again for the gradient, so that they take no memory until then: checkpointing (Chen et al.
+    /// 2016, arXiv:1604.06174). Recomputed results have the same bits. Rows that a step may bring as embeddings are kept.
     pub recomputed: Vec<ValueId>,
 }
 
 impl Wrt {
-    /// With respect to `values`.
+    /// Differentiates with respect to `values`.
     pub fn new(values: impl IntoIterator<Item = ValueId>) -> Self {
         Self { values: values.into_iter().collect(), ..Self::default() }
     }
 
-    /// With respect to all weights that are marked as [trainable](crate::Weight::trainable), in order of their ids.
+    /// Differentiates with respect to all weights that are marked as [trainable](crate::Weight::trainable), in order of their
+    /// ids.
     pub fn trainable(graph: &Graph) -> Self {
         Self::new(graph.values().iter().enumerate().filter_map(|(id, value)| match value.kind {
             ValueKind::Weight(weight) if graph.weight(weight).trainable => Some(ValueId(id as u32)),
@@ -80,21 +81,21 @@ impl Wrt {
         }))
     }
 
-    /// No derivative passes through `values`.
+    /// Lets no derivative pass through `values`.
     #[must_use]
     pub fn stopping_at(mut self, values: impl IntoIterator<Item = ValueId>) -> Self {
         self.stopped.extend(values);
         self
     }
 
-    /// The gradient computes `values` again.
+    /// Lets the gradient compute `values` again.
     #[must_use]
     pub fn recomputing(mut self, values: impl IntoIterator<Item = ValueId>) -> Self {
         self.recomputed.extend(values);
         self
     }
 
-    /// By value: true where it depends on what varies.
+    /// For each value of the graph, true if it depends on a varying value.
     fn varying(&self, graph: &Graph) -> Result<Vec<bool>, GraphError> {
         let mut varying = vec![false; graph.values().len()];
         let stopped: BTreeSet<ValueId> = self.stopped.iter().copied().collect();
@@ -121,8 +122,9 @@ impl Wrt {
     }
 }
 
-/// The results of a part of a graph, between the values `from` and `to`: all that depend on one of `from` and that one of `to`
-/// depends on, both exclusive. [Recomputing](Wrt::recomputing) them keeps only `from` and `to` for the gradient.
+/// The results of a part of a graph, between the values `from` and `to`: all values that depend on a value of `from` and on which
+/// a value of `to` depends, without `from` and `to`. [Recomputing](Wrt::recomputing) them keeps only `from` and `to` for the
+/// gradient.
 ///
 /// # Panics
 ///
@@ -173,12 +175,12 @@ fn check_variable(graph: &Graph, id: ValueId) -> Result<(), GraphError> {
     Ok(())
 }
 
-/// A derivative that there is not.
+/// The error for a derivative that does not exist or is not implemented; `of` names the operation or value.
 fn refused(of: String, what: String) -> GraphError {
     GraphError::Derivative { of, what }
 }
 
-/// Declares what a step or a weight brings in the shape of `like`: a tangent or a cotangent. A weight holds `constant`.
+/// Declares the weight or the input that brings a tangent or cotangent in the shape of `like`. A weight holds `constant`.
 fn bring(builder: &mut Builder, name: String, like: ValueId, constant: f32) -> Result<ValueId, GraphError> {
     let shape = builder.graph().value(like).shape.clone();
     let constants: Option<Vec<usize>> = shape.0.iter().map(|dim| dim.constant()).collect();

@@ -13,18 +13,18 @@ pub(crate) type Rule<T = ValueId> = Result<T, String>;
 /// The derivatives that a rule yields, one for each result or operand; `None` is zero.
 pub(crate) type Terms = Rule<Vec<Option<ValueId>>>;
 
-/// Constants of a derivative's graph, each made once.
+/// Constants of a derivative's graph; equal ones are made once.
 ///
 /// Constants are weights, so that no device needs an operation for them.
 #[derive(Debug, Default)]
 pub(super) struct Constants {
-    /// By the bits of the number.
+    /// Weights that hold one number, by the bits of the number.
     numbers: BTreeMap<u32, ValueId>,
-    /// By weight: its elements with the opposite sign.
+    /// Weights with the opposite sign, by the original weight.
     negatives: BTreeMap<WeightId, ValueId>,
 }
 
-/// A builder with what rules have in common.
+/// A builder with helpers for the rules of derivatives.
 pub(crate) struct Rules<'a> {
     builder: &'a mut Builder,
     constants: &'a mut Constants,
@@ -47,7 +47,8 @@ impl<'a> Rules<'a> {
         Ok(results)
     }
 
-    /// `op` with `term` instead of operand `place`: a term of the derivative of what is linear in that operand.
+    /// `op` with `term` instead of operand `place`: a term of the derivative if `op` is linear in that operand. `None` without a
+    /// term.
     pub(crate) fn instead(
         &mut self,
         term: Option<ValueId>,
@@ -72,7 +73,7 @@ impl<'a> Rules<'a> {
         self.builder.graph().value(value).shape.clone()
     }
 
-    /// A number, `[1]`.
+    /// The number `x` as a weight, `[1]`.
     pub(crate) fn constant(&mut self, x: f32) -> ValueId {
         let builder = &mut *self.builder;
         *self
@@ -115,7 +116,7 @@ impl<'a> Rules<'a> {
         x.map_or_else(|| self.zeros(&shape), Ok)
     }
 
-    /// The sum of `x` along whatever axes were repeated to make its shape of `shape`: the transpose of
+    /// The sum of `x` along all axes along which `shape` is repeated to the shape of `x`: the transpose of
     /// [`spread`](Self::spread).
     pub(crate) fn gathered(&mut self, mut x: ValueId, shape: &Shape) -> Rule {
         while self.shape(x).rank() > shape.rank() {
@@ -146,7 +147,7 @@ impl<'a> Rules<'a> {
         }
     }
 
-    /// `x`, from which a reduction removed `axis`, repeated along that axis until its shape is `shape`.
+    /// Repeats `x`, the result of a reduction that removed `axis`, along that axis to `shape`.
     pub(crate) fn spread_along(&mut self, x: ValueId, axis: usize, shape: &Shape) -> Rule {
         let mut dims = shape.0.clone();
         dims[axis] = 1.into();
@@ -190,7 +191,8 @@ impl<'a> Rules<'a> {
         self.apply(Binary::Div, &[a, b])
     }
 
-    /// `factor · x`. A factor that f32 does not hold is the sum of two, so that derivatives in f64 are not off by its rounding.
+    /// `factor · x`. A factor that f32 does not represent exactly is split into the sum of two f32 numbers, so that derivatives
+    /// in f64 do not suffer from its rounding.
     pub(crate) fn scaled(&mut self, x: ValueId, factor: f64) -> Rule {
         let near = factor as f32;
         let rest = (factor - f64::from(near)) as f32;
@@ -202,7 +204,7 @@ impl<'a> Rules<'a> {
         self.add(first, second)
     }
 
-    /// `x + offset`, of an offset that f32 does not hold as of a factor.
+    /// `x + offset`. An offset that f32 does not represent exactly is split into the sum of two f32 numbers.
     pub(crate) fn shifted(&mut self, x: ValueId, offset: f64) -> Rule {
         let near = offset as f32;
         let rest = (offset - f64::from(near)) as f32;
@@ -226,7 +228,7 @@ impl<'a> Rules<'a> {
         self.apply(Unary::Scale(-1.0), &[x])
     }
 
-    /// The sum of two terms of one shape, of which `None` is zero.
+    /// The sum of two terms of one shape; `None` is zero.
     pub(crate) fn total(&mut self, a: Option<ValueId>, b: Option<ValueId>) -> Rule<Option<ValueId>> {
         match (a, b) {
             (Some(a), Some(b)) => self.add(a, b).map(Some),
@@ -246,7 +248,7 @@ impl<'a> Rules<'a> {
     }
 }
 
-/// A weight stored as f32, of little-endian bytes.
+/// A weight of `shape` stored as f32, from little-endian bytes.
 pub(super) fn stored(name: String, shape: &[usize], bytes: Vec<u8>) -> Weight {
     let payload = Payload::Blocks(Bytes::from(bytes));
     let tensor = Tensor { name: name.clone(), shape: shape.to_vec(), format: StorageFormat::F32, payload };

@@ -13,16 +13,16 @@ use crate::{Builder, Graph, GraphError, Node, Shape, ValueId, pass, rewrite};
 pub struct Vjp {
     /// The graph with the differentiated graph's outputs, followed by the `gradients` that are not zero, in order.
     pub graph: Graph,
-    /// Value that brings the cotangent of each output: a weight or an input of its shape. `None` for integers, and for outputs that
-    /// depend on no varying value.
+    /// For each output, the value that brings its cotangent: a weight or an input of the same shape. `None` for integers, and for
+    /// outputs that depend on no varying value.
     pub cotangents: Vec<Option<ValueId>>,
     /// Gradient of each varying value; `None` if no output depends on it.
     pub gradients: Vec<Option<ValueId>>,
 }
 
-/// The graph that also computes the gradients of its outputs: `Jᵀ·w`, where `w` holds a cotangent of each output.
+/// A graph that also computes the gradients of its outputs: `Jᵀ·w`, where `w` holds a cotangent of each output.
 ///
-/// The cotangent of an output of constant shape is a weight of ones, so a loss over all rows needs none to be brought.
+/// The cotangent of an output of constant shape is a weight of ones, so the step brings no cotangent for a loss over all rows.
 /// Values of `graph` keep their ids. Nodes that neither the outputs nor the gradients need are dropped.
 ///
 /// # Errors
@@ -53,7 +53,7 @@ pub fn vjp(graph: &Graph, wrt: &Wrt) -> Result<Vjp, GraphError> {
 
 /// A term of a value's cotangent.
 struct Contribution {
-    /// The elements of each row that it belongs to; `None` for all.
+    /// The elements of each row that the term covers; `None` for all.
     elements: Option<Range<usize>>,
     term: ValueId,
 }
@@ -64,16 +64,16 @@ impl Contribution {
     }
 }
 
-/// A gradient on its way from the outputs to what varies.
+/// The state of building a gradient, from the outputs back to the varying values.
 struct Backward<'a> {
     graph: &'a Graph,
-    /// By value: true where it depends on what varies.
+    /// For each value, true if it depends on a varying value.
     varying: Vec<bool>,
     stopped: BTreeSet<ValueId>,
     recomputed: BTreeSet<ValueId>,
-    /// By value: the terms of its cotangent that are known so far.
+    /// For each value, the terms of its cotangent that are known so far.
     contributions: Vec<Vec<Contribution>>,
-    /// By value: its second computation.
+    /// For each recomputed value, its second computation.
     again: BTreeMap<ValueId, ValueId>,
     constants: Constants,
 }
@@ -133,7 +133,7 @@ impl<'a> Backward<'a> {
         Ok(())
     }
 
-    /// The sum of what is known of a value's cotangent.
+    /// The sum of the known terms of a value's cotangent; `None` if there are none.
     fn cotangent(&mut self, builder: &mut Builder, value: ValueId) -> Result<Option<ValueId>, GraphError> {
         let known = std::mem::take(&mut self.contributions[value.0 as usize]);
         let shape = &self.graph.value(value).shape;
@@ -143,7 +143,7 @@ impl<'a> Backward<'a> {
         Ok(total)
     }
 
-    /// The value that the forward pass has computed, or its second computation.
+    /// The value as the forward pass computed it, or its second computation.
     fn primal(&mut self, builder: &mut Builder, value: ValueId) -> ValueId {
         if !self.recomputed.contains(&value) {
             return value;
@@ -169,7 +169,7 @@ impl<'a> Backward<'a> {
     }
 }
 
-/// The sum of all terms, of a value of `shape`.
+/// The sum of all `terms`, for a value of `shape`.
 fn summed(rules: &mut Rules, terms: Vec<Contribution>, shape: &Shape) -> Rule<Option<ValueId>> {
     let (mut total, mut parts) = (None, Vec::new());
     for Contribution { elements, term } in terms {
@@ -186,7 +186,7 @@ fn summed(rules: &mut Rules, terms: Vec<Contribution>, shape: &Shape) -> Rule<Op
     Ok(total)
 }
 
-/// A value of `shape`, `[R, D]`, that holds as many of the `parts` as do not overlap, and zeros elsewhere. Takes them out of
+/// A value of `shape`, `[R, D]`, that holds as many of the `parts` as do not overlap, and zeros elsewhere. Removes these from
 /// `parts`, which are sorted.
 fn joined(rules: &mut Rules, parts: &mut Vec<(Range<usize>, ValueId)>, shape: &Shape) -> Rule {
     let (mut pieces, mut end) = (Vec::new(), 0);

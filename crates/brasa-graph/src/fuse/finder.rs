@@ -1,4 +1,4 @@
-//! Walking a graph from value to value.
+//! Walks a graph from value to value, to find patterns.
 
 use std::ops::Range;
 
@@ -8,11 +8,11 @@ use crate::{Graph, Node, NodeId, Op, ValueId, ValueKind};
 
 /// An occurrence of a pattern.
 pub(crate) struct Match {
-    /// The nodes of the pattern, by their parts in it.
+    /// The pattern, and which node plays which part in it.
     pub fusion: Fusion,
-    /// All nodes of the match, in any order, views in between included.
+    /// All nodes of the match, views included, in any order.
     pub nodes: Vec<NodeId>,
-    /// Values that may be used outside.
+    /// Values that nodes outside the match may use.
     pub outputs: Vec<ValueId>,
 }
 
@@ -30,13 +30,13 @@ pub struct Norm {
 pub struct Projection {
     /// The weight `[N, K]`.
     pub w: ValueId,
-    /// Rows of the weight (and elements of the bias) that are meant: all, or a part of a stacked weight.
+    /// Rows of the weight (and elements of the bias) that are used: all, or a part of a stacked weight.
     pub rows: Range<usize>,
     /// Added to the product: a weight `[N]`.
     pub bias: Option<ValueId>,
 }
 
-/// A graph with the users of each value.
+/// A graph, and the nodes that use each value.
 pub(crate) struct Finder<'a> {
     graph: &'a Graph,
     users: Vec<Vec<NodeId>>,
@@ -93,7 +93,7 @@ impl<'a> Finder<'a> {
         Some((id, self.graph.node(id)))
     }
 
-    /// The maker of the value behind a chain of views; the views' nodes are added to `nodes`.
+    /// The node that makes `value` before a chain of views; adds the views' nodes to `nodes`.
     pub(super) fn maker_behind_views(
         &self,
         mut value: ValueId,
@@ -109,7 +109,7 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// The value is a weight.
+    /// True if the value is a weight.
     pub(crate) fn is_weight(&self, value: ValueId) -> bool {
         matches!(self.graph.value(value).kind, ValueKind::Weight(_))
     }
@@ -119,8 +119,8 @@ impl<'a> Finder<'a> {
         self.graph.value(a).shape == self.graph.value(b).shape
     }
 
-    /// Finds the linear layer, with its bias if one is added, whose outputs (or a range of them) `value` views. Returns its operand
-    /// and its weight, and adds its nodes to `nodes`.
+    /// Finds the linear layer, with its bias if one is added, of which `value` is the output or a view of a range of it. Returns
+    /// the layer's operand and projection, and adds its nodes to `nodes`.
     pub(super) fn projection(
         &self,
         value: ValueId,
@@ -145,7 +145,7 @@ impl<'a> Finder<'a> {
         Some((x, Projection { w, rows: view.elements, bias }))
     }
 
-    /// `act(x)` where a node is one of the activations of gated layers.
+    /// The node, function and operand if `value` is the result of an activation that gated layers use.
     pub(super) fn activation(&self, value: ValueId) -> Option<(NodeId, Unary, ValueId)> {
         match self.maker(value)? {
             (
@@ -158,7 +158,7 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// The RMS norm that makes a value: node, operand, norm.
+    /// The RMS norm that makes a value: node, operand and norm.
     pub(super) fn rms_norm(&self, value: ValueId) -> Option<(NodeId, ValueId, Norm)> {
         let (id, node) = self.maker(value)?;
         let Op::RmsNorm(norm) = node.op else { return None };

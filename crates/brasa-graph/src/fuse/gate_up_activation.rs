@@ -4,8 +4,8 @@ use super::{Finder, Match, Projection};
 use crate::op::{Binary, Unary};
 use crate::{NodeId, Op, ValueId};
 
-/// `y = act(x·Wgᵀ) · (x·Wuᵀ)`: `linear → slices → act → mul` with gate and up stacked in one weight (in either order),
-/// or the same from two weights. One pass over `x`, paired rows of the weights.
+/// `y = act(x·Wgᵀ) · (x·Wuᵀ)`: `linear → slices → act → mul` with gate and up stacked in one weight (in either order), or in two
+/// weights. A kernel reads `x` once, with paired rows of the weights.
 ///
 /// Shazeer 2020, arXiv:2002.05202.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,7 +14,7 @@ pub struct GateUpActivation {
     pub x: ValueId,
     /// The layer whose result goes through the activation.
     pub gate: Projection,
-    /// The layer whose result multiplies the activated one.
+    /// The layer that the activated result is multiplied with.
     pub up: Projection,
     /// SiLU or GELU.
     pub activation: Unary,
@@ -23,7 +23,7 @@ pub struct GateUpActivation {
 }
 
 impl GateUpActivation {
-    /// Anchored at the multiplication.
+    /// Finds the pattern from the multiplication.
     pub(super) fn find(finder: &Finder, anchor: NodeId) -> Option<Match> {
         let node = finder.node(anchor);
         let (Op::Binary(Binary::Mul), &[a, b]) = (&node.op, &node.inputs[..]) else { return None };

@@ -1,18 +1,18 @@
-//! The gated half of a feed-forward layer, with a low-rank product of a bank beside it.
+//! The gated half of a feed-forward layer with a low-rank product of an adapter bank.
 
 use super::{Finder, Fusion, LinearLowRankRows, Match};
 use crate::op::{Binary, Unary};
 use crate::{NodeId, Op, ValueId};
 
-/// `y = act(g) · u`, where `g` and `u` are the halves of `x·Wᵀ + (s ∘ x·Aᵀ)·Bᵀ`: a [`GateUpActivation`](super::GateUpActivation) of a
-/// [`LinearLowRankRows`] in place of a linear layer.
+/// `y = act(g) · u`, where `g` and `u` are the halves of `x·Wᵀ + (s ∘ x·Aᵀ)·Bᵀ`: a [`GateUpActivation`](super::GateUpActivation)
+/// with a [`LinearLowRankRows`] in place of the linear layer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GateUpLowRankRows {
-    /// The sum of both products.
+    /// The sum of the layer's product and the low-rank product.
     pub of: LinearLowRankRows,
     /// The half that the activation is applied to, a view of the sum.
     pub gate: ValueId,
-    /// The half that multiplies the activated one, a view of the sum.
+    /// The half that the activated half is multiplied with, a view of the sum.
     pub up: ValueId,
     /// SiLU or GELU.
     pub activation: Unary,
@@ -21,7 +21,7 @@ pub struct GateUpLowRankRows {
 }
 
 impl GateUpLowRankRows {
-    /// Anchored at the multiplication.
+    /// Finds the pattern from the multiplication.
     pub(super) fn find(finder: &Finder, anchor: NodeId) -> Option<Match> {
         let node = finder.node(anchor);
         let (Op::Binary(Binary::Mul), &[a, b]) = (&node.op, &node.inputs[..]) else { return None };

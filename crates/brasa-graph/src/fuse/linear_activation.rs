@@ -18,7 +18,7 @@ pub struct LinearActivation {
 }
 
 impl LinearActivation {
-    /// Anchored at the activation, or at the addition of a bias that no activation follows.
+    /// Finds the pattern from the activation, or from the addition of a bias that no activation follows.
     pub(super) fn find(finder: &Finder, anchor: NodeId) -> Option<Match> {
         let node = finder.node(anchor);
         let &[y] = &node.outputs[..] else { return None };

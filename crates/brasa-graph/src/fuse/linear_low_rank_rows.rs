@@ -1,30 +1,31 @@
-//! A linear layer with a low-rank product of a bank beside it. Every row uses some of the bank's ranks.
+//! A linear layer with a low-rank product of an adapter bank, in which every row uses some of the ranks.
 
 use super::{Finder, Fusion, LinearResidual, LowRankRows, Match, Projection};
 use crate::{NodeId, ValueId};
 
-/// `y = [residual +] x·Wᵀ [+ bias] + (s ∘ x·Aᵀ)·Bᵀ`: a layer and a [`LowRankRows`] of the same operand, added to each other, or both to a residual.
+/// `y = [residual +] x·Wᵀ [+ bias] + (s ∘ x·Aᵀ)·Bᵀ`: a linear layer and a [`LowRankRows`] of the same operand, added to each
+/// other or both to a residual.
 ///
-/// A device may add the low-rank product within the layer's, so that what follows stays in one kernel with it.
+/// A device may add the low-rank product within the layer's kernel, so that operations after it stay in the same kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinearLowRankRows {
     /// The layer: all rows of its weight.
     pub layer: Projection,
-    /// The low-rank product. What it is added to is the residual, or else the layer's result.
+    /// The low-rank product. Its residual is the pattern's residual, or else the layer's result.
     pub low: LowRankRows,
-    /// The value that both are added to, `[R, N]`: first the low-rank product, then the layer's result.
+    /// The value that both products are added to, `[R, N]`: first the low-rank product, then the layer's result.
     pub residual: Option<ValueId>,
     /// The sum, `[R, N]`.
     pub y: ValueId,
 }
 
 impl LinearLowRankRows {
-    /// Anchored at the last addition.
+    /// Finds the pattern from the last addition.
     pub(super) fn find(finder: &Finder, anchor: NodeId) -> Option<Match> {
         Self::beside(finder, anchor).or_else(|| Self::behind(finder, anchor))
     }
 
-    /// The low-rank product is added to the layer's result.
+    /// Finds the pattern in which the low-rank product is added to the layer's result.
     fn beside(finder: &Finder, anchor: NodeId) -> Option<Match> {
         let mut found = LowRankRows::find(finder, anchor)?;
         let Fusion::LowRankRows(low) = found.fusion else { return None };
@@ -36,7 +37,7 @@ impl LinearLowRankRows {
         is_it.then(|| Match { fusion: Self { layer, low, residual, y }.into(), ..found })
     }
 
-    /// The layer's result is added to a residual with the low-rank product.
+    /// Finds the pattern in which the layer's result is added to the sum of a residual and the low-rank product.
     fn behind(finder: &Finder, anchor: NodeId) -> Option<Match> {
         let mut found = LinearResidual::find(finder, anchor)?;
         let Fusion::LinearResidual(LinearResidual { x, layer, residual: sum, y }) = found.fusion else {

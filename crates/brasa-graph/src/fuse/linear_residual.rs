@@ -11,14 +11,14 @@ pub struct LinearResidual {
     pub x: ValueId,
     /// The layer.
     pub layer: Projection,
-    /// The value that it is added to, `[R, N]`.
+    /// The value that the layer's result is added to, `[R, N]`.
     pub residual: ValueId,
     /// The sum, `[R, N]`.
     pub y: ValueId,
 }
 
 impl LinearResidual {
-    /// Anchored at the addition.
+    /// Finds the pattern from the addition.
     pub(super) fn find(finder: &Finder, anchor: NodeId) -> Option<Match> {
         let node = finder.node(anchor);
         let (Op::Binary(Binary::Add), &[a, b]) = (&node.op, &node.inputs[..]) else { return None };

@@ -1,4 +1,4 @@
-//! A low-rank product of a bank, added to another value. Every row uses some ranks.
+//! A low-rank product of an adapter bank, added to another value. Every row uses some of the ranks.
 
 use super::{Finder, Match};
 use crate::op::{Binary, Linear, Where};
@@ -7,7 +7,7 @@ use crate::{NodeId, Op, ValueId};
 /// `y = residual + (s ∘ x·Aᵀ)·Bᵀ`, from the nodes `n = x·Aᵀ → n · s → where(s, ·, s) → ·Bᵀ → + residual`. Ranks with `s = 0` add
 /// nothing.
 ///
-/// A device skips those ranks of a row: the adapters of a bank that its text does not have.
+/// A device skips the ranks with `s = 0` of a row: those of adapters that the row's text does not use.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LowRankRows {
     /// The operand, `[R, K]`.
@@ -29,7 +29,7 @@ pub struct LowRankRows {
 }
 
 impl LowRankRows {
-    /// Anchored at the addition.
+    /// Finds the pattern from the addition.
     pub(super) fn find(finder: &Finder, anchor: NodeId) -> Option<Match> {
         let node = finder.node(anchor);
         let (Op::Binary(Binary::Add), &[left, right]) = (&node.op, &node.inputs[..]) else { return None };

@@ -1,9 +1,9 @@
 //! Fused operations: one file per pattern, each defined by the primitives it replaces.
 //!
-//! A pattern is found from one of its nodes, its *anchor*, by walking to the makers and users of values. Views
-//! (slice, reshape) in between are walked through and belong to the match. What a pattern finds is a proposal:
-//! [`Schedule::new`](crate::Schedule::new) refuses it where a value inside is needed outside, where a node is
-//! already taken, or where its nodes cannot run one after the other. So a pattern only says what belongs together.
+//! A pattern is found from one of its nodes, its *anchor*, by walking to the makers and users of values. Views (slice, reshape)
+//! in between are walked through and belong to the match. A match is a proposal: [`Schedule::new`](crate::Schedule::new) refuses
+//! it if a value inside is needed outside, if a node is already taken, or if the nodes cannot run one after the other. So a
+//! pattern only says which nodes belong together.
 
 mod finder;
 mod gate_up_activation;
@@ -37,13 +37,13 @@ macro_rules! patterns {
         #[allow(missing_docs)]
         pub enum Pattern { $($name),* }
 
-        /// A fused operation: who plays which part.
+        /// A fused operation: its pattern, with the values and parameters of each part.
         #[derive(Clone, Debug, PartialEq)]
         #[allow(missing_docs)]
         pub enum Fusion { $($name($name)),* }
 
         impl Pattern {
-            /// All patterns, in an order in which all of them find something to do.
+            /// All patterns, in a search order that leaves nodes for each of them to match.
             pub const ALL: &[Self] = &[$(Self::$name),*];
 
             /// Name of the pattern in printed schedules.
@@ -58,7 +58,7 @@ macro_rules! patterns {
         }
 
         impl Fusion {
-            /// Which pattern it is.
+            /// The pattern of the fused operation.
             pub fn pattern(&self) -> Pattern {
                 match self { $(Self::$name(_) => Pattern::$name),* }
             }

@@ -6,7 +6,7 @@ use crate::{NodeId, Op, ValueId};
 
 /// `rms_norm → linear [→ + bias]`, for every linear layer that reads the norm: stacked or separate Q, K and V.
 ///
-/// The normed row needs no memory, and a device that quantises activations does so once.
+/// The normed row is not stored, and a device that quantises activations does so once.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NormLinear {
     /// The norm's operand, `[R, K]`.
@@ -18,7 +18,7 @@ pub struct NormLinear {
 }
 
 impl NormLinear {
-    /// Anchored at the norm. All of its users must be linear layers.
+    /// Finds the pattern from the norm. All users of the norm must be linear layers.
     pub(super) fn find(finder: &Finder, anchor: NodeId) -> Option<Match> {
         let Op::RmsNorm(_) = finder.node(anchor).op else { return None };
         let normed = finder.node(anchor).outputs[0];

@@ -6,8 +6,8 @@ use crate::{CacheId, Node, NodeId, Op, ValueId};
 
 /// `[rms_norm →] rope` of Q; `[rms_norm →] rope` of K; `[rms_norm]` of V; `cache_write(k, v)`.
 ///
-/// Norms are per head. `q`, `k` and `v` usually are views of one stacked projection. The rotated keys and the normed
-/// values need no memory but the cache's.
+/// Norms are per head. `q`, `k` and `v` usually are views of one stacked projection. The rotated keys and the normed values are
+/// stored in the cache only.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QkNormRopeCacheWrite {
     /// Queries, `[R, H, E]`.
@@ -35,7 +35,7 @@ pub struct QkNormRopeCacheWrite {
 }
 
 impl QkNormRopeCacheWrite {
-    /// Anchored at the cache write; the queries are those of the first attention to the cache.
+    /// Finds the pattern from the cache write. The queries are those of the first attention to the cache.
     pub(super) fn find(finder: &Finder, anchor: NodeId) -> Option<Match> {
         let (Op::CacheWrite(CacheWrite { cache }), &[k, v]) =
             (&finder.node(anchor).op, &finder.node(anchor).inputs[..])
@@ -73,9 +73,10 @@ impl QkNormRopeCacheWrite {
     }
 }
 
-/// The norm of each head that makes `value` and whose result nothing else reads; otherwise `value` itself.
+/// The norm of each head that makes `value`, if nothing else reads its result: the operand and the norm. Otherwise `value` itself
+/// and `None`.
 ///
-/// A norm over all heads at once works on `[R, H·E]` and is told apart by its shape.
+/// A norm over all heads at once works on `[R, H·E]` and is not matched.
 fn head_norm(finder: &Finder, value: ValueId, nodes: &mut Vec<NodeId>) -> (ValueId, Option<Norm>) {
     match finder.rms_norm(value) {
         Some((id, x, norm))

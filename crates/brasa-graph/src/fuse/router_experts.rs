@@ -6,8 +6,8 @@ use crate::{NodeId, Op, ValueId};
 
 /// `router_topk → expert_linear (gate, up) → act · mul → expert_linear (down) → · weights → sum`.
 ///
-/// `y[r] = Σ_j c · s[e_j] · weights[r,j] · (act(x·Wg[e_j]ᵀ) · (x·Wu[e_j]ᵀ)) · Wd[e_j]ᵀ`, `e` and `weights` as
-/// [`RouterTopK`] gives them, `c` and `s` where the model has them.
+/// `y[r] = Σ_j c · s[e_j] · weights[r,j] · (act(x·Wg[e_j]ᵀ) · (x·Wu[e_j]ᵀ)) · Wd[e_j]ᵀ`, `e` and `weights` as [`RouterTopK`]
+/// gives them, `c` and `s` if the model has them, else 1.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RouterExperts {
     /// Router logits, `[R, X]`.
@@ -33,7 +33,7 @@ pub struct RouterExperts {
 }
 
 impl RouterExperts {
-    /// Anchored at the sum over the experts.
+    /// Finds the pattern from the sum over the experts.
     pub(super) fn find(finder: &Finder, anchor: NodeId) -> Option<Match> {
         let Op::Reduce(Reduce { function: ReduceFn::Sum, axis: 1 }) = finder.node(anchor).op else {
             return None;
@@ -95,8 +95,8 @@ fn expert_linear(
     Some((experts, w, x))
 }
 
-/// From the weights as they are applied back to the router: views, a factor and a scale per expert on the way, in any
-/// order, each at most once.
+/// Walks from the applied weights back to the router. Views, a factor and a scale per expert may lie in between, in any order,
+/// each at most once. Returns the scales and the factor.
 fn weight_chain(
     finder: &Finder,
     mut value: ValueId,

@@ -1,4 +1,4 @@
-//! Keys and values: written to a cache, attended to.
+//! Attention and its caches: writing keys and values, and attending to them.
 
 use std::ops::Range;
 
@@ -20,7 +20,7 @@ pub struct CacheWrite {
     pub cache: CacheId,
 }
 
-/// Why caches and memories cannot be differentiated.
+/// The reason why caches and memories cannot be differentiated.
 const KEPT: &str =
     "keys and values that are kept have no derivative; a model's graph can attend to the rows of a step";
 
@@ -79,7 +79,7 @@ impl Operation for CacheWrite {
     }
 }
 
-/// Writes each row's keys and values into a memory, at the row's index: an encoder's last word.
+/// Writes each row's keys and values into a memory, at the row's index: the last operation of an encoder.
 ///
 /// Shapes: `k`, `v` `[R, G, E]` → nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,30 +125,30 @@ impl Operation for MemoryWrite {
 /// Source of attention's keys and values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KvSource {
-    /// A cache: all indices of the row's sequence up to its own.
+    /// A cache: a row sees all indices of its sequence up to its own.
     Cache(CacheId),
-    /// A memory: every row sees all rows that the segment declares.
+    /// A memory: every row sees all rows of the memory that the segment declares.
     Memory(MemoryId),
-    /// The step itself: rows of the same segment. Differentiable.
+    /// The step itself: a row sees rows of the same segment, by the mask. Differentiable.
     Step(Mask),
 }
 
 /// Which rows of its segment a row sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mask {
-    /// Rows up to itself; in a draft tree, its ancestors and itself.
+    /// A row sees the rows up to itself; in a draft tree, its ancestors and itself.
     Causal,
-    /// All.
+    /// Every row sees all rows.
     Bidirectional,
     /// Every row sees all rows, and distant rows score lower: ALiBi in its symmetric form.
     ///
-    /// Behind the soft-cap, [`alibi_slope`] of the head times `|j − i|` is subtracted from the score of row *j* for row *i*.
-    /// Press et al. 2022, arXiv:2108.12409; Günther et al. 2023, arXiv:2310.19923.
+    /// After the soft-cap, [`alibi_slope`] of the head times `|j − i|` is subtracted from the score of row *j* for row *i*. Press
+    /// et al. 2022, arXiv:2108.12409; Günther et al. 2023, arXiv:2310.19923.
     Alibi,
 }
 
 impl Mask {
-    /// True if a row sees none behind itself.
+    /// True if a row sees no row after itself.
     pub fn is_causal(self) -> bool {
         self == Self::Causal
     }
@@ -186,7 +186,7 @@ pub struct Attention {
     pub source: KvSource,
     /// Multiplies the scores.
     pub scale: f32,
-    /// Positions seen to either side, the row's own included; `None` for all.
+    /// Positions that a row sees to either side, itself included; `None` for all.
     pub window: Option<usize>,
     /// Soft-cap of the scores.
     pub softcap: Option<f32>,
@@ -292,9 +292,9 @@ impl Operation for Attention {
 
 /// Keys and values that the rows of one segment may see.
 pub(super) struct Seen<T> {
-    /// Index of the first.
+    /// Index of the first visible position.
     first: usize,
-    /// One past the index of the last.
+    /// One past the index of the last visible position.
     end: usize,
     /// Elements of one position: KV heads × head width.
     pub(super) stride: usize,
@@ -303,7 +303,7 @@ pub(super) struct Seen<T> {
 }
 
 impl<T: Number> Seen<T> {
-    /// Indices `range` of a cache, as segment `number` holds them.
+    /// Reads the keys and values of segment `number` from a cache, at the indices `range`.
     fn read(env: &Env<T>, cache: CacheId, number: usize, range: Range<usize>) -> Self {
         let stride = env.kv.position_elements(cache);
         let mut k = vec![T::default(); range.len() * stride];
@@ -371,13 +371,13 @@ impl Attention {
         (seen.first..seen.end).filter(|&j| (j < begin || own(j)) && within(j)).collect()
     }
 
-    /// A score behind the soft-cap.
+    /// The score after the soft-cap.
     fn capped<T: Number>(&self, score: T) -> T {
         self.softcap.map_or(score, |c| softcap(score, c))
     }
 
-    /// The score that the softmax sees, of a product that was scaled. `head` is a query head of `heads`, which is `distance`
-    /// positions away from the key.
+    /// The score that enters the softmax, from the scaled product of query and key. `head` is a query head of `heads`, at
+    /// `distance` positions from the key.
     pub(super) fn final_score<T: Number>(&self, scaled: T, heads: usize, head: usize, distance: usize) -> T {
         let score = self.capped(scaled);
         if self.source != KvSource::Step(Mask::Alibi) {
@@ -386,12 +386,12 @@ impl Attention {
         score - T::constant(f64::from(alibi_slope(heads, head)) * distance as f64)
     }
 
-    /// The slope of the soft-cap at a score.
+    /// The first derivative of the soft-cap at `score`.
     pub(super) fn cap_slope<T: Number>(&self, score: T) -> T {
         self.softcap.map_or(T::constant(1.0), |c| Unary::Softcap(c).slope(score))
     }
 
-    /// The second derivative of the soft-cap at a score.
+    /// The second derivative of the soft-cap at `score`.
     pub(super) fn cap_bend<T: Number>(&self, score: T) -> T {
         self.softcap.map_or(T::default(), |c| {
             let c = T::constant(c.into());
@@ -400,7 +400,7 @@ impl Attention {
         })
     }
 
-    /// Row `i` of a segment, all heads.
+    /// Computes attention for row `i` of a segment, all heads.
     fn row<T: Number>(
         &self,
         i: usize,

@@ -1,8 +1,7 @@
-//! Changes passed through attention.
+//! Derivatives of attention.
 //!
-//! All operations compute scores and probabilities again from queries and keys: nothing of the size of rows × rows is kept
-//! between the forward pass and the gradient, and not the forward pass's result either (Dao 2023, arXiv:2307.08691, keeps
-//! the sums of each row).
+//! All operations compute scores and probabilities again from queries and keys: neither the `[rows, rows]` scores nor the result
+//! of the forward pass are kept for the gradient (Dao 2023, arXiv:2307.08691, keeps the sums of each row).
 
 use std::ops::Range;
 
@@ -12,11 +11,11 @@ use crate::derivative::{Rule, Rules, Terms};
 use crate::reference::{Array, Env, Number, SegmentRows, sums};
 use crate::{CacheSpec, DType, Node, Value, ValueId};
 
-/// Why attention has no second derivative forward and forward again.
+/// The reason why attention has no second derivative in forward mode.
 const TWICE_FORWARD: &str =
     "no tangent of a tangent is defined; gradients of tangents and tangents of gradients are";
 
-/// How [`Attention`] to the rows of a step changes along a direction.
+/// The tangent of [`Attention`] to the rows of a step.
 ///
 /// With `p` the probabilities and `cap'` the slope of the soft-cap, `ty[r,h] = Σ_j tp_j · v[j,g] + p_j · tv[j,g]`,
 /// `tp_j = p_j · (ts_j − Σ_i p_i · ts_i)`, `ts_j = cap'(s_j) · scale · (tq[r,h]·k[j,g] + q[r,h]·tk[j,g])`.
@@ -24,7 +23,7 @@ const TWICE_FORWARD: &str =
 /// Shapes: `q`, `tq` `[R, H, E]`, `k`, `v`, `tk`, `tv` `[R, G, E]`, in the order `q, k, v, tq, tk, tv` → `[R, H, E]`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AttentionTangent {
-    /// The attention.
+    /// The attention that is differentiated.
     pub attention: Attention,
 }
 
@@ -37,12 +36,12 @@ pub struct AttentionTangent {
 /// Shapes: `q`, `dy` `[R, H, E]`, `k`, `v` `[R, G, E]`, in the order `q, k, v, dy` → `dq`, `dk`, `dv`, shaped as `q`, `k`, `v`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AttentionGradient {
-    /// The attention.
+    /// The attention that is differentiated.
     pub attention: Attention,
 }
 
-/// How [`AttentionGradient`] changes along a direction of queries, keys and values: the product of that direction and the Hessian of `Σ dy · y`, which is
-/// symmetric.
+/// The tangent of [`AttentionGradient`] along a direction of queries, keys and values: the product of the direction and the
+/// Hessian of `Σ dy · y`, which is symmetric.
 ///
 /// With `c = cap(s)`, `tc_j = cap'(s_j) · ts_j`, `ts` and `tp` of [`AttentionTangent`] and `dp`, `ds` of [`AttentionGradient`]: `dc_j = p_j · (dp_j − Σ_i p_i · dp_i)`,
 /// `tdp_j = dy[r,h]·tv[j,g]`, `tdc_j = tp_j · (dp_j − Σ_i p_i · dp_i) + p_j · (tdp_j − Σ_i tp_i · dp_i + p_i · tdp_i)`,
@@ -52,7 +51,7 @@ pub struct AttentionGradient {
 /// Shapes: `q`, `dy`, `tq` `[R, H, E]`, `k`, `v`, `tk`, `tv` `[R, G, E]`, in the order `q, k, v, dy, tq, tk, tv` → `tdq`, `tdk`, `tdv`, shaped as `q`, `k`, `v`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AttentionGradientTangent {
-    /// The attention.
+    /// The attention that is differentiated.
     pub attention: Attention,
 }
 
@@ -103,7 +102,7 @@ impl Operation for AttentionTangent {
         Ok(vec![Array::of(q.shape.clone(), ty)])
     }
 
-    /// The tangent of this operation's part that is linear in tangents.
+    /// The tangent of the part of this operation that is linear in its tangents.
     fn jvp(&self, g: &mut Rules, at: &Node, tangents: &[Option<ValueId>]) -> Terms {
         let (of_values, of_tangents) = tangents.split_at(3);
         if of_values.iter().any(Option::is_some) {
@@ -132,7 +131,8 @@ impl Operation for AttentionTangent {
     }
 }
 
-/// Builds the first result of `op`, of `values` and of `changes` of the shapes of `like`; `None` if there are none.
+/// Builds the first result of `op` for `values` followed by `changes`. A missing change is zeros in the shape of `like`. `None`
+/// if all changes are missing.
 fn along(
     g: &mut Rules,
     op: Op,
@@ -289,25 +289,25 @@ impl Operation for AttentionGradientTangent {
     }
 }
 
-/// One query head of one row, and what it sees.
+/// One query head of one row, and the rows that it sees.
 struct Head<'a, T> {
     segment: &'a SegmentRows,
     seen: &'a Seen<T>,
-    /// The query's elements within the step's.
+    /// The query's elements within those of the step.
     query: Range<usize>,
-    /// The key head that it reads.
+    /// The KV head that the query head reads.
     group: usize,
-    /// By visible row of the segment: number, probability, slope of the soft-cap.
+    /// For each visible row of the segment: its number, its probability, and the slope of the soft-cap.
     weights: Vec<(usize, T, T)>,
 }
 
 impl<T: Number> Head<'_, T> {
-    /// Elements of row `j`'s key or value within the segment's.
+    /// Elements of row `j`'s key or value within those of the segment.
     fn key(&self, j: usize) -> Range<usize> {
         self.seen.head(&self.seen.k, j, self.group, self.query.len())
     }
 
-    /// Elements of row `j`'s key or value within the step's.
+    /// Elements of row `j`'s key or value within those of the step.
     fn row(&self, segment: &SegmentRows, j: usize) -> Range<usize> {
         let start = (segment.rows.start + j) * self.seen.stride + self.group * self.query.len();
         start..start + self.query.len()
@@ -349,7 +349,7 @@ fn each_head<T: Number>(
     }
 }
 
-/// Fails for attention to what lies in caches.
+/// Fails if attention reads caches instead of the rows of the step.
 fn require_rows(attention: &Attention) -> Result<(), String> {
     require(matches!(attention.source, KvSource::Step(_)), || NO_DERIVATIVE.into())
 }

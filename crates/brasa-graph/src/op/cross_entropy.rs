@@ -1,4 +1,4 @@
-//! The loss of language models.
+//! The loss of a language model.
 
 use super::reduce::row_weights;
 use super::{Operation, Pick, Place, Softmax, Type, index, operands, require, require_floats, width};

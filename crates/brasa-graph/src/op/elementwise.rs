@@ -1,4 +1,4 @@
-//! Functions of each element.
+//! Operations on each element.
 
 use std::f64::consts::FRAC_1_SQRT_2;
 
@@ -47,7 +47,7 @@ pub enum Unary {
 }
 
 impl Unary {
-    /// The function's value.
+    /// The value of the function at `x`.
     pub fn apply<T: Number>(&self, x: T) -> T {
         let one = T::constant(1.0);
         match *self {
@@ -119,8 +119,8 @@ impl Operation for Unary {
 
 /// A function of two elements, in f32.
 ///
-/// Shapes: `a` gives the result's; `b` is aligned at the innermost axis and may lack outer axes or have `1` where
-/// `a` has more (a bias `[D]`, a weight `[R, k, 1]`, a scalar `[1]`).
+/// Shapes: the result has the shape of `a`; `b` is aligned at the innermost axis and may lack outer axes or have `1` where `a`
+/// has more (a bias `[D]`, a weight `[R, k, 1]`, a scalar `[1]`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Binary {
     /// `a + b`.
@@ -136,7 +136,7 @@ pub enum Binary {
 }
 
 impl Binary {
-    /// The function's value.
+    /// The value of the function at `a` and `b`.
     pub fn apply<T: Number>(self, a: T, b: T) -> T {
         match self {
             Self::Add => a + b,

@@ -7,8 +7,8 @@ use crate::{CacheSpec, DType, Node, Shape, Value, ValueId};
 
 /// Token embedding: `y[r] = table[ids[r]]`.
 ///
-/// Where a step gives [embeddings](crate::step::Segment::embeddings) for its rows, the graph's
-/// [token embedding](crate::Graph::token_embedding) yields those rows as they are given.
+/// If a step brings [embeddings](crate::step::Segment::embeddings) for its rows, the graph's [token
+/// embedding](crate::Graph::token_embedding) returns them unchanged.
 ///
 /// Shapes: `ids` `[R]` u32, `table` a weight `[V, D]` in any storage → `[R, D]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

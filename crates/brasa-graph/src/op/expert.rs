@@ -9,12 +9,12 @@ use crate::derivative::{Rules, Terms};
 use crate::reference::{Array, Env, Number, sums};
 use crate::{CacheSpec, DType, Node, Shape, Value, ValueId};
 
-/// How router logits become weights.
+/// The function that turns router logits into weights of experts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gating {
-    /// Softmax over all experts; the chosen ones keep their share.
+    /// Softmax over all experts; the weights of the chosen experts are not renormalised.
     SoftmaxAll,
-    /// Softmax over the chosen experts alone (equal to renormalised shares).
+    /// Softmax over the chosen experts alone (equal to renormalising the weights of the chosen ones).
     SoftmaxChosen,
 }
 
@@ -28,7 +28,7 @@ pub enum Gating {
 pub struct RouterTopK {
     /// Experts per row.
     pub k: usize,
-    /// How logits become weights.
+    /// The function that turns logits into weights.
     pub gating: Gating,
 }
 

@@ -1,4 +1,4 @@
-//! Changes passed through the linear layers of chosen experts.
+//! Derivatives of the linear layers of chosen experts.
 
 use super::{ExpertLinear, Operation, Type, constant_dims, index, operands, require, require_floats, width};
 use crate::derivative::{Rules, Terms};
@@ -125,7 +125,7 @@ impl Operation for ExpertLinearGradient {
     }
 }
 
-/// The experts per row, where `y` is `[R, k, N]` and `experts` u32 `[R, k]`.
+/// The number of experts per row. `y` must be `[R, k, N]` and `experts` u32 `[R, k]`.
 fn require_chosen(y: &Value, experts: &Value) -> Result<usize, String> {
     require(experts.dtype == DType::U32 && experts.shape.rank() == 2, || {
         "experts must be u32 [R, k]".into()

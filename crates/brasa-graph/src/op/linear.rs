@@ -143,7 +143,7 @@ impl Operation for LinearGradient {
     }
 }
 
-/// Builds [`Linear`] of rows and a matrix that is computed, `x · wᵀ`.
+/// Builds `x · wᵀ` for rows `x` and a computed matrix `w`, as [`Linear`] does for a stored weight.
 pub(super) fn rows_times_transposed(g: &mut Rules, x: ValueId, w: ValueId) -> Rule {
     match g.shape(x).rank() {
         2 => g.apply(Matmul { transpose_a: false, transpose_b: true }, &[x, w]),
@@ -151,7 +151,7 @@ pub(super) fn rows_times_transposed(g: &mut Rules, x: ValueId, w: ValueId) -> Ru
     }
 }
 
-/// Builds [`LinearTransposed`] of rows and a matrix that is computed, `y · w`.
+/// Builds `y · w` for rows `y` and a computed matrix `w`, as [`LinearTransposed`] does for a stored weight.
 pub(super) fn rows_times(g: &mut Rules, y: ValueId, w: ValueId) -> Rule {
     match g.shape(y).rank() {
         2 => g.apply(Matmul { transpose_a: false, transpose_b: false }, &[y, w]),
@@ -159,7 +159,7 @@ pub(super) fn rows_times(g: &mut Rules, y: ValueId, w: ValueId) -> Rule {
     }
 }
 
-/// A product of temporaries: `c = op(a) · op(b)`, where `op` may swap the two axes.
+/// A product of two computed matrices: `c = op(a) · op(b)`, where `op` may swap the two axes.
 ///
 /// Shapes: `a` `[M, K]` (or `[K, M]` transposed), `b` `[K, N]` (or `[N, K]` transposed) → `[M, N]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,13 +11,13 @@ use crate::derivative::{Rule, Rules, Terms};
 use crate::reference::{Array, Env, Number, sums};
 use crate::{CacheSpec, DType, Node, Value, ValueId};
 
-/// A language model's head and its loss in one: [`Linear`], a soft-cap if there is one, [`CrossEntropy`].
+/// A language model's head and its loss in one operation: [`Linear`], a soft-cap if there is one, [`CrossEntropy`].
 ///
 /// `y[r] = logsumexp(z[r]) − z[r, targets[r]]`, `z[r,v] = cap(Σ_k x[r,k] · w[v,k])`.
 ///
-/// A device computes logits of a few rows at a time, and again for the gradient: those of all rows, which would be the
-/// largest value of a step by far, never exist (Wijmans et al. 2024, arXiv:2411.09009). Rows without a target are left out
-/// beforehand: they are no output rows of the step.
+/// A device computes the logits of a few rows at a time, and computes them again for the gradient. So the logits of all rows, by
+/// far the largest value of a step, are never stored (Wijmans et al. 2024, arXiv:2411.09009). Rows without a target are no output
+/// rows of the step, and so are left out.
 ///
 /// Shapes: `x` `[R, K]`, `w` a weight `[V, K]` in any storage, `targets` `[R]` u32 → `[R]`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,13 +31,13 @@ pub struct LinearCrossEntropy {
 /// With `g[r,v] = d[r] · (softmax(z[r])_v − [v = targets[r]]) · cap'`, `dx[r,k] = Σ_v g[r,v] · w[v,k]` and
 /// `dw[v,k] = Σ_r g[r,v] · x[r,k]`.
 ///
-/// Shapes: `x` `[R, K]`, `w` a weight `[V, K]` in any storage, `targets` `[R]` u32, `d` `[R]` → `dx` `[R, K]`, and where the head
-/// varies `dw` `[V, K]`.
+/// Shapes: `x` `[R, K]`, `w` a weight `[V, K]` in any storage, `targets` `[R]` u32, `d` `[R]` → `dx` `[R, K]`, and `dw` `[V, K]`
+/// if the head varies.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LinearCrossEntropyGradient {
     /// Soft-cap of the logits.
     pub softcap: Option<f32>,
-    /// Whether the head has a gradient too.
+    /// Whether the operation also returns the gradient of the head's weight.
     pub head: Head,
 }
 
@@ -55,7 +55,7 @@ impl LinearCrossEntropy {
         softcap.map_or(String::new(), |cap| format!("softcap={cap}"))
     }
 
-    /// The logits and what they are made of, as separate operations.
+    /// The logits before and after the soft-cap, as separate operations.
     fn logits(self, g: &mut Rules, x: ValueId, w: ValueId) -> Rule<(ValueId, ValueId)> {
         let scores = g.apply(Linear, &[x, w])?;
         let logits = match self.softcap {
@@ -118,17 +118,17 @@ impl Operation for LinearCrossEntropy {
 /// The values of the gradient as separate operations, which compute all logits.
 struct Parts {
     softcap: Option<Unary>,
-    /// Products before the soft-cap, `[R, V]`.
+    /// Products `x · wᵀ` before the soft-cap, `[R, V]`.
     scores: ValueId,
-    /// Probabilities.
+    /// Probabilities, `[R, V]`.
     shares: ValueId,
-    /// Probabilities less one at the target.
+    /// Probabilities, minus one at the target, `[R, V]`.
     residue: ValueId,
-    /// `d` as a factor of rows.
+    /// `d` as a factor of each row, `[R, 1]`.
     factors: ValueId,
-    /// The residue by `d`.
+    /// The residue times `d`, `[R, V]`.
     pulled: ValueId,
-    /// The gradient of the scores.
+    /// The gradient with respect to the scores, `[R, V]`.
     gradient: ValueId,
 }
 
@@ -149,13 +149,14 @@ impl Parts {
         Ok(parts)
     }
 
-    /// A change of scores as one of logits, or the other way round.
+    /// Multiplies a change by the slope of the soft-cap: a change of scores becomes one of logits, a cotangent of logits one of
+    /// scores.
     fn through_cap(&self, g: &mut Rules, change: ValueId) -> Rule {
         self.softcap
             .map_or(Ok(change), |function| g.apply(UnaryGradient { function }, &[self.scores, change]))
     }
 
-    /// How the gradient of the scores changes along `change`, of the scores. This is symmetric.
+    /// The change of the scores' gradient along `change`, a change of the scores. This map is symmetric.
     fn bend(&self, g: &mut Rules, change: ValueId) -> Rule {
         let of_logits = self.through_cap(g, change)?;
         let of_shares = softmax_gradient(g, self.shares, of_logits)?;

@@ -53,7 +53,7 @@ use crate::{CacheId, CacheSpec, DType, Node, Shape, Value, ValueId};
 /// Element type and shape of a result.
 pub type Type = (DType, Shape);
 
-/// Properties that every operation declares.
+/// The interface of every operation: name, shapes, reference and derivatives.
 pub(crate) trait Operation {
     /// Name of the operation in printed graphs.
     fn name(&self) -> &'static str;
@@ -63,10 +63,10 @@ pub(crate) trait Operation {
         String::new()
     }
 
-    /// The types of its results, or what is wrong with its operands.
+    /// The types of the results, or the reason why the operands do not fit.
     fn infer(&self, operands: &[&Value], caches: &[CacheSpec]) -> Result<Vec<Type>, String>;
 
-    /// Computes the results in the plainest way. Fails if operands hold values that are not allowed, such as a number outside its
+    /// Computes the results in the simplest way. Fails if operands hold values that are not allowed, such as a number outside its
     /// table.
     fn reference<T: Number>(&self, operands: &[&Array<T>], env: &mut Env<T>) -> Result<Vec<Array<T>>, String>
     where
@@ -78,25 +78,26 @@ pub(crate) trait Operation {
         Err(NO_DERIVATIVE.into())
     }
 
-    /// Builds what each operand's cotangent gains by `cotangents`, one for each result, of which at least one is given.
-    /// Only what is `wanted` of the operands is used; at least one is. `at` is the operation as applied.
+    /// Builds the terms that the operation adds to its operands' cotangents. `cotangents` has one entry for each result, of which
+    /// at least one is given. Only terms of operands that are `wanted` are used; at least one is. `at` is the operation as
+    /// applied.
     fn vjp(&self, _g: &mut Rules, _at: &Node, _cotangents: &[Option<ValueId>], _wanted: &[bool]) -> Terms {
         Err(NO_DERIVATIVE.into())
     }
 
-    /// The cache that it uses. An operation that uses one must say so: the order of work, the rules of steps and context
-    /// shifts follow this alone.
+    /// The cache that the operation uses, if any. An operation that uses a cache must return it: the order of nodes, the rules of
+    /// steps and context shifts rely on this alone.
     fn touches(&self) -> Option<Touch> {
         None
     }
 
-    /// The elements of each row of the operand that the result is a view of; `None` for no such view.
+    /// The elements of each row of the operand that the result is a view of; `None` if the result is no such view.
     fn part(&self) -> Option<Range<usize>> {
         None
     }
 }
 
-/// Why an operation cannot be differentiated.
+/// The reason why an operation cannot be differentiated.
 pub(crate) const NO_DERIVATIVE: &str = "no derivative is defined";
 
 macro_rules! operations {
@@ -115,11 +116,11 @@ macro_rules! operations {
                 match self { $(Self::$variant(op) => op),* }
             }
 
-            /// Computes the results in the plainest way.
+            /// Computes the results in the simplest way.
             ///
             /// # Errors
             ///
-            /// Reports operands' values that make no sense: a number outside its table.
+            /// An operand's value that makes no sense, such as a number outside its table.
             pub(crate) fn reference<T: Number>(
                 &self,
                 operands: &[&Array<T>],
@@ -154,12 +155,12 @@ impl Op {
     ///
     /// # Errors
     ///
-    /// Reports operands that the operation cannot take.
+    /// Operands that the operation cannot take.
     pub fn infer(&self, operands: &[&Value], caches: &[CacheSpec]) -> Result<Vec<Type>, String> {
         self.operation().infer(operands, caches)
     }
 
-    /// The derivatives of its results along a direction.
+    /// The derivatives of the results along a direction.
     pub(crate) fn jvp(&self, g: &mut Rules, at: &Node, tangents: &[Option<ValueId>]) -> Terms {
         self.operation().jvp(g, at, tangents)
     }
@@ -175,7 +176,7 @@ impl Op {
         self.operation().vjp(g, at, cotangents, wanted)
     }
 
-    /// The cache or memory that it uses, if any.
+    /// The cache or memory that the operation uses, if any.
     pub fn touches(&self) -> Option<Touch> {
         self.operation().touches()
     }
@@ -191,12 +192,12 @@ impl Op {
     }
 }
 
-/// Exactly `N` operands.
+/// The operands as an array of exactly `N`; fails for another number.
 fn operands<'a, const N: usize>(given: &[&'a Value]) -> Result<[&'a Value; N], String> {
     given.try_into().map_err(|_| format!("{} operands, expected {N}", given.len()))
 }
 
-/// A value of constant dimensions: a weight or a table.
+/// The dimensions of a value whose dimensions are all constant, such as a weight.
 fn constant_dims(value: &Value) -> Result<Vec<usize>, String> {
     value
         .shape
@@ -207,12 +208,12 @@ fn constant_dims(value: &Value) -> Result<Vec<usize>, String> {
         .ok_or_else(|| format!("{value} is not constant"))
 }
 
-/// Fails with `what` where `condition` does not hold.
+/// Fails with `what` if `condition` is false.
 fn require(condition: bool, what: impl FnOnce() -> String) -> Result<(), String> {
     if condition { Ok(()) } else { Err(what()) }
 }
 
-/// The innermost dimension, which must be constant.
+/// The innermost dimension of a value, which must be constant.
 fn width(value: &Value) -> Result<usize, String> {
     value.shape.width().ok_or_else(|| format!("{value} has no constant width"))
 }
@@ -227,17 +228,17 @@ fn with_width(shape: &Shape, width: usize) -> Shape {
     Shape(dims)
 }
 
-/// All operands hold floats.
+/// Fails unless all operands hold floats.
 fn require_floats(given: &[&Value]) -> Result<(), String> {
     require(given.iter().all(|value| value.dtype != DType::U32), || "floats expected".into())
 }
 
-/// The geometry of a cache that must exist.
+/// The geometry of cache `id`; fails if there is no such cache.
 fn cache_spec(caches: &[CacheSpec], id: CacheId) -> Result<CacheSpec, String> {
     caches.get(id.0 as usize).copied().ok_or_else(|| format!("no cache {} among {}", id.0, caches.len()))
 }
 
-/// `number` as an index below `len`.
+/// `number` as an index below `len`; fails if it is not below.
 fn index(number: u32, len: usize) -> Result<usize, String> {
     let index = number as usize;
     require(index < len, || format!("number {number}, expected below {len}"))?;

@@ -5,12 +5,12 @@ use crate::derivative::{Rules, Terms};
 use crate::reference::{Array, Env, Number};
 use crate::{CacheSpec, Dim, Node, Shape, Value, ValueId};
 
-/// Elements `start .. start + len` along an axis; copies. The transpose of [`Concat`].
+/// Copies elements `start .. start + len` along an axis. The transpose of [`Concat`].
 ///
-/// Along rows, both count the same symbol: the second half of `[2·rows, D]` starts at `rows`.
+/// Along rows, `start` and `len` are multiples of the same symbol: the second half of `[2·rows, D]` starts at `rows`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Narrow {
-    /// Which axis, counted from the outermost.
+    /// The axis, counted from the outermost.
     pub axis: usize,
     /// The first element.
     pub start: Dim,
@@ -19,7 +19,7 @@ pub struct Narrow {
 }
 
 impl Narrow {
-    /// Elements of the operand behind the part.
+    /// Elements of the operand after the part.
     fn rest(&self, dim: Dim) -> Dim {
         Dim { factor: dim.factor - self.start.factor - self.len.factor, symbol: dim.symbol }
     }

@@ -117,7 +117,7 @@ impl Operation for LayerNorm {
     }
 }
 
-/// The tangent of `x̂ · w + b`, where `norm` without `w` and `b` makes `x̂` of `x`.
+/// The tangent of `x̂ · w + b`. `norm` computes `x̂` from `x`, without `w` and `b`.
 fn jvp_of(g: &mut Rules, at: &Node, tangents: &[Option<ValueId>], gradient: NormGradient, norm: Op) -> Terms {
     let x = at.inputs[0];
     let mut total = None;
@@ -139,7 +139,7 @@ fn jvp_of(g: &mut Rules, at: &Node, tangents: &[Option<ValueId>], gradient: Norm
     Ok(vec![total])
 }
 
-/// The cotangents of `x`, `w` and `b` in `x̂ · w + b`, where `norm` without `w` and `b` makes `x̂` of `x`.
+/// The cotangents of `x`, `w` and `b` for `x̂ · w + b`. `norm` computes `x̂` from `x`, without `w` and `b`.
 fn vjp_of(
     g: &mut Rules,
     at: &Node,
@@ -165,7 +165,7 @@ fn vjp_of(
     Ok(terms)
 }
 
-/// The number of elements.
+/// The number of elements of a row, as a number of type `T`.
 fn length<T: Number>(row: &[T]) -> T {
     T::constant(row.len() as f64)
 }

@@ -1,4 +1,4 @@
-//! Changes passed through norms.
+//! Derivatives of norms.
 
 use super::{LayerNorm, Op, Operation, RmsNorm, Type, operands, require, require_floats, width};
 use crate::derivative::{Rule, Rules, Terms};
@@ -14,10 +14,10 @@ pub enum NormKind {
     Layer,
 }
 
-/// A change passed through a norm without a learned scale: `y = s · (t − x̂ · mean(t · x̂))`, for layer norms less the mean of
-/// `t`. `x̂` is the normed row, `s` the factor that normed it, all over the last axis.
+/// A change passed through a norm without a learned scale: `y = s · (t − x̂ · mean(t · x̂))`. For layer norms, `t` is taken minus
+/// its mean. `x̂` is the normed row and `s` the factor that normed it, over the last axis.
 ///
-/// The Jacobian of a norm is symmetric, so this is its derivative in both directions: `t` is a tangent of `x`, or a
+/// The Jacobian of a norm is symmetric, so this operation is the derivative in both directions: `t` is a tangent of `x`, or a
 /// cotangent of `x̂`.
 ///
 /// Shapes: `x`, `t` `[R, …, D]` → as `x`.
@@ -30,8 +30,8 @@ pub struct NormGradient {
 }
 
 impl NormGradient {
-    /// Builds how the change `t` that passes through the norm changes itself along `u`, a change of `x`:
-    /// `−s² · (t · mean(x̂·u) + u · mean(x̂·t) + x̂ · (mean(t·u) − 3 · mean(x̂·t) · mean(x̂·u)))`; of layer norms with `t` and `u` less their means.
+    /// Builds the derivative of this operation's result along `u`, a change of `x`: `−s² · (t · mean(x̂·u) + u · mean(x̂·t) + x̂
+    /// · (mean(t·u) − 3 · mean(x̂·t) · mean(x̂·u)))`. For layer norms, `t` and `u` are taken minus their means.
     ///
     /// A norm without a scale is the gradient of a root of a sum of squares, so its second derivative is symmetric in `t`, `u` and a cotangent.
     fn bend(self, g: &mut Rules, x: ValueId, t: ValueId, u: ValueId) -> Rule {
@@ -59,7 +59,7 @@ impl NormGradient {
     }
 }
 
-/// The mean of the products of each row's elements, `[R, …, 1]`.
+/// The mean over each row of `a · b`, `[R, …, 1]`.
 fn mean(g: &mut Rules, a: ValueId, b: ValueId) -> Rule {
     let product = g.mul(a, b)?;
     mean_of_rows(g, product)
@@ -71,7 +71,7 @@ fn mean_of_rows(g: &mut Rules, x: ValueId) -> Rule {
     g.div(sum, length)
 }
 
-/// Each row less its mean.
+/// Each row minus its mean.
 fn centred(g: &mut Rules, x: ValueId) -> Rule {
     let mean = mean_of_rows(g, x)?;
     g.sub(x, mean)
@@ -134,7 +134,7 @@ impl Operation for NormGradient {
     }
 }
 
-/// Subtracts the mean.
+/// Subtracts the row's mean.
 fn centre<T: Number>(row: &mut [T]) {
     let mean = sums::sum(row) / T::constant(row.len() as f64);
     for x in row {

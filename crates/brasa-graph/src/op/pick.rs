@@ -90,7 +90,7 @@ impl Operation for Place {
     }
 }
 
-/// Numbers of elements of the rows of `x`.
+/// Fails unless `indices` can hold element numbers of the rows of `x`: u32, with the same leading dimensions.
 fn require_indices(indices: &Value, x: &Value) -> Result<(), String> {
     require(
         indices.dtype == DType::U32

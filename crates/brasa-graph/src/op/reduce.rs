@@ -50,12 +50,12 @@ pub enum ReduceFn {
     LogSumExp,
 }
 
-/// Reduces one axis, which disappears. The outermost axis of a step (its rows) is reduced to a scalar `[1]`.
+/// Reduces one axis, which is removed. Reducing the only axis gives a scalar `[1]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reduce {
     /// The kind of reduction.
     pub function: ReduceFn,
-    /// Which axis, counted from the outermost.
+    /// The axis, counted from the outermost.
     pub axis: usize,
 }
 
@@ -140,8 +140,8 @@ impl Operation for Reduce {
 }
 
 impl Reduce {
-    /// How much of each element's change reaches the result: `exp(x − y)` of a sum of exponentials. Of equal largest elements
-    /// each has an equal share.
+    /// The derivative of the result with respect to each element: `exp(x − y)` of a sum of exponentials. Of equal largest
+    /// elements each has an equal share.
     fn shares(self, g: &mut Rules, at: &Node) -> Rule {
         let (x, y) = (at.inputs[0], at.outputs[0]);
         let shape = g.shape(x);
@@ -168,12 +168,12 @@ pub(super) fn softmax_gradient(g: &mut Rules, y: ValueId, t: ValueId) -> Rule {
     g.mul(y, rest)
 }
 
-/// A number for each row, `[R]`, as a factor of rows, `[R, 1]`.
+/// A number for each row, `[R]`, reshaped to a factor of rows, `[R, 1]`.
 pub(super) fn row_weights(g: &mut Rules, x: ValueId) -> Rule {
     g.apply(Reshape { inner: vec![1] }, &[x])
 }
 
-/// Number of the largest element of each row, ties to the lowest: `[R, D]` → `[R]` u32.
+/// Index of the largest element of each row, ties to the lowest: `[R, D]` → `[R]` u32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Argmax;
 

@@ -32,7 +32,7 @@ pub struct Rope {
     pub magnitude: f32,
 }
 
-/// Why frequencies are constants.
+/// The reason why frequencies are constants.
 const FREQUENCIES: &str = "no derivative with respect to frequencies is defined";
 
 impl Operation for Rope {

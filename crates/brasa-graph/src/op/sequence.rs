@@ -55,19 +55,19 @@ impl Operation for IndexAdd {
     }
 }
 
-/// The rows that each step of a one-dimensional convolution sees, side by side, zero-padded at a segment's ends: a
-/// convolution with weights `[N, C, taps]` is a linear layer behind it.
+/// Places the rows that each output of a one-dimensional convolution reads side by side, zero-padded at a segment's ends. A
+/// linear layer of the result is a convolution with weights `[N, C, taps]`.
 ///
 /// `y[t, c·taps + i] = x[stride·t + i − padding, c]`.
 ///
 /// Shapes: `x` `[R, C]` → `[R / stride, C·taps]`; R must be a multiple of the stride in every segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unfold {
-    /// Rows that are seen together.
+    /// Rows that each output row reads.
     pub taps: usize,
     /// Rows per output row.
     pub stride: usize,
-    /// Zero rows before the first and after the last.
+    /// Zero rows before the first row and after the last.
     pub padding: usize,
 }
 

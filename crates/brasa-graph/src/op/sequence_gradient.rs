@@ -1,4 +1,4 @@
-//! Changes passed back along the rows of a sequence.
+//! Derivatives of operations along the rows of a sequence.
 
 use super::{MeanPool, Operation, Type, operands, require, require_floats, sequence::Unfold, width};
 use crate::derivative::{Rules, Terms};
@@ -12,7 +12,7 @@ use crate::{CacheSpec, DType, Dim, Node, Shape, Symbol, Value, ValueId};
 /// Shapes: `y` `[R, C·taps]` → `[R · stride, C]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fold {
-    /// The transposed operation.
+    /// The operation that this is the transpose of.
     pub unfold: Unfold,
 }
 

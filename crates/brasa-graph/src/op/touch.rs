@@ -5,7 +5,7 @@ use crate::CacheId;
 /// The cache or memory that an operation uses, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Touch {
-    /// The cache, or the cache that is a memory.
+    /// The cache; for a memory, the cache that holds it.
     pub cache: CacheId,
     /// Whether the cache is read or written.
     pub access: Access,

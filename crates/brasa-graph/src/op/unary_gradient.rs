@@ -1,4 +1,4 @@
-//! Slopes of functions of each element.
+//! Derivatives of functions of each element.
 
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 
@@ -10,10 +10,10 @@ use crate::{CacheSpec, DType, Node, Value, ValueId};
 
 /// A change passed through a function of each element: `y = f'(x) · t`. Shapes are kept.
 ///
-/// The derivative of [`Unary`] in both directions: `t` is a tangent of `x`, or a cotangent of `f(x)`.
+/// The derivative of [`Unary`], in forward and in reverse mode: `t` is a tangent of `x`, or a cotangent of `f(x)`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct UnaryGradient {
-    /// `f`.
+    /// The function `f`.
     pub function: Unary,
 }
 
@@ -61,7 +61,7 @@ impl Unary {
 }
 
 impl Unary {
-    /// Builds `f''(x) · u`, of operations that have derivatives themselves; `None` if the slope is constant, but for jumps.
+    /// Builds `f''(x) · u` from operations that can be differentiated again; `None` if the slope is constant except for jumps.
     pub(super) fn bend(self, g: &mut Rules, x: ValueId, u: ValueId) -> Rule<Option<ValueId>> {
         let through = |g: &mut Rules, function: Self| g.apply(UnaryGradient { function }, &[x, u]);
         Ok(Some(match self {

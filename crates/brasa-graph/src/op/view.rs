@@ -1,4 +1,4 @@
-//! Other arrangements of the same elements.
+//! Operations that arrange the same elements in another way.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use crate::derivative::{Rules, Terms};
 use crate::reference::{Array, Env, Number};
 use crate::{CacheSpec, DType, Dim, Node, Shape, Value, ValueId};
 
-/// Elements `start..end` of the innermost axis. A view where each row is contiguous (`x` is `[R, D]`).
+/// Elements `start..end` of the innermost axis. The result is a view if each row is contiguous (`x` is `[R, D]`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slice {
     /// First element.
@@ -50,7 +50,7 @@ impl Operation for Slice {
     }
 }
 
-/// Each row rearranged as `inner`; a view.
+/// Rearranges each row to the dimensions `inner`; the result is a view.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reshape {
     /// The new inner dimensions.
@@ -91,7 +91,7 @@ impl Operation for Reshape {
     }
 }
 
-/// Axes in another order; copies.
+/// Puts the axes in another order; copies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transpose {
     /// For each axis of the result, the operand's axis.
@@ -182,7 +182,7 @@ impl Operation for Broadcast {
 /// Joins two values along an axis, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Concat {
-    /// Which axis, counted from the outermost.
+    /// The axis, counted from the outermost.
     pub axis: usize,
 }
 
@@ -243,7 +243,7 @@ impl Operation for Concat {
     }
 }
 
-/// The elements in another type, rounded to nearest even.
+/// Converts the elements to another type, rounded to nearest even.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cast {
     /// The result's type.
@@ -290,7 +290,7 @@ pub(super) fn repeat<T: Number>(x: &Array<T>, shape: &[usize]) -> Array<T> {
     x.gathered(shape.to_vec(), |i| source(i, shape, &steps))
 }
 
-/// Index in the source of element `i` of `shape`, if each axis advances by its step.
+/// Index in the source of element `i` of `shape`, if a step along each axis advances by that axis's entry of `steps`.
 fn source(mut i: usize, shape: &[usize], steps: &[usize]) -> usize {
     let mut at = 0;
     for (&len, step) in shape.iter().zip(steps).rev() {

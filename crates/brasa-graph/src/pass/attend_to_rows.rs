@@ -8,9 +8,9 @@ use crate::{CacheId, Change, Graph, GraphError, Op, ValueId, rewrite};
 /// Makes a graph whose attention reads keys and values from the rows of the step instead of from caches. This form can be
 /// differentiated.
 ///
-/// A segment is a whole text: its rows see each other, causally, and nothing of earlier steps. So a step packs any number of
-/// documents without padding. Layers that share a cache share its keys and values. All values keep their ids; if nothing
-/// uses them any more, the graph's caches are gone, and steps bring no pages.
+/// A segment is a whole text: its rows see each other, causally, and no rows of earlier steps. So a step packs any number of
+/// documents without padding. Layers that share a cache share its keys and values. All values keep their ids; the graph's caches
+/// are removed if nothing uses them any more, and steps then bring no pages.
 ///
 /// # Errors
 ///

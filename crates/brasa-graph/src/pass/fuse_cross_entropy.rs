@@ -7,7 +7,7 @@ use crate::{Change, Graph, Op, ValueId, pass, rewrite};
 /// Replaces each cross-entropy of a linear layer, soft-capped or not, by a [`LinearCrossEntropy`], if its logits have no other use.
 /// Neither the loss nor its gradient then needs the logits of all rows.
 ///
-/// Values that stay keep their ids.
+/// All remaining values keep their ids.
 ///
 /// # Panics
 ///
@@ -26,7 +26,7 @@ pub fn fuse_cross_entropy(graph: &Graph) -> Graph {
     pass::prune(&fused.expect("the operands of a head fit its loss"))
 }
 
-/// The hidden states, the head and the soft-cap that make `logits`, if a single node reads them.
+/// The hidden states, the head's weight and the soft-cap that make `logits`, if a single node reads `logits`.
 fn head(finder: &Finder, graph: &Graph, logits: ValueId) -> Option<(ValueId, ValueId, Option<f32>)> {
     finder.sole_user(logits)?;
     let maker = graph.node(graph.producer(logits)?);

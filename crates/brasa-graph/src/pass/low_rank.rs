@@ -2,7 +2,7 @@
 //!
 //! A layer `y = x·Wᵀ` becomes `y = x·Wᵀ + scale · (x·Aᵀ)·Bᵀ`. `W` stays as it is stored and shared.
 //!
-//! Stacked projections (Q|K|V, gate|up) stay one product. Their adapters become one pair of products too: the rows of
+//! Stacked projections (Q|K|V, gate|up) stay one product. The adapters of a stack become one pair of products too: the rows of
 //! all `A` are stacked, and `B` has a block for each adapter, zero elsewhere.
 //!
 //! A stack of experts is adapted by products of the same experts: `y[j] = x·W[e_j]ᵀ + scale · (x·A[e_j]ᵀ)·B[e_j]ᵀ`.
@@ -10,16 +10,15 @@
 //! With a gain the layer becomes `y = gain ∘ (x·Wᵀ + scale · (x·Aᵀ)·Bᵀ)`: DoRA's (Liu et al. 2024, arXiv:2402.09353) magnitudes over the
 //! rows' norms, [`row_norms`](super::row_norms).
 //!
-//! A *bank* is several adapters of which every row of a step has its own mixture: the rows bring a scale for each adapter as an
-//! input of the graph, `y = x·Wᵀ + (s ∘ x·Aᵀ)·Bᵀ`. So texts of several adapters share a step, and a weight keeps one pair of products.
-//! A rank whose scale is 0 counts for nothing, even if its product is infinite; a device may skip it
-//! ([`LowRankRows`](crate::fuse::LowRankRows)).
-//! Each adapter's ranks begin at a multiple of four there, so that a CPU, which sums every fourth product by itself, gives a row the same bits
-//! whichever adapters it does not have.
+//! A *bank* is a set of adapters, of which every row of a step uses its own mixture. The rows bring a scale for each adapter as
+//! an input of the graph, `y = x·Wᵀ + (s ∘ x·Aᵀ)·Bᵀ`. So texts of several adapters share a step, and a weight keeps one pair of
+//! products. A rank whose scale is 0 counts for nothing, even if its product is infinite; a device may skip it
+//! ([`LowRankRows`](crate::fuse::LowRankRows)). Each adapter's ranks begin at a multiple of four in a bank. A CPU sums every
+//! fourth product separately, so a row's bits then do not depend on the adapters that it does not use.
 //!
-//! The sum is placed so that what was fused stays fused: behind the layer's bias, and where the layer is only added to a
-//! residual, on the residual (`(residual + Δ) + x·Wᵀ`). One group cannot stay: the activation of a gated feed-forward
-//! layer needs the sum, so with an adapted gate|up it runs after the product instead of within it.
+//! The sum is placed so that fused nodes stay fused: after the layer's bias, or on the residual if the layer is only added to one
+//! (`(residual + Δ) + x·Wᵀ`). There is one exception. The activation of a gated feed-forward layer needs the sum, so with an
+//! adapted gate|up it runs after the product instead of within it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -42,7 +41,7 @@ const BANK_RANKS: usize = 4;
 pub struct LowRank {
     /// The adapted weight, `[N, K]`, or `[X, N, K]` of X experts. Only linear layers may read it.
     pub weight: WeightId,
-    /// The adapted rows: all, or those of one projection of a stacked weight. All `N` of a stack of experts.
+    /// The adapted rows: all, or those of one projection of a stacked weight. For a stack of experts, all `N`.
     pub rows: Range<usize>,
     /// `A`, `[r, K]`, or `[X, r, K]`.
     pub a: Weight,
@@ -50,14 +49,14 @@ pub struct LowRank {
     pub b: Weight,
     /// Factor of the product; usually `α / r`.
     pub scale: f32,
-    /// Factors of the adapted rows' sums, f32 `[rows]`; `None` for 1. If there are any, no other adapter may change these rows.
+    /// Factors of the adapted rows' sums, f32 `[rows]`; `None` for 1. With factors, no other adapter may change the same rows.
     pub gain: Option<Weight>,
 }
 
 /// Adds `adapters` beside the linear layers of a graph. Adapters of the same rows add up.
 ///
-/// An adapter of all rows shares its bytes. Where a weight has several adapters, or one for some of its rows, a `B` of all
-/// its rows and all their ranks is made: in F16 or BF16 if every `B` is stored so, otherwise in F32.
+/// A single adapter of all rows shares its bytes with the new graph. If a weight has several adapters, or one for some of its
+/// rows, a `B` of all rows and all ranks is made: in F16 or BF16 if every `B` is stored so, otherwise in F32.
 ///
 /// # Errors
 ///
@@ -75,8 +74,8 @@ pub fn add_low_rank(graph: &Graph, adapters: &[LowRank]) -> Result<Graph, GraphE
 ///
 /// # Errors
 ///
-/// The errors of [`add_low_rank`]; [`GraphError::Adapter`] for an empty bank, and for NaN and infinities in an adapter: products of many rows multiply the zeros of
-/// the other adapters' rows with them.
+/// The errors of [`add_low_rank`]; [`GraphError::Adapter`] for an empty bank, and for NaN and infinities in an adapter: other
+/// texts' rows multiply such elements by zeros, and would become NaN.
 pub fn add_low_rank_bank(graph: &Graph, bank: &[Vec<LowRank>]) -> Result<Graph, GraphError> {
     if bank.is_empty() {
         return Err(GraphError::Adapter { weight: "the bank".into(), what: "no adapters".into() });
@@ -140,18 +139,18 @@ fn add(
     })
 }
 
-/// The input by which rows choose adapters, and what has been made of it.
+/// The input with which rows choose adapters, and the values computed from it.
 struct Mixture {
     adapters: usize,
-    /// The scales of all rows, and of output rows.
+    /// The scales of all rows, and of output rows, if they have been made.
     scales: [Option<ValueId>; 2],
     /// Factors of the rows of each `A`, `[Rows or Outs, ranks]`, made so far.
     factors: Vec<Factors>,
 }
 
-/// Factors of the rows of an `A`.
+/// Factors of the rows of one stacked `A`.
 struct Factors {
-    /// True for those of output rows.
+    /// True for the factors of output rows.
     of_outs: bool,
     /// The adapter of each row, and the bits of its scale.
     ranks: Vec<(usize, u32)>,
@@ -204,7 +203,7 @@ impl Mixture {
     }
 }
 
-/// The weight that a linear layer, of experts or not, reads.
+/// The weight that a linear layer, or a linear layer of experts, reads; `None` for other nodes.
 fn adapted_weight(graph: &Graph, node: &Node) -> Option<WeightId> {
     let (Op::Linear(_) | Op::ExpertLinear(_), &[.., w]) = (&node.op, &node.inputs[..]) else { return None };
     match graph.value(w).kind {
@@ -213,8 +212,8 @@ fn adapted_weight(graph: &Graph, node: &Node) -> Option<WeightId> {
     }
 }
 
-/// The value of a linear layer, with its bias, and the node that takes the adaption in: the addition to a residual, or
-/// else the value's maker.
+/// The result of a linear layer with its bias, and the node that the adaption is added to: the addition to a residual, or else
+/// the node that makes the result.
 fn taker(finder: &Finder, linear: NodeId, node: &Node) -> (ValueId, NodeId) {
     let (mut value, mut maker) = (node.outputs[0], linear);
     let added_in = |value: ValueId| {
@@ -261,12 +260,12 @@ fn take_in(
 }
 
 impl LowRank {
-    /// Rows of `A`; of each expert's.
+    /// The rank: rows of `A`, for experts of each expert's `A`.
     fn rank(&self) -> usize {
         self.a.shape[self.a.shape.len() - 2]
     }
 
-    /// Refuses elements that are no numbers.
+    /// Fails if an element of `A`, `B` or the gain is NaN or infinite.
     fn check_numbers(&self, graph: &Graph) -> Result<(), GraphError> {
         const ROWS: usize = 64;
         let mut values = Vec::new();
@@ -342,16 +341,16 @@ impl LowRank {
     }
 }
 
-/// All adapters of one weight as one pair of products.
+/// All adapters of one weight, as one pair of products.
 struct Stack {
     a: Weight,
     b: Weight,
-    /// Factors of all rows, if an adapter has any.
+    /// Factors of all rows; `None` if no adapter has any.
     gain: Option<Weight>,
     gain_value: Option<ValueId>,
-    /// The adapter of each row of `a`, and its factor.
+    /// The adapter of each row of `a`, and that row's factor.
     ranks: Vec<(usize, f32)>,
-    /// The two low-rank weights, and the scales if they differ, once a layer has asked for them.
+    /// The two low-rank weights, and the scales if they differ, once a layer has used them.
     values: Option<(ValueId, ValueId, Option<ValueId>)>,
 }
 
@@ -408,7 +407,7 @@ impl Stack {
         Some(*self.gain_value.get_or_insert_with(|| builder.weight(Ok(gain.clone()))))
     }
 
-    /// `scale · (x·Aᵀ)·Bᵀ`, of the linear layer with `operands`; with a mixture, each row's own scales.
+    /// Builds `scale · (x·Aᵀ)·Bᵀ` for the linear layer with `operands`. With a mixture, each row uses its own scales.
     fn apply(
         &mut self,
         builder: &mut Builder,
@@ -439,7 +438,8 @@ impl Stack {
     }
 }
 
-/// `narrow ∘ factors`, and 0 where a factor is 0, whatever `narrow` is there: what overflows in one adapter is its own texts' matter.
+/// Builds `narrow ∘ factors`, and 0 where a factor is 0, even if `narrow` is infinite or NaN there. So an overflow in one adapter
+/// affects only texts that use it.
 fn chosen(builder: &mut Builder, narrow: ValueId, factors: ValueId) -> ValueId {
     let scaled = builder.mul(narrow, factors);
     let shape = |value| builder.graph().value(value).shape.clone();
@@ -448,7 +448,7 @@ fn chosen(builder: &mut Builder, narrow: ValueId, factors: ValueId) -> ValueId {
     builder.apply(Where, &[factors, scaled, factors])[0]
 }
 
-/// The gains of all rows of a weight, 1 where no adapter has one.
+/// The gains of all rows of a weight, 1 where no adapter has one; `None` if no adapter has any.
 fn gains(name: &str, weight: &Weight, adapters: &[&LowRank]) -> Result<Option<Weight>, GraphError> {
     let refuse = |what: String| GraphError::Adapter { weight: weight.name.clone(), what };
     let mut all = vec![1.0; weight.rows()];
@@ -472,8 +472,8 @@ fn gains(name: &str, weight: &Weight, adapters: &[&LowRank]) -> Result<Option<We
     Ok((!with_gain.is_empty()).then(whole))
 }
 
-/// True for a weight of one part that is stored as floats. A bank converts other weights to that form, so that a row's bits do not
-/// depend on whether its adapter is the only one.
+/// True for a weight of one part that is stored as floats. A bank converts other weights to such a weight, so that a row's bits
+/// do not depend on the number of adapters.
 fn is_one_of_floats(weight: &Weight) -> bool {
     use StorageFormat::{BF16, F16, F32};
     matches!(&weight.parts[..], [one] if matches!(one.format(), F32 | F16 | BF16))
@@ -483,12 +483,12 @@ fn scales_of(ranks: &[(usize, f32)]) -> Vec<f32> {
     ranks.iter().map(|&(_, scale)| scale).collect()
 }
 
-/// `[rows, K]` of zeros.
+/// A part of zeros, `[rows, row_len]`.
 fn zero_rows(rows: usize, row_len: usize) -> WeightPart {
     WeightPart::whole(Tensor::of_floats("zeros", vec![rows, row_len], &vec![0.0; rows * row_len]))
 }
 
-/// The format of floats that all matrices of adapters have; `None` if they have another, or several.
+/// The format of floats that all these matrices of the adapters share; `None` if one is no float or formats differ.
 fn floats_of(adapters: &[&LowRank], matrix: impl Fn(&LowRank) -> &Weight) -> Option<StorageFormat> {
     use StorageFormat::{BF16, F16, F32};
     let mut formats = adapters.iter().flat_map(|of| &matrix(of).parts).map(WeightPart::format);
@@ -496,8 +496,8 @@ fn floats_of(adapters: &[&LowRank], matrix: impl Fn(&LowRank) -> &Weight) -> Opt
     formats.all(|other| other == first).then_some(first)
 }
 
-/// `[rank, K]`: the rows of every adapter's `A`, behind those of each zeros up to a multiple of `step`; `[X, rank, K]`: these of each expert. One matrix, which a
-/// device multiplies at once where it would multiply rows of several parts one part after the other.
+/// Stacks the rows of every adapter's `A`, each followed by zeros up to a multiple of `step`: `[rank, K]`, or `[X, rank, K]` for
+/// experts. The result is one part, which a device multiplies at once instead of part by part.
 fn stacked_rows(
     name: &str,
     shape: &[usize],
@@ -525,8 +525,8 @@ fn stacked_rows(
     stored(name, shape, format, bytes)
 }
 
-/// `[N, rank]`: the `B` of each adapter at its rows and at the columns of its `A`, which begin at multiples of `step`, zero elsewhere.
-/// `[X, N, rank]` of experts.
+/// Places the `B` of each adapter at its rows and at the columns of its `A`, which begin at multiples of `step`; all else is
+/// zero: `[N, rank]`, or `[X, N, rank]` for experts.
 fn block_diagonal(
     name: &str,
     weight: &Weight,

@@ -1,4 +1,4 @@
-//! Norms of a weight's rows, with a low-rank change of them.
+//! Norms of a weight's rows, optionally with a low-rank change of the rows.
 
 use std::ops::Range;
 use std::thread;
@@ -6,16 +6,16 @@ use std::thread;
 use crate::Weight;
 use crate::device::DeviceError;
 
-/// Most threads, and the least number of elements for which one more is worth its start.
+/// Most threads that compute row norms, and the number of elements that makes each further thread worth its start.
 const MOST_THREADS: usize = 16;
 const LEAST_ELEMENTS: usize = 1 << 20;
 
-/// A change `scale · B·A` of rows, as numbers.
+/// A low-rank change `scale · B·A` of rows, as numbers.
 #[derive(Clone, Copy, Debug)]
 pub struct DenseChange<'a> {
-    /// `[r, K]`.
+    /// `A`, `[r, K]`.
     pub a: &'a [f32],
-    /// `[rows, r]`.
+    /// `B`, `[rows, r]`.
     pub b: &'a [f32],
     /// Factor of the product.
     pub scale: f32,
@@ -32,7 +32,8 @@ impl DenseChange<'_> {
     }
 }
 
-/// The Euclidean norms of `W[rows] + change`, `[rows]`, decoded exactly; squares are summed in f64. Several threads share the rows.
+/// The Euclidean norms of `W[rows] + change`, `[rows]`, decoded exactly; squares are summed in f64. Large weights are split over
+/// several threads.
 ///
 /// # Errors
 ///

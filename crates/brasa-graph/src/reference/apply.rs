@@ -1,15 +1,15 @@
-//! One operation on given arrays.
+//! Runs one operation on given arrays.
 
 use crate::{CacheId, Op, Sizes};
 
 use super::{Array, Env, Kv, Number, SegmentRows};
 
-/// Computes `op` on `operands` in the plainest way, as the oracle of kernels. Operands must have shapes that `op` accepts.
+/// Computes `op` on `operands` in the simplest way, as the reference for kernels. Operands must have shapes that `op` accepts.
 /// `segments` are the step's segments of the rows.
 ///
 /// # Errors
 ///
-/// Reports operands' values that make no sense; operations on caches, which need a pool.
+/// An operand's value that makes no sense; and operations on caches, which need a pool.
 pub fn apply<T: Number>(
     op: &Op,
     operands: &[&Array<T>],
@@ -23,7 +23,7 @@ pub fn apply<T: Number>(
     op.reference(operands, &mut Env { sizes, segments, kv: &mut NoCaches })
 }
 
-/// For operations that touch no cache.
+/// Keys and values for operations that use no cache; every access is a bug.
 struct NoCaches;
 
 impl<T> Kv<T> for NoCaches {

@@ -5,7 +5,7 @@ use std::fmt;
 use super::Number;
 use crate::DType;
 
-/// Elements of a shape, row-major. Floats of any width are kept as numbers of type `T`.
+/// A dense array of elements, row-major. Floats of any width are kept as numbers of type `T`.
 #[derive(Clone, PartialEq)]
 pub struct Array<T = f32> {
     /// Dimensions, outermost first.
@@ -24,27 +24,27 @@ pub enum Data<T = f32> {
 }
 
 impl Array {
-    /// Floats of `shape`.
+    /// An f32 array of `shape`.
     ///
     /// # Panics
     ///
-    /// Where their number is another.
+    /// If the number of elements is not the product of `shape`.
     pub fn f32(shape: impl Into<Vec<usize>>, data: Vec<f32>) -> Self {
         Self::of(shape, data)
     }
 }
 
 impl<T: Number> Array<T> {
-    /// Numbers of `shape`.
+    /// An array of numbers of type `T`, of `shape`.
     ///
     /// # Panics
     ///
-    /// If there are more or fewer numbers than `shape` holds.
+    /// If the number of elements is not the product of `shape`.
     pub fn of(shape: impl Into<Vec<usize>>, data: Vec<T>) -> Self {
         Self::new(shape.into(), Data::Floats(data))
     }
 
-    /// The floats as numbers of another type, one by one; integers stay.
+    /// Converts the floats to numbers of another type, one by one; integers stay.
     #[must_use]
     pub fn map<U: Number>(&self, change: impl FnMut(T) -> U) -> Array<U> {
         let data = match &self.data {
@@ -54,11 +54,11 @@ impl<T: Number> Array<T> {
         Array { shape: self.shape.clone(), data }
     }
 
-    /// Integers of `shape`.
+    /// An array of integers, of `shape`.
     ///
     /// # Panics
     ///
-    /// Where their number is another.
+    /// If the number of elements is not the product of `shape`.
     pub fn u32(shape: impl Into<Vec<usize>>, data: Vec<u32>) -> Self {
         Self::new(shape.into(), Data::U32(data))
     }
@@ -72,7 +72,7 @@ impl<T: Number> Array<T> {
     ///
     /// # Panics
     ///
-    /// Where `shape` holds another number of elements.
+    /// If `shape` holds another number of elements.
     #[must_use]
     pub fn reshaped(&self, shape: impl Into<Vec<usize>>) -> Self {
         Self::new(shape.into(), self.data.clone())
@@ -82,7 +82,7 @@ impl<T: Number> Array<T> {
     ///
     /// # Panics
     ///
-    /// Where they are integers: shape inference has let a wrong operand through.
+    /// If the elements are integers: shape inference has accepted a wrong operand.
     pub fn floats(&self) -> &[T] {
         match &self.data {
             Data::Floats(data) => data,
@@ -94,7 +94,7 @@ impl<T: Number> Array<T> {
     ///
     /// # Panics
     ///
-    /// Where they are floats: shape inference has let a wrong operand through.
+    /// If the elements are floats: shape inference has accepted a wrong operand.
     pub fn integers(&self) -> &[u32] {
         match &self.data {
             Data::U32(data) => data,
@@ -121,7 +121,7 @@ impl<T: Number> Array<T> {
     ///
     /// # Panics
     ///
-    /// Where the elements are integers.
+    /// If the elements are integers.
     pub fn rows(&self) -> std::slice::ChunksExact<'_, T> {
         self.floats().chunks_exact(self.width().max(1))
     }
@@ -130,7 +130,7 @@ impl<T: Number> Array<T> {
     ///
     /// # Panics
     ///
-    /// Where the elements are integers or too many.
+    /// If the elements are integers or too many.
     pub(super) fn put_rows(&mut self, first: usize, rows: &[T]) {
         let start = first * self.row_elements();
         match &mut self.data {
@@ -157,7 +157,7 @@ impl<T: Number> Array<T> {
         Self { shape, data }
     }
 
-    /// The elements in another type, rounded to nearest even; floats beyond the integers are clamped.
+    /// Converts the elements to another type, rounded to nearest even; floats beyond the range of integers are clamped.
     pub(crate) fn cast(&self, dtype: DType) -> Self {
         let data = match dtype {
             DType::U32 => match &self.data {
@@ -181,7 +181,7 @@ impl<T> Data<T> {
         }
     }
 
-    /// True if there are none.
+    /// True if there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -68,15 +68,15 @@ struct ReferenceProgram {
     weights: Vec<Arc<Slot>>,
     limits: ProgramLimits,
     rules: StepRules,
-    /// How the keys of each cache were turned, or why they cannot move.
+    /// The rotation of the keys of each cache, or the reason why keys cannot be moved.
     rotations: Result<Vec<Option<KeyRotation>>, String>,
     places: Vec<OutputPlace>,
-    /// The outputs, one after the other.
+    /// The outputs of the latest step, one after the other.
     words: Vec<u32>,
 }
 
 impl ReferenceProgram {
-    /// Runs a step, calling `done` after each node with the time it began.
+    /// Runs a step, calling `done` after each node with the time at which the node began.
     fn execute(
         &mut self,
         step: &Step,
@@ -121,7 +121,7 @@ impl Program for ReferenceProgram {
         self.limits
     }
 
-    /// Zero: every value is an array of its own.
+    /// Zero: the reference keeps every value in an array of its own.
     fn arena_bytes(&self) -> u64 {
         0
     }

@@ -9,20 +9,20 @@ use crate::DType;
 
 /// `value + tangent · ε` with `ε² = 0`: a value, and its exact derivative along one direction (Clifford 1873).
 ///
-/// A graph that runs in dual numbers yields directional derivatives without any rule of its operations, which makes it
-/// the oracle of those rules.
+/// A graph evaluated in dual numbers yields directional derivatives without the operations' own rules. So dual numbers are the
+/// reference for those rules.
 ///
-/// Numbers compare by their values. Rounding to 16 bits keeps the tangent, as if it were not there.
+/// Numbers compare by their values. Rounding to 16 bits keeps the tangent, as if the value were not rounded.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Dual {
-    /// The value.
+    /// The value of the number.
     pub value: f64,
-    /// Derivative of the number.
+    /// The derivative of the number along the direction.
     pub tangent: f64,
 }
 
 impl Dual {
-    /// `f(self)`, where `value` is the function's value and `slope` its derivative there.
+    /// `f(self)` from the function's `value` and its derivative `slope` at this value.
     fn through(self, value: f64, slope: f64) -> Self {
         Self { value, tangent: slope * self.tangent }
     }
@@ -115,12 +115,12 @@ impl Number for Dual {
         self.value
     }
 
-    /// The first of two equal numbers.
+    /// The larger number; the first of two equal ones.
     fn max(self, other: Self) -> Self {
         if self.value >= other.value || other.value.is_nan() { self } else { other }
     }
 
-    /// The first of two equal numbers.
+    /// The smaller number; the first of two equal ones.
     fn min(self, other: Self) -> Self {
         if self.value <= other.value || other.value.is_nan() { self } else { other }
     }

@@ -9,18 +9,18 @@ use crate::{CacheId, DraftTree, Sizes};
 /// Rows of one segment within a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentRows {
-    /// Row numbers of the step.
+    /// Numbers of the rows within the step.
     pub rows: Range<usize>,
     /// Cache index of the first row.
     pub first_index: usize,
     /// Draft tree of the rows, if they do not follow each other in a line.
     pub tree: Option<Arc<DraftTree>>,
-    /// Rows of its memories.
+    /// Rows of the sequence's memories; 0 if it has none.
     pub memory_rows: usize,
 }
 
 impl SegmentRows {
-    /// Rows that follow each other from `first_index` on.
+    /// Rows of plain text, from cache index `first_index` on.
     pub fn text(rows: Range<usize>, first_index: usize) -> Self {
         Self { rows, first_index, tree: None, memory_rows: 0 }
     }
@@ -38,7 +38,7 @@ impl SegmentRows {
     }
 }
 
-/// Keys and values of one step's segments.
+/// Access to the keys and values of one step's segments.
 pub(crate) trait Kv<T> {
     /// Writes one position: `k` and `v` are `[G, E]`.
     fn write(&mut self, cache: CacheId, segment: usize, index: usize, k: &[T], v: &[T]);
@@ -50,13 +50,13 @@ pub(crate) trait Kv<T> {
     fn read(&self, cache: CacheId, segment: usize, index: usize, k: &mut [T], v: &mut [T]);
 }
 
-/// Facts that an operation's reference reads besides its operands.
+/// Data that an operation's reference reads besides its operands.
 pub(crate) struct Env<'a, T> {
     /// Values of the symbols.
     pub sizes: Sizes,
     /// The step's segments.
     pub segments: &'a [SegmentRows],
-    /// Keys and values.
+    /// Keys and values of the step's segments.
     pub kv: &'a mut dyn Kv<T>,
 }
 
@@ -65,7 +65,7 @@ impl<T> Env<'_, T> {
     ///
     /// # Errors
     ///
-    /// Where it is none.
+    /// If `outer` is no multiple of the step's rows.
     pub(crate) fn segments_of(&self, outer: usize) -> Result<Vec<Range<usize>>, String> {
         let rows = self.sizes.rows;
         if rows == 0 || !outer.is_multiple_of(rows) {

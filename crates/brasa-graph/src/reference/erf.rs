@@ -1,11 +1,11 @@
-//! The error function, which std lacks.
+//! The error function, which the standard library lacks.
 
 use std::f64::consts::PI;
 
 /// `erf(x) = 2/√π · ∫₀ˣ exp(−t²) dt`, to 13 digits.
 ///
-/// Maclaurin series in f64 where |x| < 3 (its largest term is below 500 there, so 13 digits remain), Lentz's
-/// continued fraction of erfc beyond, 1 where f64 cannot tell. Abramowitz & Stegun 1964, 7.1.6 and 7.1.14.
+/// Maclaurin series in f64 if |x| < 3 (its largest term is below 500 then, so 13 digits remain), Lentz's continued fraction of
+/// erfc beyond, and 1 if the difference is below the precision of f64. Abramowitz & Stegun 1964, 7.1.6 and 7.1.14.
 pub(super) fn erf(x: f64) -> f64 {
     let magnitude = x.abs();
     let value = if x.is_nan() {

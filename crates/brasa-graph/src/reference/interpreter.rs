@@ -20,11 +20,11 @@ pub fn decode_weight(weight: &Weight) -> Result<Array, DeviceError> {
 
 /// Runs `step` through `graph` and returns all of its outputs.
 ///
-/// `weights` are those of the graph, in order. The step is taken to be a valid one.
+/// `weights` are those of the graph, in order. The step must be valid.
 ///
 /// # Errors
 ///
-/// [`DeviceError::BadStep`] where an operation finds a number outside its table.
+/// [`DeviceError::BadStep`] if an operation finds a number outside its table.
 pub fn evaluate(
     graph: &Graph,
     weights: &[Arc<Array>],
@@ -42,9 +42,8 @@ pub fn evaluate(
 /// Runs `step` through `graph` in numbers of type `T`, and returns all outputs. With [`Dual`](super::Dual) numbers the outputs
 /// include derivatives.
 ///
-/// `weights` are those of the graph, in order, as [`decode_weight`] yields them. `inputs` stand for inputs of the step that
-/// bring `f32`. The step is taken to be a valid one; its segments are whole texts, which begin at index 0 and need no
-/// pages.
+/// `weights` are those of the graph, in order, as [`decode_weight`] yields them. `inputs` replace inputs of the step that bring
+/// `f32`. The step must be valid; its segments are whole texts, which begin at index 0 and need no pages.
 ///
 /// # Errors
 ///
@@ -87,7 +86,7 @@ impl<'a, T: Number> Run<'a, T> {
         Self::with_inputs(graph, weights, step, input_arrays(graph, step))
     }
 
-    /// `values` holds the inputs, by value.
+    /// A run with given inputs: `values` holds them by value id.
     fn with_inputs(
         graph: &'a Graph,
         weights: &'a [Arc<Array<T>>],
@@ -105,7 +104,7 @@ impl<'a, T: Number> Run<'a, T> {
         }
     }
 
-    /// Runs one node; operands that no later node needs are dropped.
+    /// Runs one node; drops operands that no later node needs.
     pub(super) fn node(&mut self, id: NodeId, kv: &mut dyn Kv<T>) -> Result<(), DeviceError> {
         let node = &self.graph.nodes()[id.0 as usize];
         let operands: Vec<&Array<T>> = node.inputs.iter().map(|&id| self.array(id)).collect();
@@ -145,7 +144,7 @@ impl<'a, T: Number> Run<'a, T> {
     }
 }
 
-/// By value: what the step supplies.
+/// For each value, the array that the step supplies; `None` for values that are no inputs.
 pub(crate) fn input_arrays<T: Number>(graph: &Graph, step: &Step) -> Vec<Option<Array<T>>> {
     graph.values().iter().map(|value| input(value, step)).collect()
 }
@@ -187,7 +186,7 @@ fn given_array<T: Number>(given: GivenId, shape: Vec<usize>, step: &Step) -> Arr
     if numbers.is_empty() { Array::of(shape, floats) } else { Array::u32(shape, numbers) }
 }
 
-/// The last node that reads each value; none for outputs, which outlive the run.
+/// The last node that reads each value; `usize::MAX` for outputs, which outlive the run.
 fn last_uses(graph: &Graph) -> Vec<usize> {
     let mut last = vec![usize::MAX; graph.values().len()];
     for (node, inputs) in graph.nodes().iter().map(|node| &node.inputs).enumerate() {

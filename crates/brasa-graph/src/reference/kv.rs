@@ -11,7 +11,7 @@ use crate::{CacheId, Graph, GroupId};
 use super::Kv;
 use super::kv_codec::{decode, encode};
 
-/// Pages of the reference device. They lie in memory as the [canonical layout](mod@crate::page) says.
+/// Pages of the reference device, kept in the [canonical layout](mod@crate::page).
 pub struct ReferencePool {
     spec: KvPoolSpec,
     groups: Vec<Group>,
@@ -30,13 +30,13 @@ impl ReferencePool {
         Self { spec, groups }
     }
 
-    /// The keys and values that `step` sees.
+    /// The keys and values that `step` reads and writes.
     pub(crate) fn bind<'a>(&'a mut self, graph: &Graph, step: &'a Step) -> PagedKv<'a> {
         let places = (0..graph.caches.len()).map(|cache| graph.cache_place(CacheId(cache as u32))).collect();
         PagedKv { pool: self, places, step }
     }
 
-    /// Turns the keys of one cache in a page.
+    /// Rotates the keys of one cache in a page by `angles`, cosine and sine of each pair.
     pub(super) fn turn(
         &mut self,
         group: GroupId,
@@ -139,7 +139,7 @@ fn slot_mut(layout: PageLayout, page: &mut [u8], block: usize, slot: usize) -> (
     (&mut elements[slot * slot_bytes..][..slot_bytes], &mut scales[slot * scales_bytes..][..scales_bytes])
 }
 
-/// [`slot_mut`] for reading.
+/// Like [`slot_mut`], for reading.
 fn slot(layout: PageLayout, page: &[u8], block: usize, slot: usize) -> (&[u8], &[u8]) {
     let (slot_bytes, scales_bytes) = (layout.slot_bytes(), layout.scales_bytes());
     let block = &page[block * layout.head_bytes()..][..layout.head_bytes()];
@@ -147,7 +147,7 @@ fn slot(layout: PageLayout, page: &[u8], block: usize, slot: usize) -> (&[u8], &
     (&elements[slot * slot_bytes..][..slot_bytes], &scales[slot * scales_bytes..][..scales_bytes])
 }
 
-/// A pool seen through one step's block tables.
+/// The keys and values of a pool, by the block tables of one step.
 pub(crate) struct PagedKv<'a> {
     pool: &'a mut ReferencePool,
     places: Vec<(GroupId, usize)>,

@@ -1,4 +1,4 @@
-//! Keys and values as the element types of a cache store them.
+//! Conversion of keys and values to and from the element types of a cache.
 
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
@@ -55,7 +55,7 @@ fn each_back<const N: usize>(bytes: &[u8], values: &mut [f32], load: impl Fn([u8
     }
 }
 
-/// Reads elements of 16 bits, some at a time: slices are converted much faster than single numbers.
+/// Reads elements of 16 bits, several at a time, since slices are converted much faster than single numbers.
 fn halves<T: Copy + Default>(bytes: &[u8], values: &mut [f32], load: impl Fn([u8; 2]) -> T)
 where
     [T]: HalfFloatSliceExt,

@@ -1,14 +1,14 @@
-//! The reference interpreter: every graph, run plainly.
+//! The reference interpreter: runs every graph in the simplest way.
 //!
-//! It is the oracle of every device and every fusion, so it has one aim: to be obviously right. Each operation's
-//! reference lives beside its struct in [`op`](crate::op) and reads like its formula; arrays are dense and
-//! row-major; views copy; nothing is fused, planned or threaded. Every sum is taken in an order that depends
-//! only on its length, so a row's result never depends on what else a step holds.
+//! Every device and every fusion is tested against it, so its one aim is to be obviously right. Each operation's reference lives
+//! beside its struct in [`op`](crate::op) and reads like its formula; arrays are dense and row-major; views copy; nothing is
+//! fused, planned or threaded. Every sum is taken in an order that depends only on its length, so a row's result never depends on
+//! what else a step holds.
 //!
 //! Operations are written once for every kind of [`Number`]: `f32` as devices compute, `f64` where rounding would hide a
 //! mistake, and [`Dual`] for exact derivatives.
 //!
-//! [`ReferenceBackend`] wraps it in the device contract, with paged KV and checked steps, so that models and
+//! [`ReferenceBackend`] implements the device contract with the interpreter, with paged KV and checked steps, so that models and
 //! engines can be tested against it: slow, but with the same answers on every machine.
 
 mod apply;

@@ -28,17 +28,17 @@ pub trait Number:
     + MulAssign
     + DivAssign
 {
-    /// The number nearest to `x`, which depends on nothing.
+    /// The number nearest to `x`, as a constant: a [`Dual`](super::Dual) has the tangent 0.
     fn constant(x: f64) -> Self;
 
-    /// The number in `f64`.
+    /// The value of the number in `f64`, without its tangent.
     fn value(self) -> f64;
 
-    /// The larger of two numbers, or the one that is a number.
+    /// The larger of two numbers. If one is NaN, the other.
     #[must_use]
     fn max(self, other: Self) -> Self;
 
-    /// The smaller of two numbers, or the one that is a number.
+    /// The smaller of two numbers. If one is NaN, the other.
     #[must_use]
     fn min(self, other: Self) -> Self;
 
@@ -70,7 +70,7 @@ pub trait Number:
     fn rounded(self, dtype: DType) -> Self;
 }
 
-/// The functions that a float of the standard library has as methods of its own, under the same names.
+/// Implements the functions of [`Number`] that a float of the standard library has as methods of the same names.
 macro_rules! own_methods {
     () => {
         fn max(self, other: Self) -> Self {

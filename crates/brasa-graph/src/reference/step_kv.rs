@@ -6,10 +6,10 @@ use crate::{CacheId, CacheSpec, Graph};
 
 use super::{Kv, Number};
 
-/// Keys and values that one step writes to caches and memories, not rounded to the type of a cache.
+/// Keys and values that one step writes to caches and memories, not rounded to a cache's element type.
 pub(super) struct StepKv<T> {
     specs: Vec<CacheSpec>,
-    /// By cache, segment and index.
+    /// Keys and values by cache, segment and index.
     positions: HashMap<(CacheId, usize, usize), Position<T>>,
 }
 
@@ -36,7 +36,7 @@ impl<T: Number> Kv<T> for StepKv<T> {
         spec.kv_heads * spec.head_dim
     }
 
-    /// Positions that the step does not write are zeros, as those of a fresh page.
+    /// Reads one position. Positions that the step does not write are zeros.
     fn read(&self, cache: CacheId, segment: usize, index: usize, k: &mut [T], v: &mut [T]) {
         if let Some(position) = self.positions.get(&(cache, segment, index)) {
             k.copy_from_slice(&position.k);

@@ -4,7 +4,7 @@ use std::array::from_fn;
 
 use super::Number;
 
-/// Partial sums kept side by side; the compiler keeps them in vector registers.
+/// Number of partial sums; the compiler keeps them in vector registers.
 const LANES: usize = 16;
 
 /// `Σ a[i] · b[i]`: sixteen interleaved partial sums, then pairwise.
@@ -45,7 +45,7 @@ pub(crate) fn add_scaled<T: Number>(y: &mut [T], c: T, x: &[T]) {
     }
 }
 
-/// Softmax in place.
+/// Replaces `row` by its softmax.
 pub(crate) fn softmax<T: Number>(row: &mut [T]) {
     let max = largest(row);
     for x in &mut *row {
@@ -67,12 +67,12 @@ pub(crate) fn log_sum_exp<T: Number>(row: &[T]) -> T {
     max + sum(&exps).ln()
 }
 
-/// The largest element; a NaN never is.
+/// The largest element; NaN is ignored.
 pub(crate) fn largest<T: Number>(row: &[T]) -> T {
     row.iter().copied().fold(T::constant(f64::NEG_INFINITY), T::max)
 }
 
-/// Number of the largest element, ties to the lowest; a NaN never wins.
+/// Index of the largest element, ties to the lowest; NaN is ignored.
 pub(crate) fn argmax<T: Number>(row: &[T]) -> usize {
     let mut best = (T::constant(f64::NEG_INFINITY), 0);
     for (i, &x) in row.iter().enumerate() {

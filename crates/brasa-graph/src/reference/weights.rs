@@ -9,10 +9,10 @@ use crate::{Graph, Weight, WeightMap};
 
 use super::{Array, decode_weight};
 
-/// A weight's elements, which may be exchanged between two steps.
+/// A weight's elements, which may be replaced between two steps.
 pub(super) type Slot = RwLock<Arc<Array>>;
 
-/// Weights decoded to f32, found by their identity.
+/// Weights decoded to f32, by the identity of the weight.
 #[derive(Debug, Default)]
 pub(super) struct ReferenceWeights {
     slots: WeightMap<Slot>,
@@ -29,7 +29,7 @@ impl ReferenceWeights {
     }
 }
 
-/// The elements that a slot holds now.
+/// The present elements of a slot.
 pub(super) fn elements(slot: &Slot) -> Arc<Array> {
     Arc::clone(&slot.read().unwrap_or_else(PoisonError::into_inner))
 }

@@ -4,20 +4,21 @@ use super::exp::Shares;
 use super::largest::{BLOCK, first_of_largest, maxima};
 use super::tree::{FewValues, tree_sum_of};
 
-/// Distances below the largest logit at which tokens are collected once the largest logits of blocks tell no more, nearest first.
-/// With usual logits the first holds tens to thousands of 150,000.
+/// Distances below the largest logit at which tokens are collected once the maxima of blocks are used up, nearest first. With
+/// usual logits the first level holds tens to thousands of 150,000 tokens.
 const DISTANCES: [f32; 3] = [8.0, 16.0, 32.0];
 
 /// Fewest tokens that are collected at a time.
 const LEAST: usize = 64;
 
-/// Most tokens whose shares are summed without the zeros of all others.
+/// Most tokens that are summed as a short list, without the zeros of all other tokens.
 const FEW: usize = 1024;
 
-/// Tokens by falling logit, equal ones by rising id.
+/// Tokens in order of falling logits, equal ones by rising id.
 ///
-/// Tokens are collected level by level, and within a level a growing prefix is selected and sorted. The first levels reach down to the
-/// `n`-th largest of the blocks' largest logits: at least `n` tokens lie there and few more, and most blocks need not be read.
+/// Tokens are collected level by level, and within a level a growing prefix is selected and sorted. The first levels reach down
+/// to the `n`-th largest of the blocks' largest logits: at least `n` tokens lie above that logit, but few more, and most blocks
+/// need not be read.
 #[derive(Debug, Default)]
 pub(super) struct Candidates {
     /// Sort keys: the logit's bits in an order-preserving form above the id's complement, so that falling keys are the
@@ -29,18 +30,19 @@ pub(super) struct Candidates {
     /// Scratch copy of `maxima` in which the n-th largest is selected.
     selected: Vec<f32>,
     max: f32,
-    /// Tokens with this logit and above have been collected; −∞ once all have been.
+    /// All tokens with at least this logit have been collected; −∞ once all tokens have been.
     from: Option<f32>,
     /// Shares of the first candidates, at most [`FEW`].
     few: FewValues,
-    /// Shares by token id, 0 for tokens that do not count.
+    /// Shares by token id; 0 for tokens that are not summed.
     values: Vec<f32>,
-    /// Sums of blocks.
+    /// Sums of the blocks of `values`.
     sums: Vec<f32>,
 }
 
 impl Candidates {
-    /// Begins anew with `z`. Returns the largest logit and the lowest id that has it, as [`largest`](super::largest::largest) does.
+    /// Starts with the logits `z`. Returns the largest logit and the lowest id that has it, as
+    /// [`largest`](super::largest::largest) does.
     pub(super) fn reset(&mut self, z: &[f32]) -> (f32, u32) {
         self.keys.clear();
         self.maxima.clear();
@@ -50,7 +52,8 @@ impl Candidates {
         (max, id)
     }
 
-    /// The token at `rank`, counted from 0, among those of `z` above −∞; `z` is what the reset was given.
+    /// The token at `rank`, counted from 0, among the logits of `z` above −∞; `None` if there are fewer. `z` must be the logits
+    /// of the last reset.
     pub(super) fn get(&mut self, z: &[f32], rank: usize) -> Option<(f32, u32)> {
         while rank >= self.keys.len() && self.from != Some(f32::NEG_INFINITY) {
             self.collect(z, rank + 1);
@@ -92,8 +95,8 @@ impl Candidates {
         self.sum_of_first(z, count, shares)
     }
 
-    /// The fewest tokens the tree sum of whose shares is at least `target`: at least 1, at most `most`, and `most` if even
-    /// their sum is less.
+    /// The smallest number of first tokens with a tree sum of shares of at least `target`: at least 1, at most `most`, and `most`
+    /// if that sum is not reached.
     pub(super) fn reach(&mut self, z: &[f32], most: usize, shares: Shares, target: f32) -> usize {
         self.few.clear();
         // The first `low` are too few, the first `high` are not. Sums never fall as tokens are added, so the answer lies
@@ -131,8 +134,8 @@ impl Candidates {
         high
     }
 
-    /// About as many tokens as [`reach`](Self::reach) finds, at least 1. The sum is made one by one and in f64, so that the
-    /// guess is good; it decides nothing.
+    /// An estimate of the number that [`reach`](Self::reach) finds, at least 1. Shares are summed one by one in f64. The estimate
+    /// saves time and does not affect the result.
     fn guess(&mut self, z: &[f32], most: usize, shares: Shares, target: f32) -> usize {
         let (mut sum, target) = (0.0, f64::from(target));
         for rank in 0..most {
@@ -145,7 +148,7 @@ impl Candidates {
         most
     }
 
-    /// How many there are of the first `count` tokens, which are then in order.
+    /// Sorts the first `count` tokens; returns how many of them there are.
     fn available(&mut self, z: &[f32], count: usize) -> usize {
         match count.checked_sub(1) {
             Some(last) if self.get(z, last).is_none() => {
@@ -156,7 +159,7 @@ impl Candidates {
         }
     }
 
-    /// The tree sum of the first `count` tokens' shares; so many tokens are in order.
+    /// The tree sum of the first `count` tokens' shares. At least `count` tokens must be sorted.
     fn sum_of_first(&mut self, z: &[f32], count: usize, shares: Shares) -> f32 {
         let Self { keys, few, values, sums, .. } = self;
         let tokens = keys[..count].iter().map(|&key| unpack(key)).map(|(z, id)| (id, shares.of(z)));
@@ -172,7 +175,7 @@ impl Candidates {
         tree_sum_of(values, sums, |&value| value)
     }
 
-    /// Adds the tokens of the next level, so that about `wanted` are there or more.
+    /// Collects the tokens of the next level, so that about `wanted` tokens or more are there.
     fn collect(&mut self, z: &[f32], wanted: usize) {
         let above = self.from;
         let from = self.next_from(wanted.max(4 * self.keys.len()).max(LEAST));
@@ -187,7 +190,8 @@ impl Candidates {
         }
     }
 
-    /// The lower end of the next level: below the last level, and low enough for `count` tokens if the blocks' maxima tell how low that is.
+    /// The lower end of the next level: below the last level, and low enough for `count` tokens if the blocks' maxima show how
+    /// low that is.
     fn next_from(&mut self, count: usize) -> f32 {
         self.selected.clone_from(&self.maxima);
         let nth = (count <= self.selected.len())

@@ -37,23 +37,23 @@ pub(super) struct Shares {
 }
 
 impl Shares {
-    /// Shares of logits of which `max` is the largest.
+    /// Shares at `temperature` for logits of which `max` is the largest.
     pub(super) fn new(max: f32, temperature: f32) -> Self {
         Self { max, inverse_temperature: (1.0 / temperature).clamp(f32::MIN_POSITIVE, f32::MAX) }
     }
 
-    /// `1/T`, a normal number.
+    /// `1/T` as the rules of sampling define it, a normal number.
     pub(super) fn inverse_temperature(self) -> f32 {
         self.inverse_temperature
     }
 
-    /// `x = (z − max)·t`: 0 for the largest, otherwise negative or no number.
+    /// The exponent `x = (z − max)/T` of a logit `z`: 0 for the largest logit, otherwise negative or NaN.
     pub(super) fn exponent(self, z: f32) -> f32 {
         // An infinite logit minus itself is no number.
         if z >= self.max { 0.0 } else { (z - self.max) * self.inverse_temperature }
     }
 
-    /// `exp(x)`; 0 if the logit is no number, or if the largest logit is infinite.
+    /// The share `exp(x)` of a logit `z`; 0 if `z` is NaN, or if the largest logit is infinite.
     pub(super) fn of(self, z: f32) -> f32 {
         exp_nonpositive((z - self.max) * self.inverse_temperature)
     }

@@ -1,14 +1,14 @@
-//! The largest logit, and the largest of each block.
+//! The largest logit, of all and of each block.
 
 /// Consecutive logits of a block.
 pub(super) const BLOCK: usize = 256;
 
-/// The largest number and the lowest id that has it; −∞ if there is none.
+/// The largest number of `z` and the lowest id that has it; −∞ if there is no number.
 pub(super) fn largest(z: &[f32]) -> (f32, u32) {
     first_of_largest(maxima(z), z)
 }
 
-/// The largest number of each block; −∞ for a block without numbers.
+/// The largest number of each block; −∞ for a block of NaN alone.
 pub(super) fn maxima(z: &[f32]) -> impl Iterator<Item = f32> {
     z.chunks(BLOCK).map(max_of)
 }
@@ -26,7 +26,7 @@ pub(super) fn first_of_largest(maxima: impl Iterator<Item = f32>, z: &[f32]) -> 
     (max, id as u32)
 }
 
-/// The largest number; −∞ if there is none.
+/// The largest number of `z`; −∞ if there is no number.
 fn max_of(z: &[f32]) -> f32 {
     const LANES: usize = 16;
     let (chunks, rest) = z.as_chunks::<LANES>();

@@ -4,16 +4,16 @@
 //!
 //! 1. **Penalties**, if they are the first stage of the order ([`SamplingOrder`]).
 //! 2. **Bias**, added; suppressed ids and, before the minimum length, end ids become −∞.
-//! 3. **Mask** of a grammar: what it forbids becomes −∞.
-//! 4. **Filters**, temperature, and penalties that are not the first stage, in their order. A stage whose parameter is neutral is as if it
-//!    were not in the order.
+//! 3. **Mask** of a grammar: logits of ids that it forbids become −∞.
+//! 4. **Filters**, temperature, and penalties that are not the first stage, in their order. A stage with a neutral parameter is
+//! skipped.
 //! 5. **Draw**: the largest score `x + g` among the survivors, ties to the lowest id, where `g` is Gumbel noise that
 //!    depends on nothing but seed, position and token id ([`gumbel`]). That is a draw from `softmax(z/T)`
 //!    (Gumbel 1954; Maddison, Tarlow & Minka 2014, arXiv:1411.0030). A temperature of 0 keeps the lowest id of the largest logit alone,
 //!    and no stage behind it runs.
 //!
-//! Because the noise is a pure function, one seed gives one text on every device and in every batch, up to rounding,
-//! and speculation may compare a draft with the draw: accepted exactly when equal.
+//! Because the noise is a pure function, one seed gives one text on every device and in every batch, up to rounding, and
+//! speculation accepts a draft exactly if it equals the drawn token.
 //!
 //! # Numbers
 //!
@@ -34,15 +34,15 @@
 //! Penalties change the logits of tokens in the history's window, each distinct token once: `z > 0 ? z/r : z·r` for the
 //! repeat penalty *r* (Keskar et al. 2019, arXiv:1909.05858), then `z − (count·frequency + presence)`.
 //!
-//! Penalties behind other stages begin a new row. What the filters left out becomes −∞ before them; if the temperature came before
-//! them, logits are multiplied by `t`, and `T = 1` from there on. A temperature for which `m·t` is not finite keeps the likeliest
-//! token alone, unchanged. The penalties change what is left, and `m` and the order of tokens are those of the changed logits.
+//! Penalties after other stages begin a new row. First, logits of tokens that the filters removed become −∞. If the temperature
+//! came before the penalties, logits are multiplied by `t`, and `T = 1` from then on. A temperature for which `m·t` is not finite
+//! keeps the likeliest token alone, unchanged. The penalties change the remaining logits, which then determine `m` and the order
+//! of tokens.
 //!
 //! # Filters
 //!
-//! Tokens are in order of their logits, the largest first, and of their ids where logits are equal; −0 equals 0. Tokens of
-//! −∞ and NaN are not in the order and never survive. Every filter keeps the first *n* of those that the filters before it
-//! kept:
+//! Tokens are in order of their logits, the largest first, and of their ids where logits are equal; −0 equals 0. Tokens of −∞ and
+//! NaN are not in the order and never survive. Every filter keeps the first *n* of the tokens that earlier filters kept:
 //!
 //! - **top-k** keeps *k*; 0 keeps all.
 //! - **top-p** keeps the smallest *n ≥ 1* for which the sum of the first *n* tokens' shares is at least `p·S` (Holtzman et al.

@@ -1,25 +1,27 @@
-//! The steps from logits to the tokens that are drawn from, and their order.
+//! The stages of sampling, from logits to the tokens that are drawn from, and their order.
 
 use std::fmt;
 
 use super::SamplingError;
 
-/// A step from logits to survivors.
+/// A stage of sampling.
 ///
-/// A match over it is exhaustive on purpose: a device that draws by itself has to know every step.
+/// A `match` over this enum is exhaustive on purpose: a device that draws by itself has to handle every stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stage {
     /// The repeat, frequency and presence penalties.
     Penalties,
     /// Division by the temperature: probabilities of later stages are tempered.
     Temperature,
-    /// [`SamplingParams::top_k`](super::SamplingParams::top_k).
+    /// Keeps the [`SamplingParams::top_k`](super::SamplingParams::top_k) likeliest tokens.
     TopK,
-    /// [`SamplingParams::top_p`](super::SamplingParams::top_p), in probabilities of the tokens that are left.
+    /// Keeps the likeliest tokens up to [`SamplingParams::top_p`](super::SamplingParams::top_p), in probabilities of the tokens
+    /// that are left.
     TopP,
-    /// [`SamplingParams::top_p`](super::SamplingParams::top_p), in probabilities of the whole vocabulary even behind another filter.
+    /// Keeps the likeliest tokens up to [`SamplingParams::top_p`](super::SamplingParams::top_p), in probabilities of the whole
+    /// vocabulary, even after another filter.
     TopPOfAll,
-    /// [`SamplingParams::min_p`](super::SamplingParams::min_p).
+    /// Keeps tokens with [`SamplingParams::min_p`](super::SamplingParams::min_p) times the likeliest token's probability.
     MinP,
 }
 
@@ -40,12 +42,12 @@ impl Stage {
         }
     }
 
-    /// True if the stage changes logits by the tokens that came before. Other stages choose among tokens.
+    /// True if the stage changes logits by the tokens that came before. False for stages that choose among tokens.
     pub const fn changes_logits(self) -> bool {
         matches!(self, Self::Penalties)
     }
 
-    /// The stage that llama.cpp calls `name`, in any of its spellings.
+    /// The stage with llama.cpp's `name`, in any of its spellings.
     fn of_name(name: &str) -> Option<Self> {
         let plain: String = name.chars().filter(|c| !matches!(c, '_' | '-')).collect();
         Some(match plain.to_ascii_lowercase().as_str() {
@@ -60,10 +62,10 @@ impl Stage {
     }
 }
 
-/// Samplers of llama.cpp that Brasa does not have, and that are off unless another setting, which is refused, turns them on.
+/// Samplers of llama.cpp that Brasa does not have. They are off by default, and settings that turn them on are refused.
 const OFF: [&str; 6] = ["dry", "top_n_sigma", "typ_p", "typical_p", "xtc", "adaptive_p"];
 
-/// llama.cpp's letters of samplers.
+/// The letters by which llama.cpp names samplers, and the samplers' names.
 const LETTERS: [(char, &str); 11] = [
     ('e', "penalties"),
     ('d', "dry"),
@@ -78,34 +80,35 @@ const LETTERS: [(char, &str); 11] = [
     ('a', "adaptive_p"),
 ];
 
-/// Stages that there are.
+/// Number of stages.
 const MOST_STAGES: usize = 6;
 
-/// The order of penalties, filters and temperature. It matters: a temperature first widens or narrows what top-p and min-p keep.
+/// The order of penalties, filters and temperature. The order matters: a temperature before top-p and min-p widens or narrows the
+/// set of tokens that they keep.
 ///
 /// A stage that is left out does nothing, whatever its parameter is. The default is [`TEMPERATURE_FIRST`](Self::TEMPERATURE_FIRST).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SamplingOrder {
-    /// The first `len` are the order; the others are penalties, so that equal orders are equal.
+    /// The stages of the order, the first `len` entries. All further entries are penalties, so that equal orders compare equal.
     stages: [Stage; MOST_STAGES],
     len: u8,
 }
 
 impl SamplingOrder {
-    /// Penalties, temperature, top-p, top-k, min-p: filters see what is drawn from.
+    /// Penalties, temperature, top-p, top-k, min-p, so that filters use the tempered probabilities that tokens are drawn from.
     pub const TEMPERATURE_FIRST: Self =
         Self::of(&[Stage::Penalties, Stage::Temperature, Stage::TopP, Stage::TopK, Stage::MinP]);
-    /// Penalties, top-k, top-p of what is left, min-p, temperature: llama.cpp's chain.
+    /// Penalties, top-k, top-p of the remaining tokens, min-p, temperature: llama.cpp's chain.
     pub const LLAMA_CPP: Self =
         Self::of(&[Stage::Penalties, Stage::TopK, Stage::TopP, Stage::MinP, Stage::Temperature]);
-    /// Penalties, top-p, min-p, top-k, temperature: MLX-LM's.
+    /// Penalties, top-p, min-p, top-k, temperature: MLX-LM's order.
     pub const MLX: Self =
         Self::of(&[Stage::Penalties, Stage::TopP, Stage::MinP, Stage::TopK, Stage::Temperature]);
-    /// Penalties, temperature, top-k, min-p, top-p in probabilities of the whole vocabulary.
+    /// Penalties, temperature, top-k, min-p, top-p in probabilities of the whole vocabulary: Akunu's order.
     pub const AKUNU: Self =
         Self::of(&[Stage::Penalties, Stage::Temperature, Stage::TopK, Stage::MinP, Stage::TopPOfAll]);
 
-    /// The orders that have names, and these names.
+    /// The orders that have names, each with its name.
     pub const NAMED: [(&'static str, Self); 4] = [
         ("temperature-first", Self::TEMPERATURE_FIRST),
         ("llama-cpp", Self::LLAMA_CPP),
@@ -117,7 +120,7 @@ impl SamplingOrder {
     ///
     /// # Errors
     ///
-    /// [`SamplingError::StageTwice`] for a stage that is there twice; [`Stage::TopP`] and [`Stage::TopPOfAll`] count as one.
+    /// [`SamplingError::StageTwice`] if a stage occurs twice; [`Stage::TopP`] and [`Stage::TopPOfAll`] count as one.
     pub fn new(stages: &[Stage]) -> Result<Self, SamplingError> {
         let kind = |stage| if stage == Stage::TopPOfAll { Stage::TopP } else { stage };
         for (place, &stage) in stages.iter().enumerate() {
@@ -128,12 +131,12 @@ impl SamplingOrder {
         Ok(Self::of(stages))
     }
 
-    /// The order of stages that llama.cpp calls `names`, in any of its spellings, or of its `top_p_of_all`, which is Brasa's own. Names
-    /// of llama.cpp's samplers that Brasa does not have are passed over, since these are off.
+    /// The order of stages that llama.cpp calls `names`, in any of its spellings, or of Brasa's own `top_p_of_all`. Names of
+    /// llama.cpp's samplers that Brasa does not have are ignored, since those samplers are off.
     ///
     /// # Errors
     ///
-    /// [`SamplingError::NoStage`] for a name that is none, [`SamplingError::StageTwice`] for a stage that is named twice.
+    /// [`SamplingError::NoStage`] for an unknown name, [`SamplingError::StageTwice`] for a stage that is named twice.
     pub fn from_names<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Self, SamplingError> {
         let mut stages = Vec::new();
         for name in names {
@@ -182,7 +185,7 @@ impl SamplingOrder {
         Self { stages: all, len }
     }
 
-    /// The stages of the order in runs of filters, between which logits change.
+    /// The stages of the order, split into runs of filters between which logits change.
     pub(super) fn phases(&self) -> impl Iterator<Item = Phase<'_>> {
         let mut rest = Some(self.stages());
         std::iter::from_fn(move || {
@@ -220,7 +223,7 @@ impl fmt::Debug for SamplingOrder {
     }
 }
 
-/// A run of filters. Their survivors go on to the next phase.
+/// A run of filters. The tokens that survive enter the next phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Phase<'a> {
     /// Stages that change logits before the filters.

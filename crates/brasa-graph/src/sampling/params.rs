@@ -1,39 +1,40 @@
-//! Parameters of sampling, and the check that they make sense.
+//! Parameters of sampling, and checks of their ranges.
 
 use super::{SamplingOrder, Stage};
 
-/// How tokens are drawn. The default is greedy.
+/// Parameters of drawing tokens. The default takes the most probable token.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SamplingParams {
     /// Divides the logits; 0 takes the likeliest token.
     pub temperature: f32,
-    /// Keeps this many; 0 keeps all.
+    /// Number of likeliest tokens that are kept; 0 keeps all.
     pub top_k: usize,
-    /// Keeps the fewest tokens whose probabilities reach this, at least one. 0 keeps the most probable token, 1 keeps all.
+    /// Keeps the fewest likeliest tokens with a sum of probabilities of at least this, and at least one token. 0 keeps the most
+    /// probable token, 1 keeps all.
     pub top_p: f32,
     /// Keeps tokens at least this many times as likely as the likeliest; 0 keeps all.
     pub min_p: f32,
-    /// Divides (where negative: multiplies) the logits of tokens that occurred; 1 does nothing.
+    /// Divides the positive logits of tokens that occurred, and multiplies the negative ones; 1 does nothing.
     pub repeat_penalty: f32,
     /// Subtracted from a token's logit for each time it occurred.
     pub frequency_penalty: f32,
     /// Subtracted from the logit of each token that occurred.
     pub presence_penalty: f32,
-    /// How many of the latest tokens, prompt included, the penalties look at; `None` for all.
+    /// Number of latest tokens, prompt included, that the penalties consider; `None` for all.
     pub repeat_last_n: Option<usize>,
     /// Added to logits, by token id; −∞ forbids.
     pub logit_bias: Vec<(u32, f32)>,
     /// Ids that are never drawn.
     pub suppressed: Vec<u32>,
-    /// Tokens to draw before an end id may be; see [`DrawRules::with_ends`](super::DrawRules::with_ends).
+    /// Tokens to draw before an end id may be drawn; see [`DrawRules::with_ends`](super::DrawRules::with_ends).
     pub min_tokens: usize,
-    /// Names the noise.
+    /// Seed of the noise.
     pub seed: u64,
-    /// The order of penalties, filters and temperature. What it leaves out does nothing.
+    /// The order of penalties, filters and temperature. Stages that the order leaves out have no effect.
     pub order: SamplingOrder,
     /// Log-probabilities to report.
     pub logprobs: Option<Logprobs>,
-    /// True to report the entropy of softmax of the logits as the model gave them.
+    /// True to report the entropy of the softmax of the model's unchanged logits.
     pub entropy: bool,
 }
 
@@ -62,9 +63,9 @@ impl Default for SamplingParams {
 /// Log-probabilities to report with each token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Logprobs {
-    /// How many of the likeliest tokens are listed beside the drawn one.
+    /// Number of likeliest tokens that are listed beside the drawn one.
     pub top: usize,
-    /// Which distribution's.
+    /// The distribution that log-probabilities are taken from.
     pub of: Distribution,
 }
 
@@ -72,63 +73,63 @@ pub struct Logprobs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Distribution {
-    /// Softmax of the logits as the model gave them.
+    /// Softmax of the model's unchanged logits.
     #[default]
     Raw,
     /// The distribution that the token was drawn from: after penalties, masks, temperature and filters.
     Final,
 }
 
-/// Why nothing can be drawn.
+/// The reason why nothing can be drawn.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SamplingError {
-    /// A parameter outside its range.
+    /// A parameter is outside its range.
     #[error("{name} {value}: expected {expected}")]
     Parameter {
-        /// The parameter.
+        /// Name of the parameter.
         name: &'static str,
         /// Value of the parameter.
         value: f32,
         /// Range of the parameter, and how to switch it off.
         expected: &'static str,
     },
-    /// A token id that the vocabulary does not have.
+    /// A parameter names a token id that the vocabulary does not have.
     #[error("{name} of token {id}: the vocabulary has {vocab_size} tokens")]
     Token {
-        /// The parameter.
+        /// Name of the parameter.
         name: &'static str,
-        /// The id.
+        /// The token id.
         id: u32,
         /// Tokens of the vocabulary.
         vocab_size: usize,
     },
-    /// A name that no sampler has.
+    /// No sampler has this name.
     #[error("there is no sampler `{name}`; there are {}", Stage::ALL.map(Stage::name).join(", "))]
     NoStage {
         /// The name, cut if it is long.
         name: String,
     },
-    /// A sampler that an order has twice.
+    /// An order contains a sampler twice.
     #[error("the sampler `{name}` is named twice")]
     StageTwice {
         /// The sampler's name.
         name: &'static str,
     },
-    /// Bias, suppression and grammar leave no token, or the model's logits are not numbers.
+    /// Bias, suppression and grammar leave no token, or the model's logits are NaN or infinite.
     #[error(
         "no token can be drawn: of {vocab_size} logits {not_finite} are not finite and the rest is forbidden"
     )]
     NoToken {
-        /// Logits given.
+        /// Number of logits.
         vocab_size: usize,
-        /// How many of them are infinite or no numbers.
+        /// Number of logits that are infinite or NaN.
         not_finite: usize,
     },
     /// The mask of a grammar could not be computed.
     #[error("the grammar allows no next token: {reason}")]
     Mask {
-        /// Reason why the mask is wrong.
+        /// The reason why the mask could not be computed.
         reason: String,
     },
 }
@@ -144,7 +145,8 @@ impl SamplingParams {
         self.order.stages().iter().any(|&stage| self.leaves_one(stage))
     }
 
-    /// The order without stages that do nothing: those whose parameter is neutral, and those behind one that leaves a single token.
+    /// The order without stages that do nothing: stages with a neutral parameter, and stages after one that leaves a single
+    /// token.
     pub fn active_order(&self) -> SamplingOrder {
         let mut is_open = true;
         self.order.only(|stage| {
@@ -223,11 +225,11 @@ impl SamplingParams {
         }
     }
 
-    /// Checks that every token id that the parameters name exists. Drawing ignores those that do not.
+    /// Checks that the vocabulary has every token id that the parameters name. Draws ignore ids that it does not have.
     ///
     /// # Errors
     ///
-    /// [`SamplingError::Token`], naming the first that does not.
+    /// [`SamplingError::Token`], naming the first id that the vocabulary does not have.
     pub fn validate_ids(&self, vocab_size: usize) -> Result<(), SamplingError> {
         let biased = self.logit_bias.iter().map(|&(id, _)| ("logit bias", id));
         let mut named = biased.chain(self.suppressed.iter().map(|&id| ("suppression", id)));

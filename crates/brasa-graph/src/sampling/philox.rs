@@ -20,7 +20,7 @@ pub fn philox4x32(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     counter
 }
 
-/// Words of the four tokens `4·quad ..`.
+/// Random words for the four tokens from `4·quad` on.
 ///
 /// The counter is `[token/4, position, 0, 0]`, token *t* takes word `t mod 4`; the key is the seed, low word first.
 pub(super) fn words(seed: u64, position: u32, quad: u32) -> [u32; 4] {
@@ -29,21 +29,21 @@ pub(super) fn words(seed: u64, position: u32, quad: u32) -> [u32; 4] {
 
 /// A standard Gumbel number from a random word: `−ln(−ln(1 − u))`, `u = (word + ½)/2³²`, in f32.
 ///
-/// Small words make the large numbers, which win draws; so `u` is taken from the end where floats are dense, and the
-/// inner logarithm as `log1p`.
+/// Small words give the large numbers, which win draws. So `u` is small for them, where floats are dense, and the inner logarithm
+/// is computed as `log1p`.
 pub(super) fn gumbel_of(word: u32) -> f32 {
     const BELOW_ONE: f32 = 1.0 - f32::EPSILON / 2.0;
     let u = ((word as f32 + 0.5) * (1.0 / 4_294_967_296.0)).min(BELOW_ONE);
     -(-(-u).ln_1p()).ln()
 }
 
-/// At least [`gumbel_of`] of the same word, without a logarithm: `−ln(1 − u) ≥ u ≥ 2^−(z+1)` for a word with *z*
+/// An upper bound of [`gumbel_of`] for the same word, without a logarithm: `−ln(1 − u) ≥ u ≥ 2^−(z+1)` for a word with *z*
 /// leading zeros.
 pub(super) fn gumbel_bound(word: u32) -> f32 {
     (word.leading_zeros() + 1) as f32 * std::f32::consts::LN_2 + 1e-3
 }
 
-/// The noise of one token.
+/// The Gumbel noise of one token id at one position.
 pub fn gumbel(seed: u64, position: u32, token: u32) -> f32 {
     gumbel_of(words(seed, position, token / 4)[token as usize % 4])
 }

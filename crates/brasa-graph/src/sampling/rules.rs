@@ -1,14 +1,14 @@
-//! The plain data that a sequence's tokens are drawn by.
+//! The data that determine how a sequence's tokens are drawn.
 
 use super::{Phase, SamplingError, SamplingOrder, SamplingParams, Stage};
 
-/// Sampling parameters with checked ranges, and the end ids that wait for a minimum length.
+/// Sampling parameters with checked ranges, and the end ids that are forbidden before the minimum length.
 ///
 /// Rules belong to one generation and do not change while it runs, so a device may keep its own copy of them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DrawRules {
     params: SamplingParams,
-    /// The stages that do something.
+    /// The stages of the order that have an effect.
     active: SamplingOrder,
     end_ids: Vec<u32>,
     ends_from: u32,
@@ -62,17 +62,17 @@ impl DrawRules {
             || self.forbidden(position).next().is_some()
     }
 
-    /// True if tokens that were drawn before change logits.
+    /// True if earlier tokens change logits: a penalty is on.
     pub fn has_penalties(&self) -> bool {
         self.active.has(Stage::Penalties)
     }
 
-    /// The stages that do something, in runs of filters between which logits change. There is at least one run.
+    /// The stages that have an effect, split into runs of filters between which logits change. There is at least one run.
     pub fn phases(&self) -> impl Iterator<Item = Phase<'_>> {
         self.active.phases()
     }
 
-    /// Ids that cannot be drawn at `position`: suppressed ones, and end ids before the minimum length.
+    /// Ids that cannot be drawn at `position`: suppressed ids, and end ids before the minimum length.
     pub fn forbidden(&self, position: u32) -> impl Iterator<Item = u32> + '_ {
         let early_ends = if position < self.ends_from { &self.end_ids[..] } else { &[] };
         self.params.suppressed.iter().chain(early_ends).copied()

@@ -8,13 +8,13 @@ use super::{
     Distribution, DrawRules, Logprobs, Phase, SamplingError, SamplingParams, Stage, TokenMask, gumbel,
 };
 
-/// Memory for drawing tokens. A draw depends on its rules and its row, never on earlier draws, so one sampler serves any number of
-/// sequences.
+/// Scratch memory for drawing tokens. A draw depends on its rules and its row, never on earlier draws, so one sampler serves any
+/// number of sequences.
 ///
-/// After the first draw, only lists of log-probabilities allocate.
+/// After the first draw, only lists of log-probabilities allocate memory.
 #[derive(Debug, Default)]
 pub struct Sampler {
-    /// Logits of a row that penalties, bias or a mask change.
+    /// The row's logits after penalties, bias and mask.
     z: Vec<f32>,
     /// Times each token occurred in the window; zero between draws.
     counts: Vec<u32>,
@@ -28,7 +28,7 @@ pub struct Sampler {
 pub struct Row<'a> {
     /// The model's logits, `[vocab_size]`.
     pub logits: &'a [f32],
-    /// Position of the token to draw; names the noise.
+    /// Position of the token to draw; selects the noise.
     pub position: u32,
     /// All tokens before the drawn one, prompt and drafts included.
     pub history: &'a [u32],
@@ -48,7 +48,7 @@ impl<'a> Row<'a> {
 pub struct Draw {
     /// Id of the token.
     pub token: u32,
-    /// Log-probability of the token, if asked for.
+    /// Log-probability of the token, if requested.
     pub logprob: Option<f32>,
     /// The most probable tokens and their log-probabilities, in falling order: as many as requested, fewer if fewer survive the
     /// filters.
@@ -57,12 +57,12 @@ pub struct Draw {
     pub entropy: Option<f32>,
 }
 
-/// Which tokens are left.
+/// The tokens that filters have left.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Survivors {
-    /// All above −∞.
+    /// All tokens with logits above −∞.
     All,
-    /// The likeliest few.
+    /// The likeliest tokens, this many.
     First(usize),
 }
 
@@ -93,7 +93,7 @@ impl Sampler {
         draw.ok_or_else(no_token)
     }
 
-    /// Draws from the row's logits behind penalties, bias and mask, for which `z` is memory; `None` if no logit is finite.
+    /// Draws from the row's logits after penalties, bias and mask, which are written to `z`; `None` if no logit is finite.
     fn draw_changed(&mut self, rules: &DrawRules, row: &Row, z: &mut Vec<f32>) -> Option<Draw> {
         let params = rules.params();
         z.clear();
@@ -118,7 +118,7 @@ impl Sampler {
         None
     }
 
-    /// Draws from logits `z` by the filters of the last phase; `None` if no logit is finite.
+    /// Draws from logits `z` by the filters of `phase`, the last one; `None` if no logit is finite.
     fn draw_from(&mut self, params: &SamplingParams, row: &Row, z: &[f32], phase: Phase<'_>) -> Option<Draw> {
         let (max, likeliest) = self.candidates.reset(z);
         if !max.is_finite() {
@@ -147,12 +147,12 @@ impl Sampler {
         Some(draw)
     }
 
-    /// Draws the token of `row` among the ids that `mask` allows, in place of the row's own mask. The mask has then accepted
-    /// the token.
+    /// Draws the token of `row` among the ids that `mask` allows, in place of the row's own mask. The mask accepts the drawn
+    /// token.
     ///
     /// # Errors
     ///
-    /// [`SamplingError::NoToken`], [`SamplingError::Mask`]; the mask has accepted nothing.
+    /// [`SamplingError::NoToken`], [`SamplingError::Mask`]. The mask has accepted no token then.
     pub fn draw_masked(
         &mut self,
         rules: &DrawRules,
@@ -169,7 +169,7 @@ impl Sampler {
         Ok(draw)
     }
 
-    /// Changes the logits `z` of tokens in the window of the row's history.
+    /// Applies the penalties to the logits `z` of tokens in the window of the row's history.
     fn penalise(&mut self, params: &SamplingParams, row: &Row, z: &mut [f32]) {
         let Self { counts, .. } = self;
         counts.resize(z.len().max(counts.len()), 0);
@@ -188,7 +188,8 @@ impl Sampler {
         }
     }
 
-    /// Makes logits of `z` −∞ that are not among the survivors, and multiplies the others by the inverse temperature. `max` is the largest.
+    /// Sets the logits of tokens in `z` that are not among the survivors to −∞, and multiplies the others by the inverse
+    /// temperature. `max` is the largest logit.
     fn cut(&mut self, z: &mut [f32], survivors: Survivors, max: f32, temperature: f32) {
         let scale = Shares::new(max, temperature).inverse_temperature();
         let (survivors, scale) =
@@ -204,7 +205,7 @@ impl Sampler {
         }
     }
 
-    /// How many survive the filters and the temperature `stages`.
+    /// The tokens that survive the filters and temperature in `stages`.
     fn filter(&mut self, params: &SamplingParams, z: &[f32], max: f32, stages: &[Stage]) -> Survivors {
         let candidates = &mut self.candidates;
         // The stage that leaves one is the last.
@@ -314,12 +315,12 @@ fn draw_among_all(params: &SamplingParams, z: &[f32], shares: Shares, likeliest:
     best.1
 }
 
-/// The temperature of the exponents behind the filters of a phase.
+/// The temperature that applies to probabilities after a phase: 1 if the phase has no temperature.
 fn temperature(params: &SamplingParams, phase: Phase<'_>) -> f32 {
     if phase.filters.contains(&Stage::Temperature) { params.temperature } else { 1.0 }
 }
 
-/// Adds bias to the logits `z`, and makes those of suppressed ids, early end ids and ids that the row's mask forbids −∞.
+/// Adds the bias to the logits `z`. Sets the logits of suppressed ids, early end ids and ids that the row's mask forbids to −∞.
 fn forbid(rules: &DrawRules, row: &Row, z: &mut [f32]) {
     for &(id, bias) in &rules.params().logit_bias {
         if let Some(z) = z.get_mut(id as usize) {

@@ -1,12 +1,12 @@
-//! Sums by token id, in one order on every device.
+//! Sums over token ids, in the same order on every device.
 //!
-//! The order is that of a tree over all ids. A sum in which only some tokens count is the sum of all values with 0 for the
-//! others. As rounding is monotone, such a sum never falls when another token counts too.
+//! The order is that of a tree over all ids. A sum of some tokens is the sum of all values, with 0 for the other tokens. As
+//! rounding is monotone, the sum never falls if a further token is added.
 
 /// Values that are folded at a time.
 const BLOCK: usize = 256;
 
-/// Bits of a place within a block.
+/// Number of bits of an index within a block.
 const BLOCK_BITS: u32 = BLOCK.trailing_zeros();
 
 /// The sum of `values`, in f32.
@@ -43,7 +43,7 @@ fn padded(values: impl Iterator<Item = f32>) -> [f32; BLOCK] {
     block
 }
 
-/// Strides 128 and 64 while the values are computed, the others in memory.
+/// Sums one block: folds with strides 128 and 64 while the values are computed, and the others in memory.
 fn fold<T>(block: &[T; BLOCK], value: impl Fn(&T) -> f32) -> f32 {
     let mut x = [0.0; BLOCK / 4];
     for (i, x) in x.iter_mut().enumerate() {
@@ -59,7 +59,7 @@ fn fold<T>(block: &[T; BLOCK], value: impl Fn(&T) -> f32) -> f32 {
     x[0]
 }
 
-/// One folding; a constant stride lets the compiler make vectors of it.
+/// Folds with one stride. A constant stride lets the compiler vectorise the loop.
 fn halve<const STRIDE: usize>(x: &mut [f32; BLOCK / 4]) {
     let (x, folded) = x.split_at_mut(STRIDE);
     for (x, y) in x.iter_mut().zip(&folded[..STRIDE]) {
@@ -67,9 +67,9 @@ fn halve<const STRIDE: usize>(x: &mut [f32; BLOCK / 4]) {
     }
 }
 
-/// A few tokens of a tree, ready to be summed again and again with ever other ones among them.
+/// A few tokens of a tree, prepared for sums of their first 1, 2, 3, … tokens.
 ///
-/// Zeros need not be added: it is enough to join the few values in the order in which the tree joins their places.
+/// Zeros need not be added: joining the few values in the order in which the tree joins their places gives the same sum.
 #[derive(Debug, Default)]
 pub(super) struct FewValues {
     leaves: Vec<Leaf>,
@@ -77,9 +77,9 @@ pub(super) struct FewValues {
 
 #[derive(Clone, Copy, Debug)]
 struct Leaf {
-    /// The token's place, in the order of the tree: places that are joined first differ in the lowest bits.
+    /// The token's place in the order of the tree: places that are joined first differ in the lowest bits.
     place: u32,
-    /// Bits in which this place and the next leaf's differ: the more, the later both are joined.
+    /// Bits in which this place and the next leaf's differ: the more bits, the later the two are joined.
     distance: u32,
     rank: u32,
     value: f32,
@@ -91,12 +91,12 @@ impl FewValues {
         self.leaves.len()
     }
 
-    /// Takes no tokens.
+    /// Removes all tokens.
     pub(super) fn clear(&mut self) {
         self.leaves.clear();
     }
 
-    /// Takes tokens in order of rank: id and value.
+    /// Replaces the tokens. `tokens` are ids and values in order of rank.
     pub(super) fn set(&mut self, tokens: impl Iterator<Item = (u32, f32)>) {
         let leaf = |(rank, (id, value))| Leaf { place: place(id), distance: 0, rank, value };
         self.leaves.clear();

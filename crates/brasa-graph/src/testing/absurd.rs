@@ -1,5 +1,5 @@
-//! Graphs and steps that no engine would make, with numbers that are none: a device answers as the reference does, or refuses with the
-//! same words, and nothing of one text reaches another.
+//! Random graphs with NaN and infinities, and steps that no engine would make. A device must answer as the reference does or
+//! refuse with the same words, and no text may affect another.
 
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use super::{Random, Sequences, random_case};
 /// Rows of the tables of random activations.
 const TOKENS: usize = 97;
 const LIMITS: ProgramLimits = ProgramLimits { max_rows: 24, max_outs: 24, max_segments: 3 };
-/// Texts of a case; a segment may name none of them.
+/// Number of sequences of a case; a segment may name a sequence without rows.
 const TEXTS: usize = 3;
 const STEPS: usize = 6;
-/// Numbers that weights hold here and there.
+/// Unusual numbers that some elements of weights hold.
 const ODD: [f32; 6] = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.0, 1e-40, 3e38];
-/// Results beyond this differ by more than roundings of sums.
+/// Results beyond this magnitude are not compared, since roundings of their sums differ too much.
 const WILD: f32 = 1e4;
 
 /// Runs random graphs on a device and on the reference, one for each seed, through steps of which many are wrong in some way. Some tokens and weights hold NaN and
@@ -28,14 +28,15 @@ const WILD: f32 = 1e4;
 ///
 /// # Panics
 ///
-/// If the device answers where the reference refuses, or refuses with other words, or if texts that hold numbers have other results: with the seed.
+/// If the device answers a step that the reference refuses, refuses with other words, or returns other results for texts without
+/// NaN and infinities. The message names the seed.
 pub fn check_absurd(device: &dyn Backend, seeds: Range<u64>) {
     for seed in seeds {
         check_seed(device, seed);
     }
 }
 
-/// A program on a device, or why there is none.
+/// A program on a device, or the error of compiling it.
 struct Side {
     program: Box<dyn Program>,
     pool: Box<dyn KvPool>,
@@ -51,7 +52,7 @@ impl Side {
         Ok(Self { program, pool, sequences })
     }
 
-    /// The results of a step, by output.
+    /// The outputs of a step.
     fn run(&mut self, step: &Step) -> Result<Vec<Vec<f32>>, DeviceError> {
         let outputs = self.program.run(step, &mut *self.pool)?;
         Ok(outputs.iter().map(|output| output.to_floats()).collect())
@@ -143,7 +144,7 @@ fn check_seed(device: &dyn Backend, seed: u64) {
     }
 }
 
-/// True for the same refusal. A number that is computed is a mistake that devices tell in their own words.
+/// True if both errors are the same refusal. Only the words for a computed number outside its table may differ.
 fn is_same(found: &DeviceError, expected: &DeviceError) -> bool {
     let computed = |error: &DeviceError| match error {
         DeviceError::BadStep { what } => {
@@ -154,7 +155,7 @@ fn is_same(found: &DeviceError, expected: &DeviceError) -> bool {
     found == expected || (computed(found).is_some() && computed(found) == computed(expected))
 }
 
-/// The graph, whose tables of activations hold a number that is none in the rows of the first few tokens.
+/// The graph with NaN or an infinity in its tables of activations, in the rows of the first few tokens.
 fn with_odd_tokens(mut graph: Graph, random: &mut Random) -> Graph {
     const ODD_TOKENS: usize = 4;
     for weight in graph.weights.iter_mut().filter(|weight| weight.name == "activations") {
@@ -167,7 +168,7 @@ fn with_odd_tokens(mut graph: Graph, random: &mut Random) -> Graph {
     graph
 }
 
-/// Normals with some numbers that are none.
+/// A weight of normals, some of them replaced by NaN, infinities and other unusual numbers.
 fn odd_weight(random: &mut Random, name: &str, shape: &[usize]) -> Weight {
     let elements: usize = shape.iter().product();
     let fan_in = shape.last().copied().unwrap_or(1).max(1);
@@ -179,7 +180,7 @@ fn odd_weight(random: &mut Random, name: &str, shape: &[usize]) -> Weight {
     super::weight(name, shape, &values)
 }
 
-/// A text of each row of a value; none for a value that is not by rows.
+/// The text of each row of a value; `None` for rows of a value that is not by rows.
 fn texts_of(graph: &Graph, value: ValueId, step: &Step) -> Vec<Option<usize>> {
     let outer = graph.value(value).shape.outer();
     let count = |segment: &Segment| match outer.symbol {
@@ -208,7 +209,7 @@ fn rows_of<'a>(
     elements.chunks((elements.len() / rows).max(1))
 }
 
-/// A step of random texts, for both sides, which may be wrong in some way.
+/// A random step for both sides, with sequences of each side's own pages. The step may be wrong in some way.
 fn random_step(random: &mut Random, oracle: &mut Side, side: &mut Side) -> (Step, Step) {
     let mut steps = [Step::default(), Step::default()];
     let mut left: Vec<u64> = (0..TEXTS as u64).collect();
@@ -236,7 +237,7 @@ fn random_step(random: &mut Random, oracle: &mut Side, side: &mut Side) -> (Step
     (step, twin)
 }
 
-/// Makes a step wrong, or only odd.
+/// Makes a step wrong or unusual.
 fn spoil(random: &mut Random, step: &mut Step) {
     let count = step.segments.len();
     let number = random.below(count);
@@ -283,7 +284,7 @@ fn spoil(random: &mut Random, step: &mut Step) {
     }
 }
 
-/// Checks that values of absurd sizes are refused before anything is made for them: by the graph, or by the device.
+/// Checks that values of absurd sizes are refused before memory is allocated for them, by the graph or by the device.
 ///
 /// # Panics
 ///
@@ -352,7 +353,7 @@ pub fn check_absurd_shapes(device: &dyn Backend) {
     }
 }
 
-/// Repeats of `[1, 1]` or `[R, 1]`.
+/// A broadcast of `[1, 1]` or `[R, 1]` to `[rows, width]`.
 fn spread(rows: Dim, width: usize) -> Broadcast {
     Broadcast { shape: Shape(vec![rows, width.into()]) }
 }

@@ -1,4 +1,4 @@
-//! A program whose rows may have adapters of a bank, run beside the same one without a bank.
+//! A program with a bank of adapters beside the program without a bank, for comparing their times.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -13,14 +13,14 @@ use crate::step::{GivenValues, Outs, Step};
 
 use super::Sequences;
 
-/// A program, its pool and its sequences.
+/// A program, its pool and its sequences, with or without a bank.
 pub struct BankRun {
     /// The program.
     pub program: Box<dyn Program>,
     /// The program's pages, of F16.
     pub pool: Box<dyn KvPool>,
     sequences: Sequences,
-    /// Adapters of the bank; none of the model alone.
+    /// Number of adapters of the bank; 0 for the plain model.
     pub adapters: usize,
 }
 
@@ -57,7 +57,7 @@ impl BankRun {
         Ok([run(base, 0)?, run(adapted, adapters)?])
     }
 
-    /// A step in which each sequence goes on by `tokens`, with the adapter that it has chosen.
+    /// A step in which each sequence of `ids` continues by `tokens`, with the adapter that `chosen` names for it.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! A bank of adapters on a device: every row is computed as if its own adapters were alone.
+//! Checks of a bank of adapters on a device: every row is computed as if the model had only the row's own adapters.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use super::{
     Decoder, Random, Running, Tolerance, adapter_of_projections, assert_same_bits, compare, tokens, weight,
 };
 
-/// An adapter of every projection: stacks in parts, other layers whole.
+/// An adapter of every projection, as one part for each projection of a stack.
 fn adapter(decoder: &Decoder, graph: &Graph, rank: usize, seed: u64) -> Vec<LowRank> {
     adapter_of_projections(decoder, graph, (rank, StorageFormat::F32), 0.2, &mut Random::new(seed))
 }
 
-/// The adapter with all numbers near the largest of f32: its products are infinite.
+/// The adapter with all numbers near the largest of f32, so that its products are infinite.
 fn huge(mut adapter: Vec<LowRank>) -> Vec<LowRank> {
     let largest = |of: &Weight| weight(&of.name, &of.shape, &vec![1e38; of.shape.iter().product()]);
     for of in &mut adapter {
@@ -28,14 +28,14 @@ fn huge(mut adapter: Vec<LowRank>) -> Vec<LowRank> {
     adapter
 }
 
-/// The next rows of a sequence, with these scales of the bank's adapters.
+/// The next rows of a sequence, with `scales` of the bank's adapters.
 fn segment(running: &mut Running, id: u64, ids: &[u32], scales: &[f32]) -> Segment {
     let mut segment = running.segment(id, ids);
     segment.given = vec![GivenValues::F32(scales.repeat(ids.len()).into())];
     segment
 }
 
-/// A prompt and two rows behind it, in steps of one text.
+/// The logits of a prompt and two further rows, in steps of this one text.
 fn alone(running: &mut Running, id: u64, ids: &[u32], scales: &[f32]) -> Vec<f32> {
     let mut logits = Vec::new();
     let (prompt, rest) = ids.split_at(ids.len() - 2);
@@ -46,8 +46,9 @@ fn alone(running: &mut Running, id: u64, ids: &[u32], scales: &[f32]) -> Vec<f32
     logits
 }
 
-/// Checks banks of the small decoder on a device that computes every row as if it were alone: steps of many texts, other places in the
-/// bank, other adapters beside, one of them of numbers that overflow; mixtures of two adapters are near both beside the weights.
+/// Checks banks of the small decoder on a device with rows that do not depend on each other. Results must not depend on other
+/// texts of a step, on the place in the bank, or on other adapters, one of which overflows. Mixtures of two adapters must be near
+/// the sum of both.
 ///
 /// # Panics
 ///

@@ -1,4 +1,4 @@
-//! A graph, the steps to run through it, and a device's answer compared with the reference's.
+//! A case: a graph and steps to run through it, on a device and on the reference.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -16,9 +16,9 @@ const TOKENS: usize = 97;
 /// A graph and the steps to run through it.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// Name of the tested thing, for people.
+    /// Name of the tested operation or pattern, for people.
     pub name: String,
-    /// Names the random numbers.
+    /// Seed of the random numbers.
     pub seed: u64,
     /// The graph to run. Each of its outputs is checked by itself.
     pub graph: Graph,
@@ -30,7 +30,7 @@ pub struct Case {
     pub precision: Precision,
 }
 
-/// How the weights of a case are stored: from random numbers, a name and a shape.
+/// Makes a weight of a case, in some storage format, from random numbers, a name and a shape.
 pub type MakeWeight<'a> = dyn Fn(&mut Random, &str, &[usize]) -> Weight + 'a;
 
 /// Builds the graph of a case.
@@ -45,13 +45,13 @@ pub struct CaseBuilder<'a> {
 }
 
 impl Case {
-    /// A case whose graph `build` makes; returns the graph's outputs.
+    /// A case with a graph that `build` makes; `build` returns the graph's outputs.
     ///
     /// The steps are a prompt of five rows beside one of two, a single row of the first, and both together.
     ///
     /// # Panics
     ///
-    /// Where the graph does not fit together.
+    /// If the graph does not fit together.
     pub fn new(
         name: impl Into<String>,
         seed: u64,
@@ -76,7 +76,7 @@ impl Case {
 }
 
 impl CaseBuilder<'_> {
-    /// Random activations `[R, inner…]`: standard normals, told apart by row.
+    /// Random activations `[R, inner…]`: standard normals that differ from row to row.
     pub fn rows(&mut self, inner: &[usize]) -> ValueId {
         let width = inner.iter().product();
         let values = self.random.normals(TOKENS * width, 1.0);
@@ -85,7 +85,7 @@ impl CaseBuilder<'_> {
         if inner.len() == 1 { rows } else { self.graph.reshape(rows, inner) }
     }
 
-    /// A weight `[N, K]` of linear layers, stored as the case asks.
+    /// A weight `[N, K]` of linear layers, stored in the case's format.
     pub fn weight(&mut self, name: &str, shape: &[usize]) -> ValueId {
         let weight = (self.make_weight)(&mut self.random, name, shape);
         self.graph.weight(Ok(weight))
@@ -125,7 +125,7 @@ pub fn f32_weight(random: &mut Random, name: &str, shape: &[usize]) -> Weight {
     random.weight(name, shape)
 }
 
-/// Runs a case on a device: by output, by step, its values.
+/// Runs a case on a device. Returns for each output and each step the output's values.
 ///
 /// # Errors
 ///
@@ -162,8 +162,8 @@ pub fn run_case(device: &dyn Backend, case: &Case) -> Result<Vec<Vec<Vec<f32>>>,
 ///
 /// # Panics
 ///
-/// Where the device refuses the case or a result is further off than `tolerance`: with the seed, the coordinates,
-/// both values and the graph.
+/// If the device refuses the case or a result is further off than `tolerance`. The message has the seed, the coordinates, both
+/// values and the graph.
 pub fn check(device: &dyn Backend, case: &Case, tolerance: Tolerance) {
     let Case { name, seed, .. } = case;
     let label = format!("{} on {}, seed {seed}", name, device.info().name);

@@ -1,4 +1,4 @@
-//! Chains against the steps that they stand for: limits, stop ids, answers that may come late, masks, draws that fail.
+//! Compares chains with the single steps that they replace: limits, stop ids, late answers, masks, and draws that fail.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -13,17 +13,17 @@ use crate::step::{Outs, Segment, Step};
 use super::{Decoder, Running, tokens};
 
 const VOCAB: usize = 150;
-/// Rows of the prompts. The second one continues on a page of its own.
+/// Rows of the prompts. The second prompt continues on a new page.
 const PROMPTS: [usize; 3] = [4, 250, 1];
 /// Most tokens of a row in a check.
 const MOST: usize = 20;
 
-/// Checks the chains of a device over three texts: tokens, lengths, histories and caches are those of single steps, however
-/// rows end and however late the device hears of it; masks and failed draws are a matter of their own row.
+/// Checks the chains of a device over three texts: tokens, lengths, histories and caches are those of single steps, however rows
+/// end and however late the device gets the answer. Masks and failed draws affect their own row only.
 ///
 /// # Panics
 ///
-/// If the device does anything else.
+/// If a chain differs from single steps.
 pub fn check_chains(device: &dyn Backend) {
     let mut checks = Checks::new(device);
     checks.rows_end_by_themselves();
@@ -39,12 +39,12 @@ struct Checks {
     label: String,
     running: Running,
     texts: u64,
-    /// Tokens of a row in a chain.
+    /// Most tokens of a row in a chain.
     count: usize,
     plain: Vec<Vec<u32>>,
 }
 
-/// How a chain draws and ends.
+/// The options of a chain: how it draws and ends.
 struct Ask<'a> {
     rules: Vec<DrawRules>,
     limits: Vec<usize>,
@@ -54,14 +54,14 @@ struct Ask<'a> {
 }
 
 impl Ask<'_> {
-    /// Asks for the same number of tokens from every row, without stop ids and masks.
+    /// Draws `limit` tokens of every row, without stop ids and masks.
     fn tokens(limit: usize) -> Self {
         let rules = (0..PROMPTS.len() as u64).map(rules).collect();
         Self { rules, limits: vec![limit; PROMPTS.len()], stops: vec![Vec::new(); PROMPTS.len()], mask: None }
     }
 }
 
-/// The way of a chain and its end.
+/// The tokens that the sink of a chain received, and the chain's end.
 struct Shown {
     /// The tokens of each row.
     tokens: Vec<Vec<u32>>,
@@ -103,7 +103,7 @@ impl Checks {
         self.assert_shown(&shown, [self.count, 4, before_stop]);
     }
 
-    /// Each row ends with the token that its answer says, however many more the device has drawn.
+    /// Each row ends with the token that the sink's answer names, however many more the device has drawn.
     fn rows_end_by_answers(&mut self) {
         let segments = self.segments();
         let answer = |row, count| match (row, count) {
@@ -116,7 +116,7 @@ impl Checks {
         self.assert_goes_on(&segments[1], 1, &shown);
     }
 
-    /// An answer that ends all leaves the other rows the token of its step, and possibly further ones.
+    /// An answer that ends the chain leaves every other row its token of the same step, and possibly further ones.
     fn one_answer_ends_all(&mut self) {
         let segments = self.segments();
         let answer = |row, count| if (row, count) == (0, 4) { Flow::StopAll } else { Flow::Continue };
@@ -127,8 +127,8 @@ impl Checks {
         self.assert_goes_on(&segments[1], 1, &shown);
     }
 
-    /// Chains as long as the device makes them with a mask: the mask hears every token of its row, and other rows draw as
-    /// they do without it.
+    /// Chains with a mask, as long as the device allows: the mask receives every token of its row, and other rows draw as without
+    /// a mask.
     fn masks_hold_for_their_row(&mut self) {
         let most = self.running.program.max_chain(true);
         assert!(most > 0, "{}: chains of no tokens", self.label);
@@ -149,7 +149,7 @@ impl Checks {
         assert_eq!(all[1..], self.plain[1..], "{}: rows without a mask", self.label);
     }
 
-    /// A row that cannot draw, or asks for no logits, runs once; the other goes on.
+    /// A row that cannot draw, or asks for no logits, runs once; the other row goes on.
     fn rows_without_tokens_end_alone(&mut self) {
         let nothing = SamplingParams { suppressed: (0..VOCAB as u32).collect(), ..SamplingParams::default() };
         let mut ask = Ask::tokens(4);
@@ -179,7 +179,7 @@ impl Checks {
         }
     }
 
-    /// The tokens of single steps and draws.
+    /// The tokens of a row that single steps and draws give.
     fn stepwise(&mut self, row: usize, rules: &DrawRules) -> Vec<u32> {
         let mut sampler = Sampler::default();
         let mut segment = self.segments().swap_remove(row);
@@ -216,7 +216,8 @@ impl Checks {
         self.chain_behind(segments, ask, &[const { Vec::new() }; PROMPTS.len()], answer)
     }
 
-    /// Runs a chain behind tokens that were drawn before. `answer` is given the row and the number of its token.
+    /// Runs a chain after tokens that were drawn before. `answer` returns the sink's answer for a row and the number of its
+    /// token.
     fn chain_behind(
         &mut self,
         segments: &[Segment],
@@ -271,7 +272,7 @@ impl Checks {
         }
     }
 
-    /// Asserts that the cache holds what steps would have left: the next token of a text is theirs.
+    /// Asserts that the cache is as after single steps: the next token of the text is the same.
     fn assert_goes_on(&mut self, segment: &Segment, row: usize, shown: &Shown) {
         let drawn = &shown.tokens[row];
         if drawn.len() == self.count {

@@ -1,36 +1,35 @@
-//! Two results, element by element.
+//! Compares two results, element by element.
 
 use std::fmt;
 
-/// How far a result may be from the reference: relative L2 at most the bound, and no element off by more than
-/// ten times the bound times the largest magnitude of the reference. A tolerance that hides a wrong scale would be a bug,
-/// hence both.
+/// How far a result may be from the reference: relative L2 at most the bound, and no element off by more than ten times the bound
+/// times the largest magnitude of the reference. Both bounds are needed, so that no tolerance hides a wrong scale.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tolerance(pub f32);
 
 impl Tolerance {
     /// Bit for bit.
     pub const EXACT: Self = Self(0.0);
-    /// f32 sums in another order.
+    /// For f32 sums in another order.
     pub const F32: Self = Self(1e-5);
-    /// f32 activations, keys and values as halves.
+    /// For f32 activations, and keys and values as halves.
     pub const F16: Self = Self(1e-3);
-    /// Activations of 16 bits.
+    /// For activations of 16 bits.
     pub const BITS_16: Self = Self(1e-2);
-    /// Activations as int8.
+    /// For activations as int8.
     pub const INT8: Self = Self(3e-2);
 }
 
-/// How far a result is from the reference.
+/// The distance of a result from the reference.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
     /// `‖found − expected‖ / ‖expected‖`, in f64.
     pub relative_l2: f64,
-    /// The element that is furthest off, or the first that is not a number.
+    /// Index of the element that is furthest off, or of the first that is not a number.
     pub worst: usize,
-    /// Value that was found.
+    /// The value found at `worst`.
     pub found: f32,
-    /// The expected value.
+    /// The value expected at `worst`.
     pub expected: f32,
     /// The largest finite magnitude expected.
     pub max_magnitude: f32,
@@ -40,7 +39,7 @@ pub struct Comparison {
 ///
 /// # Panics
 ///
-/// Where their lengths differ.
+/// If their lengths differ.
 pub fn compare(found: &[f32], expected: &[f32]) -> Comparison {
     assert_eq!(found.len(), expected.len(), "elements of a result");
     let (mut error, mut norm, mut worst, mut max_magnitude) = (0.0, 0.0, (-1.0, 0), 0.0_f32);
@@ -63,7 +62,7 @@ pub fn compare(found: &[f32], expected: &[f32]) -> Comparison {
 }
 
 impl Comparison {
-    /// True if the result is as near as `tolerance` asks, and every number that should be one is one.
+    /// True if the result is within `tolerance`, and every element is a number if the expected one is.
     pub fn within(&self, tolerance: Tolerance) -> bool {
         let worst = (f64::from(self.found) - f64::from(self.expected)).abs();
         let same = self.found.to_bits() == self.expected.to_bits();

@@ -1,4 +1,4 @@
-//! A small decoder as a graph, in the shapes that models have, with random weights.
+//! A small decoder with random weights, as a graph of the shapes that models have.
 
 use crate::op::{Attention, Gating, KvSource, Rope, RopeLayout, RouterTopK, Unary};
 use crate::{Builder, CacheSpec, Graph, Input, ValueId, Weight, WeightPart};
@@ -16,7 +16,7 @@ const MLX_SCALES: StorageFormat = StorageFormat::BF16;
 pub struct Decoder {
     /// How matrices are stored.
     pub format: StorageFormat,
-    /// Tokens.
+    /// Tokens of the vocabulary.
     pub vocab: usize,
     /// Width of a row between blocks.
     pub hidden: usize,
@@ -32,18 +32,18 @@ pub struct Decoder {
     pub feed_forward: usize,
     /// The attention window of each layer.
     pub windows: Vec<Option<usize>>,
-    /// Experts in every layer in place of one feed-forward block, and how many of them a row uses.
+    /// Number of experts in every layer, and number of experts that a row uses; `None` for one feed-forward block.
     pub experts: Option<(usize, usize)>,
     /// How routers of experts are stored; `None`: as all matrices are.
     pub router: Option<StorageFormat>,
     /// Soft-cap of scores and logits.
     pub softcap: Option<f32>,
-    /// Rows of a weight that are encoded, which is slow; larger weights repeat them.
+    /// Number of rows of a weight that are encoded, since encoding is slow. Larger weights repeat these rows.
     pub fresh_rows: usize,
 }
 
 impl Decoder {
-    /// Two layers, of which one has a window.
+    /// A decoder of two layers, one of which has a window.
     pub fn small(format: StorageFormat) -> Self {
         Self {
             format,
@@ -81,7 +81,7 @@ impl Decoder {
         }
     }
 
-    /// The decoder as a graph, its weights named by `seed`.
+    /// The decoder as a graph. `seed` determines the weights.
     ///
     /// # Panics
     ///
@@ -90,7 +90,7 @@ impl Decoder {
         self.mixed_graph(seed, self.format)
     }
 
-    /// The decoder as a graph whose value projections are stored as `values`, as mixtures of formats have it.
+    /// The decoder as a graph whose value projections are stored as `values`, as in files of mixed formats.
     ///
     /// # Panics
     ///

@@ -1,4 +1,4 @@
-//! Operations that only derivatives use, each by itself.
+//! Cases of operations that only derivatives use.
 
 use crate::op::{
     Attention, AttentionGradient, AttentionGradientTangent, AttentionTangent, ExpertLinearGradient,
@@ -91,7 +91,7 @@ fn apply(b: &mut CaseBuilder, op: impl Into<Op>, inputs: &[ValueId]) -> Vec<Valu
     b.graph.apply(op, inputs)
 }
 
-/// Two of four experts.
+/// The choice of two of four experts for each row.
 fn chosen(b: &mut CaseBuilder) -> ValueId {
     let logits = b.rows(&[4]);
     b.graph.router_topk(logits, RouterTopK { k: 2, gating: Gating::SoftmaxChosen }).0

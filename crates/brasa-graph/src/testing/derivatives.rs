@@ -1,4 +1,4 @@
-//! Identities that hold for every derivative, as checks for tests of rules and of models.
+//! Checks of derivatives by identities that hold for every derivative.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use crate::{Graph, Op, Sizes, ValueId, ValueKind};
 
 use super::Random;
 
-/// How far two numbers that are equal but for rounding may be apart, as a share of the larger terms.
+/// Largest difference of two numbers that are equal up to rounding, divided by the larger terms.
 const EXACT: f64 = 1e-10;
-/// The bound for differences of `f64`.
+/// The bound for differences that are computed from values in `f64`.
 const DIFFERENCES: f64 = 1e-6;
 
-/// The outputs in numbers of type `T`; `brought` are weights and inputs that differ from what graph and step hold.
+/// The outputs of a step in numbers of type `T`. `brought` are weights and inputs that replace those of graph and step.
 ///
 /// # Panics
 ///
@@ -39,7 +39,7 @@ pub fn evaluate_with<T: Number>(
     evaluate_in(graph, &weights, brought, step).expect("a valid step")
 }
 
-/// Random numbers of the shape that `id` has in a step.
+/// A random array with the shape that `id` has in a step.
 pub fn normals(graph: &Graph, id: ValueId, step: &Step, random: &mut Random) -> Array<f64> {
     let shape = graph.value(id).shape.resolve(&Sizes::of(step));
     let elements = shape.iter().product();
@@ -77,7 +77,7 @@ pub fn varying_weights(graph: &Graph) -> Vec<ValueId> {
 ///
 /// # Panics
 ///
-/// If one of these does not hold, with `name` and the numbers.
+/// If an identity does not hold. The message has `name` and the numbers.
 // Compiled where it is used: the interpreter in f64 and in dual numbers would cost every build of this crate a quarter.
 #[inline]
 pub fn check_derivatives(name: &str, graph: &Graph, wrt: &[ValueId], step: &Step, smooth: bool) {
@@ -158,7 +158,7 @@ pub fn check_derivatives(name: &str, graph: &Graph, wrt: &[ValueId], step: &Step
     }
 }
 
-/// A weight in `f64`.
+/// The elements of a weight in `f64`.
 fn value(graph: &Graph, id: ValueId) -> Array<f64> {
     match graph.value(id).kind {
         ValueKind::Weight(weight) => {
@@ -173,7 +173,7 @@ fn value(graph: &Graph, id: ValueId) -> Array<f64> {
 ///
 /// # Panics
 ///
-/// If they are not, with `name` and both.
+/// If they are not. The message has `name` and both arrays.
 #[track_caller]
 pub fn check_near(name: &str, found: &Array<f64>, expected: &Array<f64>, bound: f64) {
     assert_eq!(found.shape, expected.shape, "{name}");

@@ -1,4 +1,5 @@
-//! Draft trees: near the reference, each row near its branch as plain text, and a tree of one branch the plain text that it is.
+//! Checks of draft trees: results near the reference, each row near its branch as plain text, and a tree of one branch equal to
+//! plain text.
 
 use std::sync::Arc;
 
@@ -37,11 +38,11 @@ impl DraftTreeCase {
         case
     }
 
-    /// Checks the tree on a device, whose text and drafts are `precision` products of f32 weights.
+    /// Checks the tree on a device that multiplies with `precision`. Weights are f32.
     ///
     /// # Panics
     ///
-    /// If a row is not near the reference's, or not near its branch alone.
+    /// If a row is not near the reference, or not near its branch as plain text.
     pub fn check(&self, device: &dyn Backend, precision: Precision) {
         let mut running = self.on(device, precision);
         let found = self.run(&mut running);
@@ -65,7 +66,7 @@ impl DraftTreeCase {
         run_tree(running, &self.committed, &self.parents, &self.drafts)
     }
 
-    /// The drafts on the way to a row of the tree, itself last.
+    /// The drafts from the root to a row of the tree, the row itself last.
     fn branch(&self, row: usize) -> Vec<u32> {
         let rows = std::iter::successors(Some(row), |&row| self.parents[row].map(|row| row as usize));
         let mut branch: Vec<u32> = rows.map(|row| self.drafts[row]).collect();
@@ -74,12 +75,12 @@ impl DraftTreeCase {
     }
 }
 
-/// Checks that a tree of one branch, of `rows` drafts behind `committed` tokens, is plain text bit for bit in a decoder whose
+/// Checks that a tree of one branch, of `rows` drafts behind `committed` tokens, equals plain text bit for bit in a decoder whose
 /// layers have `windows`.
 ///
 /// # Panics
 ///
-/// If it is not.
+/// If a bit differs.
 pub fn check_tree_of_one_branch(
     device: &dyn Backend,
     windows: &[Option<usize>],
@@ -101,7 +102,7 @@ pub fn check_tree_of_one_branch(
 ///
 /// # Panics
 ///
-/// If a result is not near the reference's.
+/// If a result is not near the reference.
 pub fn check_attention_in_trees(device: &dyn Backend) {
     for seed in 0..6 {
         for mask in [Mask::Causal, Mask::Bidirectional] {
@@ -143,7 +144,7 @@ fn random_tree(random: &mut Random, rows: usize) -> Vec<Option<u32>> {
         .collect()
 }
 
-/// The logits of drafts behind committed text, with plain rows of another text beside them.
+/// The logits of drafts after committed text, in a step with plain rows of another text.
 fn run_tree(running: &mut Running, committed: &[u32], parents: &[Option<u32>], drafts: &[u32]) -> Vec<f32> {
     if !committed.is_empty() {
         running.step(&[(1, committed)]);

@@ -1,5 +1,5 @@
-//! Embeddings in place of token ids: bit for bit the rows that looking the ids up gives, near the reference where they are new,
-//! and nothing to other lookups and other sequences.
+//! Checks of embeddings in place of token ids: equal bit for bit to looked-up rows, near the reference for other rows, and
+//! without effect on other lookups and other sequences.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::{Decoder, Random, Running, Tolerance, assert_same_bits, compare, f32_
 ///
 /// # Panics
 ///
-/// If the device does not compute them as rows that were looked up.
+/// If the device does not compute the embeddings like looked-up rows.
 pub fn check_embeddings(device: &dyn Backend, format: StorageFormat) {
     let graph = Arc::new(Decoder::small(format).graph(5));
     let table = decode_weight(&graph.weights()[0]).expect("whole rows");
@@ -38,7 +38,7 @@ pub fn check_embeddings(device: &dyn Backend, format: StorageFormat) {
 ///
 /// # Panics
 ///
-/// If the device does anything else.
+/// If a result differs from the reference.
 pub fn check_other_lookups(device: &dyn Backend) {
     let mut b = Builder::new();
     let mut random = Random::new(3);
@@ -60,7 +60,7 @@ pub fn check_other_lookups(device: &dyn Backend) {
     assert_eq!(running.run(vec![segment]), expected, "{}", device.info().description);
 }
 
-/// A sequence that begins as given rows and goes on as tokens, with company in both steps.
+/// The logits of a sequence that begins with given rows and goes on with tokens, with another text in both steps.
 fn run(running: &mut Running, ids: &[u32], given: Option<&[f32]>) -> Vec<f32> {
     let mut segment = running.segment(1, ids);
     segment.embeddings = given.map(Into::into);

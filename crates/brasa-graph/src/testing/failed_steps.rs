@@ -1,4 +1,4 @@
-//! Steps that fail in the middle, alone and within a chain.
+//! Checks of steps that fail while they run, alone and within a chain.
 
 use std::sync::Arc;
 
@@ -13,15 +13,15 @@ use super::{Random, Running, assert_same_bits, weight};
 
 const VOCAB: usize = 20;
 const HEAD_DIM: usize = 8;
-/// The token that no step computes.
+/// A token that no step can compute, because a computed number is outside its table.
 const BROKEN: u32 = 7;
 
-/// Checks steps that fail while they run, because a computed number is outside its table: the error says so, tokens that
-/// were drawn before are right, and the program and its cache go on as if nothing had been asked.
+/// Checks steps that fail while they run, because a computed number is outside its table. The error must say so, tokens drawn
+/// before must be right, and the program and its cache must go on as if the step had not been run.
 ///
 /// # Panics
 ///
-/// If the device does anything else.
+/// If the device behaves in another way.
 pub fn check_failed_steps(device: &dyn Backend) {
     let label = device.info().description;
     let graph = Arc::new(counting());
@@ -56,8 +56,8 @@ pub fn check_failed_steps(device: &dyn Backend) {
     assert_same_bits(&found, &fresh[3 * VOCAB..], &label);
 }
 
-/// A model that counts: the likeliest token behind *t* is *t + 1*. A little attention makes logits depend on the cache. The
-/// next token is looked up by a computed number, which for [`BROKEN`] is outside the table.
+/// A model that counts: the likeliest token after *t* is *t + 1*. A little attention makes logits depend on the cache. The next
+/// token is looked up by a computed number, which for [`BROKEN`] is outside the table.
 fn counting() -> Graph {
     let mut random = Random::new(4);
     let mut b = Builder::new();
@@ -89,7 +89,7 @@ fn counting() -> Graph {
     b.finish(&[logits]).expect("a graph of fitting shapes")
 }
 
-/// Runs a chain of the likeliest tokens; returns its end, and the texts with the tokens that were seen.
+/// Runs a chain of the likeliest tokens; returns its result, and the texts with the tokens that the sink received.
 fn chain(
     running: &mut Running,
     texts: &[Segment; 2],

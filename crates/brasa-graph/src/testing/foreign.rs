@@ -1,4 +1,4 @@
-//! Weights and pools that belong to no device.
+//! Weights and pools that no device accepts.
 
 use std::any::Any;
 use std::ops::ControlFlow;
@@ -8,7 +8,7 @@ use crate::device::{DeviceError, KvPool, KvPoolSpec, UploadProgress, WeightSet};
 use crate::step::PageId;
 use crate::{Graph, GroupId, Weight};
 
-/// A set of weights behind a type that no device knows.
+/// A set of weights of a type that no device accepts.
 pub(super) struct ForeignWeights(pub Arc<dyn WeightSet>);
 
 impl WeightSet for ForeignWeights {
@@ -37,7 +37,7 @@ impl WeightSet for ForeignWeights {
     }
 }
 
-/// A pool behind a type that no device knows.
+/// A pool of a type that no device accepts.
 pub(super) struct ForeignPool(pub Box<dyn KvPool>);
 
 impl KvPool for ForeignPool {

@@ -1,4 +1,4 @@
-//! Inputs that a graph declares, several outputs, and rows that are asked for one by one.
+//! Checks of declared inputs, several outputs, and rows with outputs that are named one by one.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use super::{Random, f32_weight};
 const WIDTH: usize = 6;
 const LIMITS: ProgramLimits = ProgramLimits { max_rows: 12, max_outs: 12, max_segments: 3 };
 
-/// Checks a graph that reads floats and numbers of its own and returns four values, over steps of several segments.
+/// Checks a graph that declares inputs of floats and integers and returns four values, over steps of several segments.
 ///
 /// # Panics
 ///
-/// Where the device does anything else.
+/// If a result differs from the reference.
 pub fn check_inputs_and_outputs(device: &dyn Backend) {
     let graph = Arc::new(graph());
     let weights = device.upload(&graph, Precision::Reference, &mut |_| ControlFlow::Continue(()));
@@ -34,8 +34,8 @@ pub fn check_inputs_and_outputs(device: &dyn Backend) {
     check_refusals(device, &mut *program, &segment(&mut random, 2, Outs::Last));
 }
 
-/// Rows twice as many as the step's, and a number for each: `sums = Σ frames`, `classes = argmax(x)`, a part of `x`'s columns,
-/// and the chosen rows of `x + table[number]`.
+/// A graph with an input of two rows for each row of the step, and an input of one number for each row. It returns `sums = Σ
+/// frames`, `classes = argmax(x)`, a part of `x`'s columns, and the chosen rows of `x + table[number]`.
 fn graph() -> Graph {
     let mut g = Builder::new();
     let rows = g.input(Input::OutRows);

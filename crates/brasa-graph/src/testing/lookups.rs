@@ -1,4 +1,4 @@
-//! Numbers that look something up: as they are brought by a step, as a part of what is brought, and as rows of rows.
+//! Checks of lookups by numbers: numbers that a step brings, parts of such inputs, and rows of rows.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -14,14 +14,15 @@ const LIMITS: ProgramLimits = ProgramLimits { max_rows: 4, max_outs: 4, max_segm
 const ROWS: usize = 2;
 const WIDTH: usize = 64;
 
-/// Numbers of a row that are brought.
+/// Numbers that a step brings for each row.
 const NUMBERS: usize = 4;
 
-/// Checks that a number beyond what it looks up is a bad step on a device, whatever looks it up, and that the program goes on.
+/// Checks that a step is refused if a number is outside the table in which it is looked up, for every operation that looks up,
+/// and that the program goes on.
 ///
 /// # Panics
 ///
-/// If the device does anything else.
+/// If the device behaves in another way.
 pub fn check_lookups(device: &dyn Backend) {
     type Build = dyn Fn(&mut Builder, &mut Random, ValueId, ValueId) -> ValueId;
     let brought =
@@ -82,7 +83,7 @@ pub fn check_lookups(device: &dyn Backend) {
     check_rows_of_rows(device);
 }
 
-/// The step's output rows are rows of all, not of those that were chosen before.
+/// Checks that the step's output rows count all rows of the step, not rows that were chosen before.
 fn check_rows_of_rows(device: &dyn Backend) {
     let mut b = Builder::new();
     let x = b.given("x", DType::F32, Dim::ROWS, &[WIDTH]);
@@ -105,7 +106,7 @@ fn segment(given: Vec<GivenValues>, outs: Outs) -> Segment {
     Segment { rows: ROWS, given, ..text }
 }
 
-/// The results of steps, one after the other, on one program.
+/// The results of `steps`, one after the other, in one program.
 fn run(device: &dyn Backend, graph: &Graph, steps: &[Segment]) -> Vec<Result<Vec<f32>, DeviceError>> {
     let graph = Arc::new(graph.clone());
     let weights = device.upload(&graph, Precision::Reference, &mut |_| ControlFlow::Continue(()));

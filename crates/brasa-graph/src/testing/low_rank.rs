@@ -1,4 +1,4 @@
-//! Adapters with random numbers, and the weights that they stand for.
+//! Random adapters, and the weights with the adapters merged.
 
 use std::ops::Range;
 
@@ -10,7 +10,8 @@ use crate::{Change, Graph, Op, ValueKind, Weight, WeightId, WeightPart, rewrite}
 
 use super::{Decoder, Random};
 
-/// An adapter of `rows` of the weight that is called `name`, which changes its products by about `scale` of their size.
+/// A random adapter of `rows` of the weight called `name`. It changes the weight's products by about `scale` times their
+/// magnitude.
 ///
 /// # Panics
 ///
@@ -32,7 +33,7 @@ pub fn random_adapter(
     LowRank { weight: WeightId(place as u32), rows, a, b, scale, gain: None }
 }
 
-/// An adapter of all seven projections of a decoder's blocks, random and stored in `format`, which has floats.
+/// An adapter of all seven projections of a decoder's blocks, random and stored in `format`, which must be a format of floats.
 ///
 /// # Panics
 ///
@@ -66,7 +67,7 @@ pub fn adapter_of_projections(
     .collect()
 }
 
-/// The weight with its values rounded to `format`, one of F32, F16 and BF16, and stored so.
+/// The weight with its values rounded to `format` and stored in it; `format` is F32, F16 or BF16.
 ///
 /// # Panics
 ///

@@ -1,4 +1,4 @@
-//! An encoder and a decoder over one pool, so small that their answer can be written down.
+//! An encoder and a decoder over one pool, so small that the results follow from a short formula.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -16,27 +16,27 @@ const HEADS: usize = 6;
 const KV_HEADS: usize = 2;
 const HEAD_DIM: usize = 20;
 const SCALE: f32 = 0.3;
-/// Rows of a step.
+/// Most rows of a step.
 const MAX_ROWS: usize = 320;
 
-/// Keys, values and queries are looked up by token. The encoder writes a memory; the decoder adds what its rows find there
-/// to what they find in their own text.
+/// An encoder and a decoder whose keys, values and queries are looked up by token. The encoder writes a memory. The decoder adds
+/// its rows' attention to the memory and to their own text.
 #[derive(Clone, Debug)]
 pub struct EncoderDecoder {
-    /// Writes memories; returns the keys.
+    /// The encoder's graph. It writes memories and returns the keys.
     pub encoder: Arc<Graph>,
-    /// Reads them.
+    /// The decoder's graph. It reads memories.
     pub decoder: Arc<Graph>,
-    /// Keys, values, queries: `[VOCAB, heads · HEAD_DIM]`.
+    /// The tables of keys, values and queries, `[VOCAB, heads · HEAD_DIM]` each.
     tables: [Vec<f32>; 3],
 }
 
 impl EncoderDecoder {
-    /// Tables named by `seed`.
+    /// Graphs with random tables. `seed` determines the tables.
     ///
     /// # Panics
     ///
-    /// Where the graphs do not fit together: a bug of this crate.
+    /// If the graphs do not fit together: a bug of this crate.
     pub fn new(seed: u64) -> Self {
         let build = |encodes: bool| {
             let (mut b, mut random) = (Builder::new(), Random::new(seed));
@@ -73,7 +73,8 @@ impl EncoderDecoder {
         }
     }
 
-    /// Memories of `lengths` rows, one for each sequence, and what the decoder makes of three rows of each and then one.
+    /// Runs the encoder with memories of `lengths` rows, one for each sequence. Returns the decoder's results for three rows of
+    /// each sequence and then one.
     ///
     /// # Errors
     ///
@@ -109,7 +110,7 @@ impl EncoderDecoder {
         Ok(found)
     }
 
-    /// The values from the formula alone.
+    /// The results of [`run`](Self::run), computed from the formula alone.
     pub fn expected(&self, lengths: &[usize]) -> Vec<f32> {
         let rows = |places: std::ops::Range<usize>| {
             let of = move |(id, &length): (usize, &usize)| (id as u64, length, places.clone());
@@ -129,7 +130,7 @@ impl EncoderDecoder {
         all
     }
 
-    /// The values of `seen`, weighted by the softmax of their keys' products with the query.
+    /// The values of the tokens `seen`, weighted by the softmax of the products of their keys with the query.
     fn attend(&self, query: u32, seen: &[u32]) -> Vec<f64> {
         let [keys, values, queries] = &self.tables;
         let head = |table: &[f32], token: u32, heads: usize, head: usize| -> Vec<f64> {

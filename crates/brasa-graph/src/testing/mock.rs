@@ -1,8 +1,8 @@
-//! A device that draws and stops by itself, hears the caller's answers late, and fails when told to.
+//! A device that draws and stops by itself, gets the caller's answers late, and fails on request.
 //!
-//! The mock runs steps on the reference device. Chains run on a thread of their own, as on an accelerator: the thread has
-//! its own copies of positions and histories, sends every token it draws, and applies the answer to a token only when it
-//! has drawn some more. So whatever drives devices meets late answers, tokens to throw away, and failures in the middle.
+//! The mock runs steps on the reference device. Chains run on a thread of their own, as on an accelerator: the thread has its own
+//! copies of positions and histories, sends every token it draws, and applies the answer to a token only when it has drawn some
+//! more. So callers of devices are tested with late answers, tokens to throw away, and failures within a chain.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,39 +26,38 @@ use super::mock_pool::MockPool;
 /// Most tokens of a row in one of the mock's chains.
 const MAX_CHAIN: usize = 11;
 
-/// The reference device behind a thread that answers late. Clones share the failures that were asked for.
+/// The reference device behind a thread that applies answers late. Clones share the requested failures.
 #[derive(Clone, Debug)]
 pub struct MockBackend {
     late: usize,
-    /// Steps that still succeed.
+    /// Number of steps until one fails.
     steps: Successes,
-    /// Copies of pages that still succeed.
+    /// Number of copies of pages until one fails.
     copies: Successes,
 }
 
 impl MockBackend {
-    /// A device that draws `late` more tokens of each row before it applies the answer to one.
+    /// A device that draws `late` more tokens of each row before it applies the answer to a token.
     pub fn new(late: usize) -> Self {
         Self { late, steps: Successes::default(), copies: Successes::default() }
     }
 
-    /// Lets the step after the next `steps` fail, whether it is a step of its own or one of a chain. The program that runs
-    /// it is lost; others go on.
+    /// Makes the step after the next `steps` fail, alone or within a chain. Its program is lost; other programs go on.
     pub fn fail_after(&self, steps: usize) {
         self.steps.fail_after(steps);
     }
 
-    /// Lets the copy of a page after the next `copies` fail. Nothing is lost; later copies succeed.
+    /// Makes the copy of a page after the next `copies` fail. Nothing is lost; later copies succeed.
     pub fn fail_copy_after(&self, copies: usize) {
         self.copies.fail_after(copies);
     }
 }
 
-/// How often something still succeeds before it fails once. Clones count together.
+/// Counts down to one failure. Clones count together.
 #[derive(Clone, Debug)]
 pub(super) struct Successes(Arc<AtomicUsize>);
 
-/// No failure was asked for.
+/// The count while no failure is requested.
 const NEVER: usize = usize::MAX;
 
 impl Default for Successes {
@@ -72,7 +71,7 @@ impl Successes {
         self.0.store(successes, Ordering::SeqCst);
     }
 
-    /// Counts one attempt; true if it succeeds.
+    /// Counts one attempt; returns true if it succeeds.
     pub(super) fn take(&self) -> bool {
         let one_less =
             |left: usize| Some(if left == NEVER { NEVER } else { left.checked_sub(1).unwrap_or(NEVER) });
@@ -117,7 +116,7 @@ struct MockProgram {
     vocab_size: usize,
 }
 
-/// The steps of one program, which fail when it is time.
+/// The steps of one program, with the count to the next failure.
 struct Steps {
     program: Box<dyn Program>,
     successes: Successes,
@@ -125,7 +124,7 @@ struct Steps {
 }
 
 impl Steps {
-    /// Takes one of the steps that succeed.
+    /// Counts the begin of a step; an error if this step is to fail.
     fn begin(&mut self) -> Result<(), DeviceError> {
         self.lost |= !self.successes.take();
         if self.lost {
@@ -157,7 +156,7 @@ impl Program for MockProgram {
         self.steps.run(step, pool)
     }
 
-    /// The thread that draws cannot ask for a mask.
+    /// 1 with a mask, since the thread that draws cannot call the caller's mask.
     fn max_chain(&self, masked: bool) -> usize {
         if masked { 1 } else { MAX_CHAIN }
     }
@@ -249,13 +248,13 @@ impl Program for MockProgram {
     }
 }
 
-/// Tokens of a row that the caller has seen.
+/// The tokens of a row that the caller has received.
 #[derive(Clone, Copy, Default)]
 struct Shown {
     tokens: usize,
-    /// No token of the row is shown any more.
+    /// True once the caller receives no further token of the row.
     ended: bool,
-    /// The last draw failed.
+    /// True if the last draw failed.
     failed: bool,
 }
 
@@ -268,7 +267,7 @@ struct Device<'a> {
     answers: Receiver<Flow>,
 }
 
-/// The device's own copy of what a row is drawn with.
+/// The device's own copy of the inputs of a row's draws.
 struct DeviceRow<'a> {
     rules: &'a DrawRules,
     position: u32,
@@ -279,7 +278,7 @@ struct DeviceRow<'a> {
 }
 
 impl Device<'_> {
-    /// Runs steps and draws until every row has ended or the caller has gone.
+    /// Runs steps and draws until every row has ended or the caller is gone.
     fn run(mut self, step: &mut Step, pool: &mut dyn KvPool) -> Result<(), DeviceError> {
         let mut sampler = Sampler::default();
         let mut numbers: Vec<usize> = (0..step.segments.len()).collect();
@@ -340,7 +339,7 @@ impl DeviceRow<'_> {
         Ok(draw)
     }
 
-    /// The drawn token, unless the row ends by itself with it.
+    /// The drawn token; `None` if the row ends with it.
     fn going_on(&self, token: u32) -> Option<u32> {
         (self.limit > 0 && !self.stops.contains(&token)).then_some(token)
     }

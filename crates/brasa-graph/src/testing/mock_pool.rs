@@ -1,4 +1,4 @@
-//! The pages of the mock device: the reference's, whose copies fail when told to.
+//! The pages of the mock device: those of the reference, with copies that fail on request.
 
 use std::any::Any;
 
@@ -11,12 +11,12 @@ use super::mock::Successes;
 /// A pool of the reference device.
 pub(super) struct MockPool {
     pool: Box<dyn KvPool>,
-    /// Copies of pages that still succeed.
+    /// Number of copies of pages until one fails.
     copies: Successes,
 }
 
 impl MockPool {
-    /// Wraps an empty pool.
+    /// Wraps an empty pool of the reference device.
     pub(super) fn new(pool: Box<dyn KvPool>, copies: Successes) -> Self {
         Self { pool, copies }
     }
@@ -64,7 +64,7 @@ impl KvPool for MockPool {
         self.pool.write_page(group, page, bytes)
     }
 
-    /// The reference's pool, on which its programs run.
+    /// The wrapped pool of the reference device, on which its programs run.
     fn as_any_mut(&mut self) -> &mut dyn Any {
         self.pool.as_any_mut()
     }

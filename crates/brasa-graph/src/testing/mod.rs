@@ -6,20 +6,21 @@
 //! - [`check`] runs a [`Case`] (a graph and the steps to run through it) on a device and on the reference;
 //! - [`OPERATIONS`] makes a case of each operation on random shapes;
 //! - [`check_derivatives`] checks a graph's derivatives against dual numbers, differences and each other;
-//! - [`DERIVATIVE_OPERATIONS`] makes a case of each operation that only derivatives use, [`SECOND_DERIVATIVE_OPERATIONS`] of those of second ones;
-//!   [`loss_of`] makes graphs of training, [`outputs_on`] runs them;
+//! - [`DERIVATIVE_OPERATIONS`] makes a case of each operation that only derivatives use, [`SECOND_DERIVATIVE_OPERATIONS`] those
+//!   of operations that only second derivatives use; [`loss_of`] makes graphs of training, [`outputs_on`] runs them;
 //! - [`pattern_case`] makes a case of each fused operation on random shapes;
-//! - [`check_absurd`] runs random graphs with numbers that are none through steps that are wrong in some way, [`check_absurd_shapes`] compiles values of absurd sizes;
+//! - [`check_absurd`] runs random graphs with NaN and infinities through steps that are wrong in some way,
+//!   [`check_absurd_shapes`] compiles values of absurd sizes;
 //! - [`random_case`] makes a random graph, [`rewritten`] an equal one by random rewrites;
 //! - [`random_adapter`] makes low-rank adapters, [`merged`] a graph with their products in its weights;
 //! - [`check_bank`] mixes texts of a bank's adapters in steps;
 //! - [`Decoder`] describes a small decoder with random weights, [`Running`] runs it step by step;
-//! - [`MockBackend`] is a device that draws on a thread of its own, hears answers late, and fails when told to;
+//! - [`MockBackend`] is a device that draws on a thread of its own, applies answers late, and fails on request;
 //! - [`EncoderDecoder`] is a pair of graphs around a memory, with the answer;
 //! - [`check_shared_weights`] has two graphs share an upload, and reads and writes weights;
 //! - [`check_inputs_and_outputs`] brings inputs that a graph declares and reads several outputs;
 //! - [`check_chains`] compares chains with single steps; [`check_failed_steps`] has steps fail in the middle;
-//! - [`check_lookups`] brings numbers beyond what they look up;
+//! [`check_lookups`] brings numbers beyond the tables in which they are looked up;
 //! - [`check_refusals`] brings what a device refuses, from bad steps to foreign weights;
 //! - [`DraftTreeCase`] is a random tree of drafts, [`ShiftCase`] a text that loses a page;
 //! - [`check_embeddings`] brings rows in place of token ids;
@@ -98,7 +99,7 @@ use crate::{Weight, WeightPart};
 ///
 /// # Panics
 ///
-/// Where `values` are not as many as the shape holds.
+/// If the number of `values` is not the product of `shape`.
 pub fn tensor(name: &str, shape: &[usize], values: &[f32]) -> Tensor {
     assert_eq!(shape.iter().product::<usize>(), values.len(), "{name} {shape:?}");
     let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
@@ -114,7 +115,7 @@ pub fn tensor(name: &str, shape: &[usize], values: &[f32]) -> Tensor {
 ///
 /// # Panics
 ///
-/// Where `values` are not as many as the shape holds.
+/// If the number of `values` is not the product of `shape`.
 pub fn weight(name: &str, shape: &[usize], values: &[f32]) -> Weight {
     Weight::new(name, shape, vec![WeightPart::whole(tensor(name, shape, values))]).expect("one whole part")
 }

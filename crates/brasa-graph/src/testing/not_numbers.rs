@@ -1,4 +1,4 @@
-//! Numbers that are none, NaN and infinities: what they may reach, and what becomes of a choice among them.
+//! Checks of NaN and infinities: which results they may affect, and how experts are chosen among them.
 
 use std::sync::Arc;
 
@@ -13,15 +13,15 @@ use crate::{Builder, Graph, GroupId, Input, Weight, WeightPart};
 
 use super::{Decoder, Random, Running, Tolerance, assert_same_bits, compare, tokens, weight};
 
-/// The token whose row of the embedding holds no number.
+/// The token with NaN in its row of the embedding.
 const BROKEN: u32 = 7;
 
-/// Checks that routers choose alike among logits that are NaN, infinite or equal, and that a mixture of experts behind them gives NaN in
-/// the rows of such logits and nowhere else. Experts are stored in `format`.
+/// Checks that routers choose like the reference among logits that are NaN, infinite or equal, and that a mixture of experts
+/// behind them gives NaN in the rows of such logits and nowhere else. Experts are stored in `format`.
 ///
 /// # Panics
 ///
-/// If the device chooses otherwise than the reference.
+/// If the device chooses other experts than the reference.
 pub fn check_routers(device: &dyn Backend, precision: Precision, format: StorageFormat) {
     for (experts, k) in [(5, 2), (40, 4), (3, 3)] {
         for gating in [Gating::SoftmaxAll, Gating::SoftmaxChosen] {
@@ -53,7 +53,7 @@ pub fn check_routers(device: &dyn Backend, precision: Precision, format: Storage
     }
 }
 
-/// Each row of a graph's result on a device, and on the reference.
+/// For each row, the graph's result on a device and on the reference.
 fn rows_of(
     device: &dyn Backend,
     precision: Precision,
@@ -95,7 +95,8 @@ fn odd_logits(experts: usize) -> Vec<f32> {
     logits
 }
 
-/// A mixture over logits that are looked up; or the numbers of the chosen experts and their shares, side by side.
+/// A mixture of experts over looked-up logits if `is_whole`; otherwise the numbers of the chosen experts and their weights, side
+/// by side.
 fn mixture(
     logits: &[f32],
     experts: usize,
@@ -136,7 +137,7 @@ fn mixture(
     Arc::new(b.finish(&[y]).expect("a graph of fitting shapes"))
 }
 
-/// The decoder's graph, whose embedding has a row that holds no number.
+/// The decoder's graph with NaN in one row of its embedding.
 ///
 /// # Panics
 ///
@@ -158,11 +159,11 @@ pub fn with_broken_token(decoder: &Decoder, seed: u64) -> Graph {
     graph
 }
 
-/// Checks that a text whose rows hold no number changes no bit of the texts beside it: in steps of many rows, of few, and of one each.
+/// Checks that a text of NaN changes no bit of other texts in the same steps: in steps of many rows, of few, and of one each.
 ///
 /// # Panics
 ///
-/// If it changes one, or is itself a number.
+/// If a bit of another text changes, or if the text itself has a result that is a number.
 pub fn check_company(device: &dyn Backend, decoder: &Decoder, precision: Precision, kv: KvType) {
     let label = format!("{kv:?} on {}", device.info().name);
     let graph = Arc::new(with_broken_token(decoder, 3));
@@ -198,12 +199,12 @@ pub fn check_company(device: &dyn Backend, decoder: &Decoder, precision: Precisi
     }
 }
 
-/// Checks that what pages hold behind the end of a text changes no bit of it: every page is first filled with bits that are no number in
-/// any type.
+/// Checks that the contents of pages after the end of a text change no bit of the text: every page is first filled with bits that
+/// are NaN in every type.
 ///
 /// # Panics
 ///
-/// If it changes one.
+/// If a bit changes.
 pub fn check_behind_texts(device: &dyn Backend, decoder: &Decoder, precision: Precision, kv: KvType) {
     let label = format!("heads of {}, {kv:?} on {}", decoder.head_dim, device.info().name);
     let graph = Arc::new(decoder.graph(4));

@@ -1,4 +1,4 @@
-//! Every operation by itself, on random shapes.
+//! Cases of every operation on random shapes.
 
 use crate::op::{
     Argmax, Attention, Binary, Broadcast, CacheWrite, Cast, Concat, CrossEntropy, Embed, Gating, IndexAdd,
@@ -9,10 +9,10 @@ use crate::{CacheSpec, DType, Dim, Op, Shape, ValueId};
 
 use super::{Case, CaseBuilder, Tolerance, f32_weight};
 
-/// Operations of one kind: a small graph of them, and how near a device must come.
+/// Cases of one kind of operation: a small graph, and the tolerance for devices.
 #[derive(Clone, Copy, Debug)]
 pub struct OperationCase {
-    /// The kind.
+    /// Name of the kind.
     pub name: &'static str,
     /// The bound for devices that compute in f32.
     pub tolerance: Tolerance,
@@ -28,7 +28,7 @@ impl OperationCase {
         Self { name, tolerance, build }
     }
 
-    /// The graph on shapes that `seed` names.
+    /// A case with random shapes. `seed` determines them.
     pub fn case(&self, seed: u64) -> Case {
         Case::new(self.name, seed, &f32_weight, self.build)
     }
@@ -55,7 +55,7 @@ pub const OPERATIONS: &[OperationCase] = &[
     OperationCase { name: "sequences", tolerance: Tolerance::F32, build: along_the_rows_of_a_sequence },
 ];
 
-/// Attention whose scores fall with distance.
+/// A case of attention with scores that fall with distance.
 pub const ALIBI: OperationCase = OperationCase::new("alibi", Tolerance::F32, |b| {
     let (g, share, e) = (1 + b.random.below(3), 1 + b.random.below(4), 1 + b.random.below(40));
     let (q, k, v) = (b.rows(&[g * share, e]), b.rows(&[g, e]), b.rows(&[g, e]));

@@ -1,4 +1,4 @@
-//! Pages that are copied, read and written, and texts that go on from them in another pool.
+//! Checks of pages that are copied, read and written, and of texts that continue from such pages in another pool.
 
 use std::sync::Arc;
 
@@ -15,12 +15,12 @@ use super::{Decoder, Random, Running, Tolerance, assert_same_bits, compare, toke
 /// The pages of a text by cache group and entry of its block table; `None` if the text has no page.
 type Pages = Vec<Vec<Option<Vec<u8>>>>;
 
-/// Checks the pages of a device in every element type: copies, bytes in the canonical layout, counters, refusals, and texts
-/// that go on, with the same values, in another pool of the device, behind a detour over the reference, and on the reference.
+/// Checks the pages of a device in every element type: copies, bytes in the canonical layout, counters, refusals, and texts that
+/// continue with the same values: in another pool of the device, after a way over the reference, and on the reference.
 ///
 /// # Panics
 ///
-/// If the device does anything else.
+/// If the device behaves in another way.
 pub fn check_pages(device: &dyn Backend) {
     // Two cache groups, one with two caches; heads that are neither whole vectors nor whole blocks of q8.
     let decoder = Decoder {
@@ -44,7 +44,7 @@ pub fn check_pages(device: &dyn Backend) {
     check_refusals(device, &graph);
 }
 
-/// A text of two pages, the first of which the window has left behind (one page in most types), and its next rows.
+/// A text and its next rows: two pages in f16, the first of which has left the window, and one page in other types.
 fn text(device: &dyn Backend, graph: &Arc<Graph>, kv: KvType) -> (Running, Segment) {
     let mut running = Running::new(device, graph, Precision::Reference, kv);
     running.step(&[(2, &tokens(5, 1))]);
@@ -94,7 +94,7 @@ fn check_moves(device: &dyn Backend, graph: &Arc<Graph>, kv: KvType, tolerance: 
     assert!(of_reference.within(tolerance), "{label}, from the reference: {of_reference}");
 }
 
-/// Any bits are pages, and stay what they are while the pool grows.
+/// Checks that pages may hold any bits, and keep them while the pool grows.
 fn check_bytes(device: &dyn Backend, graph: &Graph, kv: KvType) {
     let spec = KvPoolSpec { groups: graph.cache_groups(), dtype: kv };
     let mut pool = device.kv_pool(spec.clone()).expect("a pool");
@@ -173,7 +173,7 @@ fn read_all(pool: &dyn KvPool, segment: &Segment) -> Pages {
         .collect()
 }
 
-/// Gives the pages that a segment names other contents.
+/// Writes `pages` over the pages that a segment names.
 fn overwrite(pool: &mut dyn KvPool, pages: &Pages, segment: &Segment) {
     for (number, (table, pages)) in segment.pages.iter().zip(pages).enumerate() {
         for (page, bytes) in table.iter().flatten().zip(pages.iter().flatten()) {
@@ -182,7 +182,8 @@ fn overwrite(pool: &mut dyn KvPool, pages: &Pages, segment: &Segment) {
     }
 }
 
-/// Gives an empty pool the pages of a text, the last one first; returns the text's next rows with their places.
+/// Writes the pages of a text into an empty pool, the last page first. Returns the text's next rows with block tables for that
+/// pool.
 fn write_all(pool: &mut dyn KvPool, pages: &Pages, next: &Segment) -> Segment {
     let mut moved = next.clone();
     for (number, (table, pages)) in moved.pages.iter_mut().zip(pages).enumerate() {
@@ -196,8 +197,7 @@ fn write_all(pool: &mut dyn KvPool, pages: &Pages, next: &Segment) -> Segment {
     moved
 }
 
-/// Copies what a segment sees of each page that it names; returns the segment with the copies, which are pages that did not exist
-/// before.
+/// Copies each page that a segment names, as far as the segment sees it, to a new page. Returns the segment with the copies.
 fn copies(pool: &mut dyn KvPool, segment: &Segment) -> Segment {
     let mut copied = segment.clone();
     for (number, table) in copied.pages.iter_mut().enumerate() {

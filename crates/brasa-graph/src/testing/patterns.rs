@@ -1,4 +1,4 @@
-//! Every fused operation on random shapes.
+//! Cases of every fused operation on random shapes.
 
 use crate::device::Backend;
 use crate::fuse::Pattern;
@@ -13,7 +13,7 @@ use super::{Case, CaseBuilder, MakeWeight, Tolerance, check};
 ///
 /// # Panics
 ///
-/// Where the pattern is not found in the case: a bug of this crate.
+/// If the pattern is not found in the case: a bug of this crate.
 pub fn pattern_case(pattern: Pattern, seed: u64, make_weight: &MakeWeight) -> Case {
     let case = Case::new(pattern.name(), seed, make_weight, |b| match pattern {
         Pattern::NormLinear => norm_linear(b),
@@ -36,13 +36,13 @@ pub fn pattern_case(pattern: Pattern, seed: u64, make_weight: &MakeWeight) -> Ca
     case
 }
 
-/// Runs `pattern` on `device` against its definition, for each of `seeds`.
+/// Runs `pattern` on `device` and compares it with its definition, for each of `seeds`.
 ///
-/// `adjust` sets what the case leaves open: precision, type of keys and values, steps.
+/// `adjust` sets the other properties of a case: precision, type of keys and values, steps.
 ///
 /// # Panics
 ///
-/// Panics where [`check`] does.
+/// If [`check`] does.
 pub fn check_pattern(
     device: &dyn Backend,
     pattern: Pattern,
@@ -126,7 +126,7 @@ fn linear_activation(b: &mut CaseBuilder) -> Vec<ValueId> {
     vec![y]
 }
 
-/// Ranks come in fours that belong together; of half of them a row has none.
+/// A low-rank product of a bank. Ranks come in groups of four; a row uses half of the groups.
 fn low_rank_rows(b: &mut CaseBuilder, x: ValueId, residual: ValueId) -> ValueId {
     let [inputs, outputs] =
         [x, residual].map(|value| b.graph.graph().value(value).shape.row_elements().expect("a matrix"));

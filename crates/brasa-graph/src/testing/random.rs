@@ -2,14 +2,14 @@
 
 use crate::Weight;
 
-/// A small generator (splitmix64; Steele, Lea & Flood 2014): a seed names a test's data for good.
+/// A small generator (splitmix64; Steele, Lea & Flood 2014): equal seeds give equal numbers for all time.
 #[derive(Clone, Debug)]
 pub struct Random {
     state: u64,
 }
 
 impl Random {
-    /// The sequence that `seed` names.
+    /// The sequence of numbers that follows from `seed`.
     pub fn new(seed: u64) -> Self {
         Self { state: seed }
     }
@@ -23,17 +23,17 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A whole number below `end`, which is not 0.
+    /// A random whole number below `end`, which must not be 0.
     pub fn below(&mut self, end: usize) -> usize {
         (self.bits() % end as u64) as usize
     }
 
-    /// Uniform in `[0, 1)`.
+    /// A number that is uniform in `[0, 1)`.
     pub fn uniform(&mut self) -> f32 {
         (self.bits() >> 40) as f32 / (1 << 24) as f32
     }
 
-    /// Standard normal (Box & Muller 1958).
+    /// A standard normal number (Box & Muller 1958).
     pub fn normal(&mut self) -> f32 {
         let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
         radius * (std::f32::consts::TAU * self.uniform()).cos()

@@ -9,8 +9,8 @@ use super::{Case, CaseBuilder, MakeWeight, Random};
 
 /// A case with a random graph of about `operations` operations on activations of widths 32, 64 and 96.
 ///
-/// Values are used again at random, near and far, through views and across caches, so that fusion, liveness and
-/// aliasing meet what they would not in a well-behaved model.
+/// Values are used again at random, near and far, through views and across caches, so that fusion, liveness and aliasing are
+/// tested beyond what real models contain.
 pub fn random_case(seed: u64, operations: usize, make_weight: &MakeWeight) -> Case {
     Case::new(format!("random graph of {operations}"), seed, make_weight, |b| {
         let mut values = vec![(b.rows(&[32]), 32), (b.rows(&[64]), 64)];
@@ -27,10 +27,10 @@ pub fn random_case(seed: u64, operations: usize, make_weight: &MakeWeight) -> Ca
     })
 }
 
-/// A case that computes what `case` computes, bit for bit, by a graph rewritten at random.
+/// A case with the results of `case`, bit for bit, and a graph that was rewritten at random.
 ///
-/// About every third node is built again, and a view, a copy or a factor of one put behind its results. A second rewrite
-/// lets some of the factors' operands stand for them, so that values are redirected too.
+/// About every third node is built again, with a view, a copy or a factor of one after its results. A second rewrite replaces
+/// some of the factors by their operands, so that values are redirected too.
 ///
 /// # Panics
 ///
@@ -54,7 +54,7 @@ pub fn rewritten(case: &Case, seed: u64) -> Case {
     Case { name: format!("{}, rewritten by seed {seed}", case.name), graph, ..case.clone() }
 }
 
-/// A value equal to `x`: itself, a view, a copy or a product.
+/// A value equal to `x`: `x` itself, a view, a copy or a product.
 fn equal(b: &mut Builder, random: &mut Random, x: ValueId) -> ValueId {
     let value = b.graph().value(x);
     let (is_f32, matrix_width) =
@@ -73,7 +73,7 @@ fn equal(b: &mut Builder, random: &mut Random, x: ValueId) -> ValueId {
 
 type Wide = (ValueId, usize);
 
-/// Late values more often than early ones.
+/// A random value of `values`; late ones are likelier than early ones.
 fn pick(b: &mut CaseBuilder, values: &[Wide]) -> Wide {
     let reach = if b.random.below(3) == 0 { values.len() } else { values.len().min(4) };
     values[values.len() - 1 - b.random.below(reach)]
@@ -161,7 +161,7 @@ fn operation(b: &mut CaseBuilder, values: &[Wide]) -> Wide {
     }
 }
 
-/// Attention over a cache or over the step itself; one KV head of 16, two query heads.
+/// Attention over a cache or over the step itself, with one KV head of 16 elements and two query heads.
 fn attention(b: &mut CaseBuilder, x: ValueId, width: usize) -> ValueId {
     let qkv = linear(b, x, width, 64);
     let part = |b: &mut CaseBuilder, range: std::ops::Range<usize>| {

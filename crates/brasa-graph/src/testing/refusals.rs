@@ -22,7 +22,7 @@ const LIMITS: ProgramLimits = ProgramLimits { max_rows: 8, max_outs: 4, max_segm
 ///
 /// # Panics
 ///
-/// If the device does anything else.
+/// If the device behaves in another way.
 pub fn check_refusals(device: &dyn Backend) {
     let decoder = Decoder { windows: vec![None], ..Decoder::small(StorageFormat::Q8_0) };
     let graph = Arc::new(decoder.graph(1));

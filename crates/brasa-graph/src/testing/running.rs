@@ -9,7 +9,7 @@ use crate::step::{Outs, Segment, Step};
 
 use super::{Random, Sequences};
 
-/// A program, its pool and its sequences. What a device refuses panics.
+/// A program, its pool and its sequences. An error of the device panics.
 pub struct Running {
     /// The program, for steps of up to 700 rows of 8 sequences.
     pub program: Box<dyn Program>,
@@ -27,7 +27,7 @@ impl Running {
         Self::with(device, graph, weights, kv)
     }
 
-    /// Compiles `graph` on a device, over weights that are there already.
+    /// Compiles `graph` on a device, over a set of weights that exists already.
     pub fn with(device: &dyn Backend, graph: &Arc<Graph>, weights: Arc<dyn WeightSet>, kv: KvType) -> Self {
         let limits = ProgramLimits { max_rows: 700, max_outs: 700, max_segments: 8 };
         let program = device.compile(Arc::clone(graph), weights, limits).expect("a program");
@@ -36,23 +36,23 @@ impl Running {
         Self { program, pool, sequences }
     }
 
-    /// The next rows of a sequence, logits of all of them wanted.
+    /// The next rows of a sequence, with logits for all of them.
     pub fn segment(&mut self, id: u64, tokens: &[u32]) -> Segment {
         self.sequences.extend(&mut *self.pool, id, tokens, Outs::All).expect("pages")
     }
 
-    /// Runs segments in one step; logits of every row, one after the other.
+    /// Runs segments in one step; returns the logits of every row, one after the other.
     pub fn run(&mut self, segments: Vec<Segment>) -> Vec<f32> {
         self.program.run(&Step { segments }, &mut *self.pool).expect("a valid step").only().floats().to_vec()
     }
 
-    /// Runs parts of sequences in one step.
+    /// Runs parts of sequences in one step; returns the logits of every row.
     pub fn step(&mut self, parts: &[(u64, &[u32])]) -> Vec<f32> {
         let segments = parts.iter().map(|&(id, tokens)| self.segment(id, tokens)).collect();
         self.run(segments)
     }
 
-    /// Runs one sequence in steps of the given numbers of rows, repeated.
+    /// Runs `tokens` of one sequence in steps of `rows` rows, repeated in turn; returns the logits of every row.
     pub fn chunked(&mut self, id: u64, tokens: &[u32], rows: &[usize]) -> Vec<f32> {
         let (mut rest, mut logits) = (tokens, Vec::new());
         for &rows in rows.iter().cycle() {
@@ -73,11 +73,11 @@ pub fn tokens(len: usize, seed: u64) -> Vec<u32> {
     (0..len).map(|_| random.below(150) as u32).collect()
 }
 
-/// Asserts that logits of 150 tokens are finite and the same bits.
+/// Asserts that the logits over 150 tokens are finite and equal bit for bit.
 ///
 /// # Panics
 ///
-/// If they are not.
+/// If they are not. The message has `what`.
 pub fn assert_same_bits(found: &[f32], expected: &[f32], what: &str) {
     assert_eq!(found.len(), expected.len(), "{what}");
     assert!(found.iter().all(|x| x.is_finite()), "{what}: not finite");

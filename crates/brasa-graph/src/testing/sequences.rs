@@ -1,4 +1,4 @@
-//! Sequences with pages of their own: the least that a device's tests need of an engine.
+//! Sequences with pages of their own, for tests of devices without an engine.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use crate::device::{DeviceError, KvPool};
 use crate::step::{BlockTable, Outs, PAGE_POSITIONS, PageId, Segment, SequenceId};
 use crate::{CacheGroup, CacheKind};
 
-/// Lengths and block tables of sequences, growing as they are extended. No page is ever shared or freed, except
-/// those behind the window of a window group, which are released.
+/// Lengths and block tables of sequences, growing as they are extended. No page is ever shared. Only pages that have left the
+/// window of a window group are released.
 #[derive(Debug)]
 pub struct Sequences {
     groups: Vec<CacheGroup>,
@@ -24,7 +24,7 @@ struct Sequence {
 }
 
 impl Sequences {
-    /// No sequence yet, over a pool that nothing else uses.
+    /// No sequences yet, over a pool that nothing else uses.
     pub fn new(pool: &dyn KvPool) -> Self {
         let groups = pool.spec().groups.clone();
         Self { pages_used: vec![0; groups.len()], groups, known: BTreeMap::new() }

@@ -1,4 +1,4 @@
-//! Weights that two graphs share: one upload, read and written.
+//! Checks of weights that two graphs share: one upload, read and written.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ const WIDTH: usize = 64;
 ///
 /// # Panics
 ///
-/// Where the device does anything else.
+/// If the device behaves in another way.
 pub fn check_shared_weights(device: &dyn Backend) {
     let mut random = Random::new(3);
     let table = Arc::new(f32_weight(&mut random, "table", &[VOCAB, WIDTH]));
@@ -100,7 +100,7 @@ fn decoded(weight: &Weight) -> Vec<f32> {
     crate::reference::decode_weight(weight).expect("valid rows").floats().to_vec()
 }
 
-/// Adds the weights of `graph`; returns the bytes that were said to be uploaded.
+/// Adds the weights of `graph`; returns the bytes that the progress reported.
 fn add(weights: &dyn WeightSet, graph: &Graph) -> u64 {
     let mut total = 0;
     let mut progress = |upload: crate::device::UploadProgress| {

@@ -1,5 +1,5 @@
-//! Moved keys: near the reference's, and in a model of one layer, whose keys know nothing of their neighbours, as if the text
-//! had never been longer.
+//! Checks of moved keys: near the reference, and in a model of one layer, whose keys do not depend on other tokens, as if the
+//! text had never been longer.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ impl ShiftCase {
         Self { graph, kv, expected }
     }
 
-    /// Checks the moved keys of a device against the reference's.
+    /// Checks the keys that a device moves against those of the reference.
     ///
     /// # Panics
     ///
@@ -43,7 +43,7 @@ impl ShiftCase {
     }
 }
 
-/// Checks that a model of one layer goes on from moved keys as if the text had never been longer.
+/// Checks that a model of one layer continues from moved keys as if the text had never been longer.
 ///
 /// # Panics
 ///
@@ -58,7 +58,7 @@ pub fn check_shift_of_one_layer(device: &dyn Backend, kv: KvType) {
     assert_near(&found, &fresh, device, kv, Tolerance(2e-5));
 }
 
-/// Checks that a device refuses, by name, to move keys of few bits.
+/// Checks that a device refuses, by name, to move keys of too few bits.
 ///
 /// # Panics
 ///
@@ -75,7 +75,7 @@ pub fn check_shift_of_few_bits(device: &dyn Backend) {
     }
 }
 
-/// Heads of other than whole vectors, and frequencies down to 1e-4.
+/// A decoder with heads that are no multiple of a vector register, and frequencies down to 1e-4.
 fn decoder(windows: &[Option<usize>]) -> Arc<Graph> {
     let decoder = Decoder {
         hidden: 32,
@@ -88,7 +88,7 @@ fn decoder(windows: &[Option<usize>]) -> Arc<Graph> {
     Arc::new(decoder.graph(6))
 }
 
-/// 680 tokens of which the second page is dropped, then five more beside another text.
+/// The logits of five rows after 680 tokens of which the second page was dropped, in a step with another text.
 fn shifted(device: &dyn Backend, graph: &Arc<Graph>, kv: KvType) -> Vec<f32> {
     let mut running = Running::new(device, graph, Precision::Reference, kv);
     running.step(&[(2, &tokens(30, 5))]);
@@ -105,7 +105,7 @@ fn shifted(device: &dyn Backend, graph: &Arc<Graph>, kv: KvType) -> Vec<f32> {
     running.run(vec![segment, beside])
 }
 
-/// `f32` is the tolerance for keys of f32.
+/// Asserts that two results are near. `f32` is the tolerance for keys of f32.
 fn assert_near(found: &[f32], expected: &[f32], device: &dyn Backend, kv: KvType, f32: Tolerance) {
     let comparison = compare(found, expected);
     let tolerance = if kv == KvType::F32 { f32 } else { Tolerance::F16 };

@@ -2,11 +2,11 @@
 
 use brasa_formats::{Bytes, MlxAffine, Payload, StorageFormat, Tensor};
 
-/// Xorshift: the same numbers on every machine.
+/// The generator xorshift. It gives the same numbers on every machine.
 pub struct Noise(u64);
 
 impl Noise {
-    /// The numbers that `seed` names.
+    /// The sequence of numbers that follows from `seed`.
     pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
@@ -19,12 +19,12 @@ impl Noise {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// Uniform in −1..1.
+    /// A number that is uniform in −1..1.
     pub fn uniform(&mut self) -> f32 {
         (self.bits() >> 40) as f32 / (1 << 23) as f32 - 1.0
     }
 
-    /// Roughly normal, with the occasional outlier that activations have.
+    /// Roughly normal numbers, with occasional outliers as activations have.
     pub fn activations(&mut self, len: usize) -> Vec<f32> {
         (0..len)
             .map(|_| {
@@ -42,7 +42,7 @@ impl Noise {
     }
 }
 
-/// Every stored format, with MLX ones of all widths.
+/// Every storage format; of MLX's formats, all widths.
 pub fn formats() -> Vec<StorageFormat> {
     let mlx = [(2, 64), (3, 64), (4, 32), (4, 64), (4, 128), (5, 64), (6, 64), (8, 32), (8, 64), (8, 128)];
     let mlx = mlx.map(|(bits, group_size)| StorageFormat::MlxAffine(MlxAffine { bits, group_size }));
@@ -62,11 +62,11 @@ fn halves(format: StorageFormat) -> &'static [usize] {
     }
 }
 
-/// A random tensor `[n, k]`.
+/// A random tensor `[n, k]` in `format`.
 ///
 /// # Panics
 ///
-/// If `k` is no whole number of blocks.
+/// If `k` is not a whole number of blocks.
 pub fn tensor(format: StorageFormat, n: usize, k: usize, noise: &mut Noise) -> Tensor {
     let floats = |format, len: usize, scale: f32, noise: &mut Noise| -> Vec<u8> {
         (0..len)

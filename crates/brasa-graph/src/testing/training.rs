@@ -1,4 +1,4 @@
-//! Graphs of training: losses of small decoders and encoders, to be differentiated.
+//! Graphs for training: losses of small decoders and encoders, to be differentiated.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::rewrite::extend;
 use crate::step::{GivenValues, Outs, Segment, SequenceId, Step};
 use crate::{Builder, DType, Dim, Graph, Input, pass};
 
-/// Texts of these numbers of rows, which learn the tokens that follow, around the end.
+/// A step with texts of `rows` rows. Each token's target is the next one, and the last token's target is the first.
 pub fn training_step(rows: &[usize]) -> Step {
     let mut random = Random::new(7);
     let segments = rows.iter().enumerate().map(|(id, &rows)| {
@@ -55,7 +55,7 @@ pub fn learner(
     pass::attend_to_rows(&spec.graph(5)).expect("a graph")
 }
 
-/// The mean loss of a decoder over the rows that have targets, straight from hidden states.
+/// The mean loss of a decoder over the rows that have targets, computed from hidden states without logits of all rows.
 ///
 /// # Panics
 ///
@@ -69,7 +69,7 @@ pub fn loss_of(graph: &Graph) -> Graph {
     pass::fuse_cross_entropy(&plain.expect("a graph"))
 }
 
-/// Adapters of a frozen decoder's first layer, to be trained.
+/// The graph of a frozen decoder with adapters of its first layer, which are trainable.
 ///
 /// # Panics
 ///
@@ -89,7 +89,7 @@ pub fn with_adapters(graph: &Graph, width: usize) -> Graph {
     loss_of(&pass::add_low_rank(graph, &adapters).expect("a graph"))
 }
 
-/// A text encoder of one layer: a window, layer norms, biases, the mean of each text's rows, classes.
+/// A text encoder of one layer with a window, layer norms, biases, mean pooling and classes.
 ///
 /// # Panics
 ///
@@ -133,8 +133,8 @@ pub fn pooled_encoder() -> Graph {
     g.finish(&[loss]).expect("a graph")
 }
 
-/// The loss of a network of rows without attention, whose second derivatives are of many kinds: embeddings, both norms, a layer with a function, a head with a
-/// soft-cap. Tokens are their own targets.
+/// The loss of a network of rows without attention, which has second derivatives of many kinds: embeddings, both norms, a layer
+/// with an activation, a head with a soft-cap. Each token is its own target.
 ///
 /// # Panics
 ///
@@ -161,7 +161,8 @@ pub fn row_network() -> Graph {
     g.finish(&[loss]).expect("a graph")
 }
 
-/// The outputs of a graph on a device, each as one row; of a second run, which meets the memory that the first has left.
+/// The outputs of a graph on a device, each as one row. They are those of a second run, which uses the memory that the first has
+/// written.
 ///
 /// # Panics
 ///
