@@ -13,27 +13,26 @@
 //! # Ok::<(), brasa_server::ServerError>(())
 //! ```
 //!
-//! This crate knows HTTP, JSON and the forms of three APIs. It sees models through [`brasa`] alone, and knows nothing of flags,
-//! terminals and signals.
+//! This crate implements HTTP, JSON and the forms of three APIs. It uses models through [`brasa`] alone, and contains nothing
+//! about flags, terminals and signals.
 //!
 //! # Layers
 //!
-//! The code has a room for each stage of a request, and a room knows only those above it in this list:
+//! The code has a module for each stage of a request. A module uses only those above it in this list:
 //!
-//! - `http` is what every request passes: `connection` (TLS, silence), `log` (its id and its line in the log), `leftover` (bodies
-//!   that are never read), `hosts`, `cors`, `limits`, `auth`, and `pool` (the threads of handlers). `sse` and `reply` write answers,
+//! - `http`: layers that every request passes. `connection` (TLS, silence), `log` (request ids and the access log), `leftover`
+//!   (unread bodies), `hosts`, `cors`, `limits`, `auth`, and `pool` (the threads of handlers). `sse` and `reply` write answers,
 //!   `budget` bounds the memory of all requests.
-//! - `models` knows the models: the `registry` lists them, `loading` loads and unloads them, `slots` are their places for
+//! - `models`: the served models. The `registry` lists them, `loading` loads and unloads them, `slots` are their places for
 //!   requests, `reaper` frees them.
-//! - `request` reads: `body` within its bounds, `fields` with a policy for every field, `conversation`, `prompt` and `fill` make
-//!   token ids, `sampling` the options, `constraint` the grammar.
-//! - `answer` runs: `generate` starts the choices of a request and reads their steps, `choices` splits those of a chat into
+//! - `request`: reading. `body` reads within its bounds, `fields` applies a policy to every field, `conversation`, `prompt` and
+//!   `fill` make token ids, `sampling` makes options, `constraint` makes the grammar.
+//! - `answer`: running. `generate` starts the choices of a request and reads their steps, `choices` splits those of a chat into
 //!   thoughts, content and calls, `usage` and `logprobs` show numbers.
-//! - `api` has a file for each family of endpoints, whose handlers join the rooms above. Sounds are transcribed by `api/audio` on
+//! - `api`: one file for each family of endpoints, with handlers that use the modules above. `api/audio` transcribes sounds on
 //!   threads of their own.
 //!
-//! `router` says which handler a path leads to, `server` starts and ends it all, `state` is what requests share, `metrics`
-//! counts.
+//! `router` maps paths to handlers, `server` starts and ends the server, `state` is shared by all requests, `metrics` counts.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::needless_pass_by_value, reason = "JSON is made in place and moved to where it is written")]

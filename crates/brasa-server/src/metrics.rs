@@ -1,4 +1,4 @@
-//! Counters and histograms, under the names that dashboards for llama.cpp and vLLM know.
+//! Counters and histograms, under the names that dashboards for llama.cpp and vLLM use.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::http::log_writer::Dropped;
 
-/// Upper bounds of histograms of seconds, those of vLLM for the time to the first token.
+/// Upper bounds of the buckets of histograms in seconds, as vLLM has them for the time to the first token.
 const SECONDS: [f64; 18] =
     [0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 30.0, 60.0];
 
@@ -36,7 +36,7 @@ struct Totals {
     /// Finished generations by the reason of their end.
     finished: BTreeMap<&'static str, u64>,
     preemptions: u64,
-    /// Seconds of sound that were transcribed.
+    /// Seconds of transcribed sound.
     audio_seconds: f64,
     first_token: Histogram,
     between_tokens: Histogram,
@@ -52,27 +52,27 @@ struct Histogram {
     sum: f64,
 }
 
-/// A metric: its name, its meaning, and how to read it.
+/// A metric: its name, its description, and a function that reads it.
 type Named<T> = (&'static str, &'static str, fn(&Totals) -> T);
 
-/// A metric of an engine: its name, its kind, its meaning, and how to read it.
+/// A metric of an engine: its name, its type, its description, and a function that reads it.
 type NamedState = (&'static str, &'static str, &'static str, fn(&EngineStats) -> f64);
 
-/// A histogram: its name, its meaning, and how to read it.
+/// A histogram: its name, its description, and a function that reads it.
 type NamedHistogram = (&'static str, &'static str, fn(&Totals) -> &Histogram);
 
-/// The present activity of one model.
+/// The present activity and memory of one model.
 pub(crate) struct Now {
     pub model: String,
     pub stats: EngineStats,
     pub memory: Memory,
 }
 
-/// Memory of a model on its device: bytes of each part, by its name.
+/// Memory of a model on its device: pairs of a part's name and its bytes.
 pub(crate) struct Memory(Vec<(&'static str, u64)>);
 
 impl Memory {
-    /// Memory of `model` by part: weights, and pages of keys and values so far; and for its draft model weights, and most pages.
+    /// Memory of `model` by part: weights and the present pages of keys and values; for a draft model its weights and most pages.
     pub fn of(model: &Model, stats: &EngineStats) -> Self {
         let mut parts = vec![("weights", model.weight_bytes()), ("cache", stats.cache_bytes)];
         if let Some(draft) = model.draft_model() {
@@ -81,17 +81,17 @@ impl Memory {
         Self(parts)
     }
 
-    /// The parts of a text encoder: weights alone.
+    /// Memory of a text encoder: its weights.
     pub fn of_encoder(encoder: &Encoder) -> Self {
         Self(vec![("weights", encoder.weight_bytes())])
     }
 
-    /// The parts of a model of speech: weights alone.
+    /// Memory of a speech model: its weights.
     pub fn of_speech(transcriber: &Transcriber) -> Self {
         Self(vec![("weights", transcriber.weight_bytes())])
     }
 
-    /// An object of the parts.
+    /// The parts as a JSON object.
     pub fn json(&self) -> Value {
         self.0
             .iter()
@@ -113,7 +113,7 @@ impl Metrics {
         }
     }
 
-    /// Counts a request of any kind; without a status its client went away before the answer.
+    /// Counts a request of any kind; `status` is `None` if its client went away before the answer.
     pub fn saw_request(&self, status: Option<u16>) {
         self.requests.fetch_add(1, Ordering::Relaxed);
         if status.is_some_and(|status| status >= 500) {
@@ -126,12 +126,12 @@ impl Metrics {
         self.unknown_fields.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts the time between two tokens of an answer.
+    /// Counts a `gap` between two tokens of an answer.
     pub fn saw_gap(&self, model: &str, gap: Duration) {
         self.of(model, |totals| totals.between_tokens.add(gap));
     }
 
-    /// Counts a generation that has ended.
+    /// Counts a finished generation.
     pub fn saw_end(&self, model: &str, reason: &'static str, cost: &brasa::Metrics, total: Duration) {
         self.of(model, |totals| {
             totals.prompt_tokens += cost.prompt_tokens as u64;
@@ -167,7 +167,7 @@ impl Metrics {
         });
     }
 
-    /// The text for Prometheus.
+    /// All metrics in Prometheus' text format.
     pub fn prometheus(&self, now: &[Now]) -> String {
         let models = self.lock().clone();
         let mut text = String::new();
@@ -317,7 +317,7 @@ impl Metrics {
         text
     }
 
-    /// Akunu's counters.
+    /// Akunu's counters as JSON.
     pub fn json(&self, uptime: Duration) -> Value {
         let models = self.lock().clone();
         let of = |totals: &Totals| {

@@ -1,4 +1,4 @@
-//! How to serve.
+//! Options of a server.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use brasa::{LoadOptions, Pooling};
 use serde_json::{Map, Value};
 
-/// How to serve. The default serves nothing yet, on the loopback interface.
+/// Options of a server. By default there are no models, and the address is on the loopback interface.
 #[derive(Clone)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 pub struct ServerOptions {
@@ -22,39 +22,39 @@ pub struct ServerOptions {
     pub reuse_port: bool,
     /// Path below which the server answers, such as `/llm`; empty for the root.
     pub api_prefix: String,
-    /// Threads that read requests and write answers. Models have threads of their own.
+    /// Number of threads that read requests and write answers. Models have threads of their own.
     pub http_threads: usize,
     /// Keys, one of which every request must send; empty for no check.
     pub api_keys: Vec<String>,
-    /// Allows an address other than loopback although there is no key.
+    /// Allows an address other than loopback even though there is no key.
     pub allow_public_without_key: bool,
     /// Certificate and key to serve over TLS; `None` serves without.
     pub tls: Option<TlsFiles>,
-    /// Models that are served, the default one first. They are loaded at the start.
+    /// Models that are served, the default one first. They are loaded when the server starts.
     pub models: Vec<ModelSource>,
-    /// Folder whose models are served too. Each is loaded on its first request.
+    /// Folder with further models. Each is loaded on its first request.
     pub models_dir: Option<PathBuf>,
     /// Makes an unknown model name stand for the first model. Otherwise it is refused if there are several models or adapters.
     pub any_model: bool,
-    /// Folder whose adapters clients may load while the server runs; `None` refuses to load and unload.
+    /// Folder from which clients may load adapters while the server runs; `None` refuses to load and unload.
     pub lora_dir: Option<PathBuf>,
     /// Loads models of the folder when a request names them; if false, only `POST /models/load` does.
     pub autoload: bool,
     /// Further names of the first model.
     pub aliases: Vec<String>,
-    /// Words about the models of the start for `/v1/models`, which change nothing.
+    /// Tags of the models named at the start, shown in `/v1/models`. They have no other effect.
     pub tags: Vec<String>,
-    /// Most models that are loaded at once. A further one displaces the model that has been idle for the longest time.
+    /// Most models that are loaded at once. Loading a further one unloads the model that has been idle for the longest time.
     pub max_loaded: usize,
     /// Time without requests after which a model is unloaded; `None` for never.
     pub unload_idle_after: Option<Duration>,
     /// How models are loaded.
     pub load: LoadOptions,
-    /// How embeddings are pooled; `None` as each model says.
+    /// How embeddings are pooled; `None` for each model's own way.
     pub pooling: Option<Pooling>,
     /// Longest time that a request may take, from its head to the last byte of its answer.
     pub request_timeout: Duration,
-    /// Tokens of an answer if the request sets no limit; `None` until the context is full.
+    /// Most tokens of an answer if the request sets no limit; `None` for no limit but the context.
     pub default_max_tokens: Option<usize>,
     /// Defaults for fields of requests that generate text, by name: `temperature`, `top_k`, `top_p`, `min_p`, `seed`,
     /// `repeat_penalty`, `repeat_last_n`, `presence_penalty`, `frequency_penalty`, `logit_bias`, `samplers`, `stop`, `ignore_eos`,
@@ -66,7 +66,7 @@ pub struct ServerOptions {
     /// Most bytes that all requests take together: their bodies, and the values parsed from them. Requests of up to 64 KiB are not
     /// counted.
     pub max_request_memory_bytes: usize,
-    /// Most bytes of a file of sound.
+    /// Most bytes of a sound file.
     pub max_audio_bytes: usize,
     /// Longest sound that is transcribed.
     pub max_audio_duration: Duration,
@@ -81,17 +81,17 @@ pub struct ServerOptions {
     pub ping_every: Duration,
     /// Time without a token after which a busy engine is checked. It has a twelfth of this time to answer.
     pub engine_silence: Duration,
-    /// Most requests from one address in a minute; `None` for any number.
+    /// Most requests from one address in a minute; `None` for no limit.
     pub rate_limit_per_minute: Option<u32>,
-    /// Host names that a server without a key and without TLS accepts, beside addresses and `localhost`; `*` for all.
+    /// Host names that a server without a key and without TLS accepts, besides addresses and `localhost`; `*` for all.
     pub allowed_hosts: Vec<String>,
-    /// Origins whose pages may call the server from a browser; `*` for all. The server's own page is always allowed.
+    /// Origins from which web pages may call the server in a browser; `*` for all. The server's own page is always allowed.
     pub cors_origins: Vec<String>,
     /// Lets requests set their `priority`, and so overtake others. If false, the field is refused.
     pub allow_priority: bool,
     /// Serves `/slots`, which shows running requests without their text.
     pub slots: bool,
-    /// The folder in which texts of slots are saved, for those who may use the server; `None` refuses to save and restore.
+    /// Folder in which clients may save texts of slots; `None` refuses to save and restore.
     pub slot_save_path: Option<PathBuf>,
     /// Serves the page at `/`.
     pub page: bool,
@@ -99,7 +99,7 @@ pub struct ServerOptions {
     pub log: Log,
 }
 
-/// Takes lines of a log.
+/// Receives the lines of a log.
 pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
 
 impl ServerOptions {
@@ -108,18 +108,18 @@ impl ServerOptions {
         std::iter::once(self.host).chain(self.more_hosts.iter().copied())
     }
 
-    /// True if this machine alone reaches the server.
+    /// True if only this machine can reach the server.
     pub(crate) fn is_private(&self) -> bool {
         self.hosts().all(|host| host.to_canonical().is_loopback())
     }
 }
 
-/// The files of a server that speaks TLS, both PEM.
+/// The files for serving over TLS, both in PEM format.
 #[derive(Clone, Debug)]
 pub struct TlsFiles {
-    /// The server's certificate, followed by the certificates that vouch for it.
+    /// The server's certificate, followed by the certificates of its issuers.
     pub certificates: PathBuf,
-    /// The key of the certificate.
+    /// The private key of the certificate.
     pub key: PathBuf,
 }
 

@@ -1,4 +1,4 @@
-//! Paths, and the layers that every request passes.
+//! Routes paths to handlers, through the layers that every request passes.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::http::error::ApiError;
 use crate::http::{auth, cors, hosts, leftover, limits, log, pool};
 use crate::state::App;
 
-/// The service for all connections.
+/// The routes and layers of a server.
 pub(crate) fn router(app: &App) -> Router {
     let layer = |router: Router<App>| {
         // The last layer is the first that a request meets.
@@ -76,7 +76,7 @@ pub(crate) fn router(app: &App) -> Router {
     })
 }
 
-/// The request as though its path began behind the prefix; the answer to a request for another path.
+/// The request with `prefix` removed from its path; an error answer for another path.
 #[allow(clippy::result_large_err, reason = "both are moved once a request")]
 fn below(mut request: Request, prefix: &str) -> Result<Request, Response> {
     let path = request.uri().path();
@@ -95,7 +95,7 @@ fn below(mut request: Request, prefix: &str) -> Result<Request, Response> {
     Ok(request)
 }
 
-/// The routes of OpenAI's and Anthropic's forms, with and without the version in front.
+/// Adds the routes of OpenAI's and Anthropic's forms, with and without `/v1`.
 fn openai_routes(router: Router<App>) -> Router<App> {
     let router = router
         .route("/v1/messages", post(messages::create))
@@ -115,7 +115,7 @@ fn openai_routes(router: Router<App>) -> Router<App> {
     })
 }
 
-/// The routes of llama.cpp's and vLLM's own forms.
+/// Adds the routes of llama.cpp's and vLLM's own forms.
 fn native_routes(router: Router<App>) -> Router<App> {
     let router = router
         .route("/completion", post(native::complete))
@@ -140,7 +140,8 @@ fn native_routes(router: Router<App>) -> Router<App> {
     })
 }
 
-/// Takes empty segments out of a path, so that `//v1/models/` is `/v1/models`: clients join an address and a path as they please.
+/// Removes empty segments from a path, so that `//v1/models/` becomes `/v1/models`: some clients join address and path
+/// carelessly.
 fn tidy(uri: &mut Uri) {
     let path = uri.path();
     if !path.contains("//") && (path.len() == 1 || !path.ends_with('/')) {
@@ -169,7 +170,7 @@ async fn wrong_method(request: Request) -> ApiError {
     ApiError::wrong_method(request.method().as_str(), &path)
 }
 
-/// Turns a handler's panic into an error of its request. The panic hook has reported the place.
+/// Converts a handler's panic to an error answer. The panic hook has already reported the place.
 fn panicked(_: Box<dyn Any + Send>) -> Response {
     ApiError::internal("the request failed by a fault of the server").into_response()
 }

@@ -1,4 +1,4 @@
-//! A server, from start to end.
+//! A server, from its start to its end.
 
 use std::net::{SocketAddr, TcpListener};
 use std::pin::pin;
@@ -39,13 +39,13 @@ use crate::request::defaults;
 use crate::router;
 use crate::state::{App, AppState, Lifecycle};
 
-/// Time that connections have to take their last bytes when the server ends.
+/// Time in which connections may send their last bytes when the server ends.
 const FAREWELL: Duration = Duration::from_secs(2);
 
 /// Pause after the system refused a connection, e.g. because there are no file descriptors left.
 const AFTER_REFUSAL: Duration = Duration::from_millis(50);
 
-/// Longest pause between two searches for idle models.
+/// Longest pause between two checks for idle models.
 const IDLE_SEARCH: Duration = Duration::from_secs(30);
 
 /// A server that is bound to its address and not running yet.
@@ -66,29 +66,29 @@ pub struct Server {
     app: App,
 }
 
-/// Ends a server from elsewhere.
+/// A handle to end a server from another thread.
 #[derive(Clone)]
 pub struct ServerHandle(App);
 
 impl ServerHandle {
-    /// Asks the server to end: running requests have [`ServerOptions::shutdown_timeout`] to finish, new ones get 503.
+    /// Shuts the server down: running requests have [`ServerOptions::shutdown_timeout`] to finish, new ones get 503.
     pub fn shut_down(&self) {
         self.0.lifecycle.drain();
     }
 
-    /// True once the models of the start are loaded.
+    /// True once the models named at the start are loaded.
     pub fn is_ready(&self) -> bool {
         self.0.lifecycle.is_ready()
     }
 }
 
 impl Server {
-    /// Binds the address and looks for models.
+    /// Binds the addresses and finds the models.
     ///
     /// # Errors
     ///
-    /// [`ServerError::Options`] for an address other than loopback without a key, for a certificate or key of TLS that does not
-    /// serve, or if there is no model; [`ServerError::Bind`].
+    /// [`ServerError::Options`] for an address other than loopback without a key, for an unusable certificate or key of TLS, or
+    /// if there is no model; [`ServerError::Bind`].
     pub fn bind(mut options: ServerOptions) -> Result<Self, ServerError> {
         if !options.is_private() && options.api_keys.is_empty() && !options.allow_public_without_key {
             return Err(ServerError::Options(format!(
@@ -171,17 +171,17 @@ impl Server {
         format!("{scheme}://{}{}", self.address, self.app.options.api_prefix)
     }
 
-    /// A handle that ends the server.
+    /// A handle that can end the server.
     pub fn handle(&self) -> ServerHandle {
         ServerHandle(Arc::clone(&self.app))
     }
 
-    /// Serves until the handle ends the server, and all requests have finished or run out of time.
+    /// Serves until the handle ends the server and all requests have finished or run out of time.
     ///
     /// # Errors
     ///
-    /// [`ServerError::Model`] if a model of the start cannot be loaded; [`ServerError::DeviceLost`] if a device was lost, stays away
-    /// and leaves no model that could be used; [`ServerError::System`].
+    /// [`ServerError::Model`] if a model of the start cannot be loaded; [`ServerError::DeviceLost`] if a device was lost for good
+    /// and no other model can be used; [`ServerError::System`].
     pub fn run(self) -> Result<(), ServerError> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(self.app.options.http_threads.max(1))
@@ -264,7 +264,7 @@ async fn serve(listeners: Vec<TcpListener>, tls: Option<TlsAcceptor>, app: App) 
     result
 }
 
-/// Loads the models that were named at the start, the first one first.
+/// Loads the models named at the start, in order.
 async fn load_first_models(app: &App) -> Result<(), ServerError> {
     let count = app.options.models.len();
     for entry in app.registry.entries().iter().take(count) {
@@ -284,7 +284,7 @@ async fn load_first_models(app: &App) -> Result<(), ServerError> {
     Ok(())
 }
 
-/// Refuses defaults of requests that no request for the model could have.
+/// Fails if the defaults for requests are not valid for the model.
 async fn check_defaults(app: &App, loaded: &Loaded) -> Result<(), ServerError> {
     if app.options.request_defaults.is_empty() {
         return Ok(());
@@ -295,7 +295,7 @@ async fn check_defaults(app: &App, loaded: &Loaded) -> Result<(), ServerError> {
     checked.map_err(|error| ServerError::Options(format!("a default of requests: {}", error.message)))
 }
 
-/// The reason why a prefix of paths is none.
+/// Fails with a message if the prefix is no path.
 fn check_prefix(prefix: &str) -> Result<(), String> {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-._~/".contains(letter);
     let is_path = prefix.starts_with('/') && !prefix.ends_with('/') && !prefix.contains("//");
@@ -305,7 +305,7 @@ fn check_prefix(prefix: &str) -> Result<(), String> {
     Err(format!("prefix `{prefix}`: expected a path such as /llm, without a slash at its end"))
 }
 
-/// Unloads idle models for ever; waits for ever if they stay.
+/// Unloads idle models, for as long as the server runs; never returns.
 async fn unload_idle_models(app: &App) {
     let Some(idle) = app.options.unload_idle_after else { return std::future::pending().await };
     let mut timer = tokio::time::interval((idle / 4).clamp(Duration::from_millis(100), IDLE_SEARCH));

@@ -1,4 +1,4 @@
-//! Everything that requests share.
+//! The state that all requests share.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -18,17 +18,17 @@ use crate::models::adapters::Applied;
 use crate::models::registry::Registry;
 use crate::options::ServerOptions;
 
-/// The state of a server. A handle: clones are cheap.
+/// A handle to the state of a server. Clones are cheap.
 pub(crate) type App = Arc<AppState>;
 
-/// The state of a server.
+/// The state of a server, which all requests share.
 pub(crate) struct AppState {
     pub options: ServerOptions,
     pub registry: Arc<Registry>,
     pub keys: Arc<Keys>,
     pub hosts: Arc<Hosts>,
     pub log_writer: LogWriter,
-    /// Memory that requests may take together.
+    /// Limit of the memory of all requests together.
     pub budget: Arc<Budget>,
     /// The threads of handlers, once the server runs.
     pub handlers: OnceLock<Handle>,
@@ -41,13 +41,13 @@ pub(crate) struct AppState {
 }
 
 impl AppState {
-    /// The instant at which a request that begins now has taken its time; `None` if no clock tells it.
+    /// The deadline of a request that begins now; `None` if the instant is beyond the clock's range.
     pub fn deadline(&self) -> Option<Instant> {
         Instant::now().checked_add(self.options.request_timeout)
     }
 }
 
-/// Life of a server: loading its models, serving, ending.
+/// The phases of a server: loading, serving, ending.
 #[derive(Default)]
 pub(crate) struct Lifecycle {
     ready: AtomicBool,
@@ -58,34 +58,34 @@ pub(crate) struct Lifecycle {
 }
 
 impl Lifecycle {
-    /// True once the models of the start are loaded.
+    /// True once the models named at the start are loaded.
     pub fn is_ready(&self) -> bool {
         self.ready.load(Ordering::Acquire)
     }
 
-    /// Records that the models of the start are loaded.
+    /// Records that the models named at the start are loaded.
     pub fn set_ready(&self) {
         self.ready.store(true, Ordering::Release);
     }
 
-    /// True once the server ends: running requests finish, new ones are refused.
+    /// True once the server is ending: running requests finish, new ones are refused.
     pub fn is_draining(&self) -> bool {
         self.draining.load(Ordering::SeqCst)
     }
 
-    /// Refuses new requests from now on.
+    /// Begins to refuse new requests.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::SeqCst);
         self.changed.notify_waiters();
     }
 
-    /// Ends the requests that still run.
+    /// Ends the requests that are still running.
     pub fn cut(&self) {
         self.cut_off.store(true, Ordering::SeqCst);
         self.changed.notify_waiters();
     }
 
-    /// Waits until running requests have to end.
+    /// Waits until [`cut`](Self::cut) is called.
     pub async fn cut_off(&self) {
         self.until(|| self.cut_off.load(Ordering::SeqCst)).await;
     }
@@ -101,12 +101,12 @@ impl Lifecycle {
         self.changed.notify_waiters();
     }
 
-    /// Waits until the server is asked to end.
+    /// Waits until [`drain`](Self::drain) is called.
     pub async fn draining(&self) {
         self.until(|| self.is_draining()).await;
     }
 
-    /// Waits until no request runs.
+    /// Waits until no request is running.
     pub async fn idle(&self) {
         self.until(|| self.requests.load(Ordering::SeqCst) == 0).await;
     }

@@ -1,6 +1,6 @@
 //! Answers of a chat: the text of choices, split into thoughts, the answer proper and calls, with the tokens' probabilities.
 //!
-//! Chat completions, responses and Anthropic's messages all read their answers here, streamed or whole.
+//! Chat completions, responses and Anthropic's messages all read their answers with this module, streamed or whole.
 
 use std::collections::VecDeque;
 
@@ -28,7 +28,7 @@ pub(crate) enum Delta {
 }
 
 impl Delta {
-    /// Appends the text of `next` if it continues this part; false for any other part.
+    /// Appends the text of `next` if it continues this part; returns false if it does not.
     fn go_on(&mut self, next: &Self) -> bool {
         let (whole, more) = match (self, next) {
             (Self::Reasoning(whole), Self::Reasoning(more)) | (Self::Content(whole), Self::Content(more)) => {
@@ -45,13 +45,13 @@ impl Delta {
     }
 }
 
-/// Something that happened to a choice.
+/// An event of one choice.
 pub(crate) enum ChatStep {
     /// A part of the answer, and the tokens since the last part.
     Delta(Delta, Vec<Value>),
     /// A part of the prompt has been computed. Sent on request only.
     Prefill,
-    /// The end, and the tokens since the last part.
+    /// The end of the choice, and the tokens since the last part.
     End(Ended),
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct Ended {
     pub has_calls: bool,
 }
 
-/// One answer in parts.
+/// The state of one answer that is split into parts.
 struct Answer {
     reading: Reading,
     logprobs: Vec<Value>,
@@ -73,9 +73,9 @@ struct Answer {
     /// True if the last text was thoughts.
     is_thinking: bool,
     has_calls: bool,
-    /// Reads the text out of the call that is open, if it is a custom tool's.
+    /// Reads the text out of the open call, if the call is of a custom tool.
     input: Option<InputReader>,
-    /// True once the answer has all the calls that it may have, and has begun another.
+    /// True once the answer has all the calls that it may have and has begun a further one.
     is_cut: bool,
 }
 
@@ -86,22 +86,22 @@ pub(crate) struct Answers {
     queue: VecDeque<(usize, ChatStep)>,
 }
 
-/// How the answers of a request are read.
+/// Settings by which an answer is read.
 pub(crate) struct Reading {
-    /// Takes the text apart.
+    /// Splits the text into thoughts, content and calls.
     pub parser: AnswerParser,
-    /// True if an answer ends in front of a second call.
+    /// True if an answer ends before a second call.
     pub one_call: bool,
     /// The names of custom tools.
     pub custom: Vec<String>,
-    /// True for a family that wants ids of calls with nine characters.
+    /// True for a model family whose ids of calls have nine characters.
     pub short_ids: bool,
     /// Shows the probability of a token, if requested.
     pub show_token: Option<ShowToken>,
 }
 
 impl Answers {
-    /// The answers of `choices`, each read in its way.
+    /// The answers of `choices`, each read by its own settings.
     pub fn new(choices: Choices, readings: impl IntoIterator<Item = Reading>) -> Self {
         let answers = readings.into_iter().map(|reading| Answer {
             reading,
@@ -119,7 +119,7 @@ impl Answers {
     ///
     /// # Errors
     ///
-    /// The failure of a choice.
+    /// The error of a choice.
     pub async fn next(&mut self) -> Option<(usize, Result<ChatStep>)> {
         loop {
             if let Some((index, step)) = self.queue.pop_front() {
@@ -156,7 +156,7 @@ impl Answers {
         }
     }
 
-    /// Queues a step. A part that continues the one before is merged with it.
+    /// Queues a step. A part that continues the last queued part is merged with it.
     fn put(&mut self, index: usize, step: ChatStep) {
         if let (ChatStep::Delta(delta, logprobs), Some((last, ChatStep::Delta(whole, all)))) =
             (&step, self.queue.back_mut())
@@ -178,7 +178,7 @@ impl Answers {
     ///
     /// # Errors
     ///
-    /// The first failure of a choice.
+    /// The first error of a choice.
     pub async fn collect(mut self) -> Result<Vec<Whole>> {
         let mut wholes: Vec<Whole> = self.each.iter().map(|_| Whole::default()).collect();
         while let Some((index, step)) = self.next().await {
@@ -198,7 +198,7 @@ pub(crate) struct Whole {
     pub ended: Option<Ended>,
 }
 
-/// A call that an answer asks for.
+/// A call in an answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub id: String,
@@ -209,7 +209,7 @@ pub(crate) struct Call {
 }
 
 impl Whole {
-    /// Adds a part.
+    /// Adds a step to the answer.
     pub fn take(&mut self, step: ChatStep) {
         match step {
             ChatStep::Delta(delta, logprobs) => {

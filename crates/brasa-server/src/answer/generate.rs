@@ -19,20 +19,20 @@ use crate::state::App;
 /// Most choices that one request may have in all.
 pub(crate) const MOST_CHOICES: usize = 256;
 
-/// A text to continue.
+/// A text to continue, with its options.
 pub(crate) struct Prompt {
     /// Token ids of the prompt.
     pub ids: Vec<u32>,
-    /// How to continue it.
+    /// Options of the generation.
     pub options: GenerateOptions,
     /// Parts of the answer that are shown besides its text.
     pub shown: Shown,
 }
 
-/// Parts of an answer that a request wants to see besides its text.
+/// Which parts of an answer are shown besides its text.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Shown {
-    /// The stop text, or the stop token, that ended it.
+    /// True if the stop string or stop token that ended the answer is shown.
     pub stop: bool,
     /// True if control tokens are shown as text.
     pub control: bool,
@@ -41,26 +41,26 @@ pub(crate) struct Shown {
 /// Generations that belong to one request, in the order of its choices. Dropping them cancels those that still run.
 pub(crate) struct Choices {
     choices: Vec<Choice>,
-    /// The choice that is asked first, so that none is always the last.
+    /// The choice that is polled first. It changes with each poll, so that all choices are treated alike.
     turn: usize,
 }
 
-/// Something that happened to a choice.
+/// An event of one choice.
 pub(crate) enum Step {
-    /// Tokens, or text that was held back: all that has come since the last step.
+    /// Tokens, or text that was held back: everything since the last step.
     Fragments(Vec<Fragment>),
     /// A part of the prompt has been computed. Sent on request only.
     Prefill,
-    /// The end.
+    /// The end of the choice.
     End(End),
 }
 
-/// How a choice ended.
+/// The end of a choice.
 #[derive(Clone, Debug)]
 pub(crate) struct End {
-    /// Why.
+    /// The reason of the end.
     pub reason: FinishReason,
-    /// The stop string that ended it, if one did.
+    /// The stop string that ended the choice, if one did.
     pub stop: Option<String>,
     /// The token that ended it without being a part of it.
     pub token: Option<Token>,
@@ -78,28 +78,27 @@ struct Choice {
     loaded: Arc<LoadedText>,
     app: App,
     record: Record,
-    /// The stop strings that were asked for.
+    /// The stop strings of the request.
     stops: Vec<String>,
     started: Instant,
     /// The engine's time from the first token to the last.
     decode_time: Option<Duration>,
-    /// True if the answer has ended although the model would go on.
+    /// True if the answer was ended although the model would go on.
     is_cut: bool,
     /// True if the stop text that ends the answer is still to be shown.
     shows_stop: bool,
     shows_control: bool,
     ended: bool,
-    /// An item that the stream gave behind the fragments of the last step. It is handled once those fragments are sent. `Pending`
-    /// for none.
+    /// An item that the stream yielded after the fragments of the last step, to be handled after them. `Pending` for no item.
     behind: Poll<Option<Result<Fragment, EngineError>>>,
 }
 
 impl Choices {
-    /// Starts all generations; one that names its slot once that is free.
+    /// Starts all generations. A generation that names its slot waits until that slot is free.
     ///
     /// # Errors
     ///
-    /// 400 for several generations in one slot; the engine's refusal of the first that it refuses; the others are cancelled.
+    /// 400 for several generations in one slot. The engine's error if it refuses a generation; the others are cancelled then.
     pub async fn start(
         app: &App,
         loaded: &Arc<LoadedText>,
@@ -128,7 +127,7 @@ impl Choices {
     ///
     /// # Errors
     ///
-    /// The failure of a choice, once; the choice has then ended.
+    /// The error of a choice, once. The choice has ended then.
     pub async fn next(&mut self) -> Option<(usize, Result<Step>)> {
         poll_fn(|context| self.poll_next(context)).await
     }
@@ -138,7 +137,7 @@ impl Choices {
         self.choices[index].stream.metrics()
     }
 
-    /// Ends a choice as if the model had ended it. Its last step still comes, perhaps after some others.
+    /// Ends a choice as if the model had ended it. Its last step still follows, perhaps after some others.
     pub fn end(&mut self, index: usize) {
         let choice = &mut self.choices[index];
         choice.is_cut = true;
@@ -209,7 +208,7 @@ impl Choice {
         })
     }
 
-    /// Polls for the next step. Tokens that already wait come together, so that a client gets them as one event.
+    /// Polls for the next step. Tokens that already wait are joined, so that a client gets them in one event.
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Step>> {
         let mut fragments = Vec::new();
         loop {
@@ -233,7 +232,7 @@ impl Choice {
         }
     }
 
-    /// Handles an item of the stream that is not a fragment.
+    /// Handles an item of the stream that is not a fragment: the end, an error, or nothing yet.
     fn step(&mut self, come: Option<Result<Fragment, EngineError>>) -> Result<Step> {
         match come {
             Some(Ok(_)) => Ok(Step::Prefill),
@@ -267,7 +266,7 @@ impl Choice {
         }
     }
 
-    /// The text of what the request asked to stop at, if that ended the answer.
+    /// The stop string or the text of the stop id that ended the answer; `None` for another end.
     fn stop_text(&self, reason: FinishReason) -> Option<String> {
         match reason {
             FinishReason::Text(place) => self.stops.get(place).cloned(),
@@ -303,7 +302,8 @@ impl Drop for Choice {
     }
 }
 
-/// Records an error of a model's engine. A model whose engine has failed for good is loaded anew, without waiting for a request.
+/// Records an error of a model's engine. If the engine has failed for good, the model is loaded again, without waiting for a
+/// request.
 pub(crate) fn saw_error(app: &App, presence: &Presence, error: &EngineError) {
     presence.saw_error(error);
     if presence.is_closed() {
@@ -320,8 +320,8 @@ pub(crate) fn finish_name(reason: FinishReason) -> &'static str {
     }
 }
 
-/// All results of a batch, within the time that a request has. `poll_next` gives the next one. Dropping the future drops the batch,
-/// which cancels what still runs.
+/// All results of a batch, within the time limit of a request. `poll_next` polls for the next result. Dropping the future drops
+/// the batch, which cancels its running requests.
 ///
 /// # Errors
 ///
@@ -348,11 +348,11 @@ pub(crate) async fn in_time<T>(
     }
 }
 
-/// Runs work that blocks, such as rendering a template, on a thread where that does no harm.
+/// Runs blocking work, such as rendering a template, on a thread of its lane.
 ///
 /// # Errors
 ///
-/// The work's error; a panic of the work is an internal error of this request alone.
+/// The error of the work. A panic of the work is an internal error of this request alone.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use brasa::{Model, Token};
 use serde_json::{Map, Value, json};
 
-/// Shows a token with its probability.
+/// A function that shows a token with its probability as JSON.
 pub(crate) type ShowToken = Box<dyn Fn(&Token) -> Value + Send>;
 
-/// The log-probability of what is impossible; JSON has no infinity.
+/// The log-probability that is written for −∞; JSON has no infinity.
 const IMPOSSIBLE: f32 = -9999.0;
 
-/// A number that JSON can write.
+/// The log-probability as a number that JSON can write: −∞ becomes −9999.
 pub(crate) fn finite(logprob: f32) -> f32 {
     if logprob.is_finite() { logprob } else { IMPOSSIBLE }
 }
@@ -24,8 +24,8 @@ pub(crate) fn chat_form(model: &Model, token: &Token) -> Value {
     shown
 }
 
-/// A token in the form of llama.cpp's completions. The distribution that it was drawn from is shown as probabilities, the model's own as
-/// log-probabilities.
+/// A token in the form of llama.cpp's completions. With `is_final`, probabilities of the distribution that it was drawn from;
+/// otherwise log-probabilities of the model's own distribution.
 pub(crate) fn native_form(model: &Model, token: &Token, is_final: bool) -> Value {
     let with_id = |id: u32, logprob: f32| {
         let mut shown = one(model, id, logprob);
@@ -47,7 +47,7 @@ fn one(model: &Model, id: u32, logprob: f32) -> Value {
     json!({"token": String::from_utf8_lossy(&bytes), "logprob": finite(logprob), "bytes": bytes})
 }
 
-/// The lists of the older completions: tokens, their probabilities, alternatives, and places in the text.
+/// The lists of the older completions: tokens, their probabilities, alternatives, and offsets in the text.
 #[derive(Default)]
 pub(crate) struct Legacy {
     tokens: Vec<Value>,
@@ -57,7 +57,7 @@ pub(crate) struct Legacy {
 }
 
 impl Legacy {
-    /// Adds a token that begins at a place of the text, counted in characters. The first token of a text has no probability.
+    /// Adds a token that begins at `offset` in the text, counted in characters. The first token of a text has no probability.
     pub fn push(&mut self, model: &Model, token: &Token, offset: usize) {
         let name = |id: u32| model.tokenizer().piece(id).unwrap_or_default();
         self.tokens.push(name(token.id).into());
@@ -68,7 +68,7 @@ impl Legacy {
         self.top_logprobs.push(top.unwrap_or_default());
     }
 
-    /// The lists as JSON; they are empty afterwards.
+    /// Returns the lists as JSON and empties them.
     pub fn take(&mut self) -> Value {
         let Self { tokens, token_logprobs, top_logprobs, text_offset } = std::mem::take(self);
         json!({

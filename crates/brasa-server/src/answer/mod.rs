@@ -1,4 +1,4 @@
-//! Answers: running generations, read as choices, and their costs.
+//! Answers: the running generations of a request, read as choices, and their cost.
 
 pub(crate) mod choices;
 pub(crate) mod generate;

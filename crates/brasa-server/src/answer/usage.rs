@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::http::error::Result;
 use crate::request::fields::Fields;
 
-/// The cost of all choices of a request.
+/// Token counts of all choices of a request.
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(clippy::struct_field_names, reason = "the names of OpenAI's API")]
 pub(crate) struct Usage {
@@ -26,7 +26,7 @@ impl Usage {
         self.completion_tokens += cost.generated_tokens;
     }
 
-    /// OpenAI's form.
+    /// The counts in OpenAI's form.
     pub fn openai(&self) -> Value {
         json!({
             "prompt_tokens": self.prompt_tokens,
@@ -37,7 +37,7 @@ impl Usage {
         })
     }
 
-    /// The form of OpenAI's responses.
+    /// The counts in the form of OpenAI's responses.
     pub fn responses(&self) -> Value {
         json!({
             "input_tokens": self.prompt_tokens,
@@ -48,7 +48,7 @@ impl Usage {
         })
     }
 
-    /// Anthropic's form: tokens from the cache are not counted as input.
+    /// The counts in Anthropic's form: tokens from the cache are not counted as input.
     pub fn anthropic(&self) -> Value {
         json!({
             "input_tokens": self.prompt_tokens - self.cached_tokens,
@@ -83,24 +83,24 @@ pub(crate) fn timings(cost: &Metrics) -> Value {
     timings
 }
 
-/// Progress and timings that a stream's parts report, if the client asks for them as llama.cpp's do.
+/// Which progress and timings the parts of a stream report, in llama.cpp's form.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Telling {
-    /// True if each part of an answer has the times up to it.
+    /// True if each part of an answer has the timings up to it.
     pub timings: bool,
-    /// Parts without text report how much of the prompt is computed.
+    /// True if parts without text report how much of the prompt is computed.
     pub progress: bool,
 }
 
 impl Telling {
-    /// Reads `timings_per_token` and `return_progress`. Answers that are not streamed have their times anyway.
+    /// Reads `timings_per_token` and `return_progress`. Answers that are not streamed always have timings.
     pub fn read(fields: &mut Fields) -> Result<Self> {
         let timings = fields.switch("timings_per_token")?.unwrap_or(false);
         let progress = fields.switch("return_progress")?.unwrap_or(false);
         Ok(Self { timings, progress })
     }
 
-    /// Adds the times to a part of an answer, if requested.
+    /// Adds the timings to a part of an answer, if requested.
     pub fn add_timings(self, part: &mut Value, cost: &Metrics) {
         if self.timings {
             part["timings"] = timings(cost);
@@ -108,7 +108,7 @@ impl Telling {
     }
 }
 
-/// How far a prompt has come, under llama.cpp's names.
+/// The progress of a prompt, under llama.cpp's names.
 pub(crate) fn progress(cost: &Metrics) -> Value {
     json!({
         "total": cost.prompt_tokens,

@@ -17,12 +17,12 @@ use crate::request::body::read_bounded;
 use crate::request::fields::Fields;
 use crate::state::App;
 
-/// True if the server has adapters, or may get some.
+/// True if the server has adapters or clients may load some.
 fn has_adapters(app: &App) -> bool {
     !app.options.load.adapters.is_empty() || app.options.lora_dir.is_some()
 }
 
-/// The adapters that are loaded, and the scales of requests that choose none.
+/// Handles `GET /lora-adapters`: lists the loaded adapters, and the scales of requests that choose none.
 pub(crate) async fn list(State(app): State<App>) -> Result<Response> {
     if !has_adapters(&app) {
         return Ok(reply::ok(&json!([])));
@@ -31,7 +31,7 @@ pub(crate) async fn list(State(app): State<App>) -> Result<Response> {
     Ok(reply::ok(&app.adapters.list(&loaded.model)))
 }
 
-/// Sets the scales of requests that choose none.
+/// Handles `POST /lora-adapters`: sets the scales of requests that choose none.
 pub(crate) async fn set(State(app): State<App>, request: Request) -> Result<Response> {
     check_right(&app)?;
     if !has_adapters(&app) {
@@ -48,7 +48,7 @@ pub(crate) async fn set(State(app): State<App>, request: Request) -> Result<Resp
     Ok(reply::ok(&json!({"success": true})))
 }
 
-/// Loads an adapter from the adapters' folder under a name; one of the same name gives way to it.
+/// Loads an adapter from the adapters' folder under a name. It replaces an adapter of the same name.
 pub(crate) async fn load(State(app): State<App>, mut fields: Fields) -> Result<Response> {
     check_right(&app)?;
     check_allowed(&app)?;

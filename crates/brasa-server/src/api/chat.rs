@@ -25,7 +25,7 @@ use crate::request::fields::Fields;
 use crate::request::{sampling, token_limits};
 use crate::state::App;
 
-/// Answers a conversation.
+/// Handles `POST /v1/chat/completions`: answers a conversation.
 pub(crate) async fn complete(
     State(app): State<App>,
     Extension(record): Extension<Record>,
@@ -57,7 +57,7 @@ pub(crate) async fn complete(
     }
 }
 
-/// How many tokens a conversation has.
+/// Counts the tokens of a conversation.
 pub(crate) async fn count(State(app): State<App>, mut fields: Fields) -> Result<Response> {
     let loaded = app.registry.acquire_text(fields.optional::<String>("model")?.as_deref()).await?;
     let conversation = Conversation::read(&mut fields)?;
@@ -65,21 +65,21 @@ pub(crate) async fn count(State(app): State<App>, mut fields: Fields) -> Result<
     Ok(reply::ok(&json!({"object": "response.input_tokens", "input_tokens": prompt.len()})))
 }
 
-/// Answers to be started, in whatever form they are asked for.
+/// The settings for starting answers, in any form of the API.
 pub(crate) struct Job<'a> {
     pub app: &'a App,
     pub loaded: &'a Arc<LoadedText>,
     pub record: &'a Record,
-    /// The slot that the request names.
+    /// The slot that the request names, if any.
     pub slot: Option<usize>,
-    /// Answers to the same conversation, which differ by their seeds.
+    /// Number of answers to the conversation, which differ by their seeds.
     pub choices: usize,
     pub logprobs: bool,
     pub shown: Shown,
 }
 
 impl<'a> Job<'a> {
-    /// Answers with one choice, without probabilities, showing the usual tokens.
+    /// Settings for one choice, without probabilities and with the usual tokens shown.
     pub fn of_one(
         app: &'a App,
         loaded: &'a Arc<LoadedText>,
@@ -93,7 +93,7 @@ impl<'a> Job<'a> {
     ///
     /// # Errors
     ///
-    /// The template's refusal, that of a grammar, the engine's refusal.
+    /// The errors of the template, of a grammar and of the engine.
     pub async fn start(
         &self,
         conversation: Conversation,
@@ -143,7 +143,7 @@ struct Request {
     options: GenerateOptions,
     choices: usize,
     logprobs: bool,
-    /// `None` for a whole answer; else whether the stream ends with the usage.
+    /// `None` for a whole answer; for a stream, true if it ends with the usage.
     stream: Option<bool>,
     telling: Telling,
     shown: Shown,
@@ -180,7 +180,7 @@ impl Request {
     }
 }
 
-/// Reads `stream` and `stream_options`: `None` for a whole answer, else whether the stream ends with the usage.
+/// Reads `stream` and `stream_options`: `None` for a whole answer; for a stream, true if it ends with the usage.
 pub(crate) fn read_stream(fields: &mut Fields) -> Result<Option<bool>> {
     let streams = fields.switch("stream")?.unwrap_or(false);
     let usage = match fields.value("stream_options") {
@@ -193,7 +193,7 @@ pub(crate) fn read_stream(fields: &mut Fields) -> Result<Option<bool>> {
     Ok(streams.then_some(usage))
 }
 
-/// The fields that all parts of a chat answer share.
+/// The fields that all parts of a chat answer have in common.
 struct Head {
     id: String,
     created: u64,
@@ -225,7 +225,7 @@ impl Head {
     }
 }
 
-/// The reason of an end: calls that an answer asks for are one.
+/// The finish reason in OpenAI's terms; `tool_calls` if the answer has calls.
 fn reason(ended: &Ended) -> &'static str {
     match finish_name(ended.end.reason) {
         "stop" if ended.has_calls => "tool_calls",

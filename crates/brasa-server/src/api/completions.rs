@@ -27,10 +27,10 @@ use crate::request::fill::Fill;
 use crate::request::{prompt, sampling, token_limits};
 use crate::state::App;
 
-/// Tokens of an answer if the request sets no limit.
+/// Most tokens of an answer if the request sets no limit.
 const DEFAULT_TOKENS: usize = 16;
 
-/// Continues raw texts.
+/// Handles `POST /v1/completions`: continues raw texts.
 pub(crate) async fn complete(
     State(app): State<App>,
     Extension(record): Extension<Record>,
@@ -153,7 +153,7 @@ struct Request {
     max_tokens: usize,
     choices: usize,
     echo: bool,
-    /// Alternatives of each token; `None` for no probabilities.
+    /// Number of alternatives of each token; `None` for no probabilities.
     top: Option<usize>,
     stream: Option<bool>,
     telling: Telling,
@@ -232,15 +232,15 @@ impl Request {
 /// How prompts that are too long are cut: vLLM's `truncate_prompt_tokens` and `truncation_side`.
 #[derive(Clone, Copy)]
 struct Cut {
-    /// Tokens that stay.
+    /// Most tokens that a prompt keeps.
     most: usize,
-    /// True if the last tokens stay.
+    /// True if the prompt's last tokens are kept, false if its first ones are.
     is_left: bool,
 }
 
 impl Cut {
-    /// Reads `truncate_prompt_tokens` and `truncation_side`; `None` if prompts stay whole. -1 stands for as many tokens as fit into
-    /// the context with a token behind them.
+    /// Reads `truncate_prompt_tokens` and `truncation_side`; `None` if prompts stay whole. -1 means as many tokens as leave room
+    /// for one more token in the context.
     fn read(fields: &mut Fields, model: &Model) -> Result<Option<Self>> {
         let is_left = match fields.optional::<String>("truncation_side")?.as_deref() {
             None | Some("left") => true,
@@ -271,10 +271,10 @@ impl Cut {
     }
 }
 
-/// The part of a prompt in its answer.
+/// Which part of the prompt an answer repeats.
 #[derive(Clone, Copy)]
 enum Echo {
-    /// No echo of the prompt.
+    /// The answer does not repeat the prompt.
     No,
     /// The text of the prompt.
     Text,
@@ -282,13 +282,13 @@ enum Echo {
     Scored(usize),
 }
 
-/// A text in the making, with the probabilities of its tokens.
+/// A text that is being written, with the probabilities of its tokens.
 #[derive(Clone, Default)]
 struct Text {
     written: String,
     tokens: Vec<(Token, usize)>,
     characters: usize,
-    /// Ids of the answer since its last part, if they are shown.
+    /// Ids of the answer's tokens since its last part, if ids are shown.
     ids: Vec<u32>,
     /// The ids of the prompt, until they have been shown.
     prompt_ids: Option<Vec<u32>>,
@@ -321,7 +321,7 @@ impl Text {
     }
 }
 
-/// The fields that all parts of a completion share.
+/// The fields that all parts of a completion have in common.
 struct Head {
     id: String,
     created: u64,
@@ -329,7 +329,7 @@ struct Head {
     model: Model,
     with_logprobs: bool,
     with_ids: bool,
-    /// Choices of each prompt.
+    /// Number of choices of each prompt.
     choices: usize,
     telling: Telling,
 }

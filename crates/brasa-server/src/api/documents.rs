@@ -5,14 +5,14 @@ use serde_json::Value;
 use crate::http::error::{ApiError, Result};
 use crate::request::fields::Fields;
 
-/// Members of a document and of a search result that are read, or say nothing to a model.
+/// Members of a document or a search result that are read or may be ignored.
 const KNOWN: &[&str] = &["type", "source", "title", "context", "citations", "content"];
 
 /// The text of a block of the type `document` or `search_result`: its title, its context or source, and its content.
 ///
 /// # Errors
 ///
-/// 400 that names the member: a source that is no plain text, and citations that are asked for.
+/// 400 that names the member, for a source that is not plain text and for requested citations.
 pub(crate) fn text_of(body: &Fields, place: &str, block: &Value) -> Result<String> {
     body.see_inside(place, block, KNOWN);
     if block["citations"]["enabled"] == true {
@@ -50,7 +50,7 @@ fn source_of(place: &str, source: &Value) -> Result<String> {
     }
 }
 
-/// The text of a text, or of blocks of text.
+/// The text of a content: a text, or blocks of text.
 fn content_of(place: &str, content: &Value) -> Result<String> {
     let Value::Array(blocks) = content else { return needed(place, content) };
     let text = |(at, block): (usize, &Value)| match block["type"].as_str() {
@@ -69,7 +69,7 @@ fn needed(place: &str, value: &Value) -> Result<String> {
     if value.is_null() { Err(missing(place)) } else { text_at(place, value) }
 }
 
-/// A text; empty for none.
+/// A value as a text; null is empty.
 fn text_at(place: &str, value: &Value) -> Result<String> {
     match value {
         Value::Null => Ok(String::new()),

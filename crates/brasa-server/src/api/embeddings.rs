@@ -25,21 +25,21 @@ use crate::state::App;
 /// Most texts of one request: OpenAI's limit.
 const MOST_TEXTS: usize = 2048;
 
-/// Bytes that a number of an answer takes: as f32, as a value of JSON, and written.
+/// Bytes that a number of an answer takes: as f32, as a JSON value, and in the written answer.
 const NUMBER_BYTES: usize = 4 + 32 + 16;
 
-/// Elements of a token's state where the checkpoint does not say.
+/// Assumed elements of a token's state if the checkpoint does not say.
 const MOST_WIDTH: usize = 16_384;
 
-/// How vectors are written.
+/// The format of vectors in an answer.
 #[derive(Clone, Copy)]
 enum Encoding {
     Numbers,
-    /// The bytes of little-endian f32.
+    /// The bytes of the numbers as little-endian f32, in base64.
     Base64,
 }
 
-/// OpenAI's form, with the fields `prompt_name` and `truncate`.
+/// Handles `POST /v1/embeddings` in OpenAI's form, with the fields `prompt_name` and `truncate` added.
 pub(crate) async fn create(
     State(app): State<App>,
     Extension(record): Extension<Record>,
@@ -75,7 +75,8 @@ pub(crate) async fn create(
     Ok(reply::ok(&json!({"object": "list", "data": data, "model": loaded.presence().id, "usage": usage})))
 }
 
-/// llama.cpp's form: `content`, and a list of vectors for each text: one, or without pooling one for each token.
+/// Handles `/embedding` in llama.cpp's form: the texts are in `content`, and each gets a list of vectors: one, or without pooling
+/// one for each token.
 pub(crate) async fn native(
     State(app): State<App>,
     Extension(record): Extension<Record>,
@@ -117,7 +118,7 @@ fn options_of(app: &App, norm: EmbeddingNorm, request: RequestOptions) -> EmbedO
     EmbedOptions { pooling: app.options.pooling, norm, dimensions: None, request }
 }
 
-/// The fields that say how texts become tokens.
+/// Reads the options of turning texts into tokens.
 fn tokens_options(fields: &mut Fields) -> Result<TokensOptions> {
     Ok(TokensOptions {
         prompt: fields.optional("prompt_name")?,
@@ -127,7 +128,7 @@ fn tokens_options(fields: &mut Fields) -> Result<TokensOptions> {
 
 /// The texts of a request.
 struct Texts {
-    /// The field that holds them.
+    /// The field that holds the texts.
     field: &'static str,
     input: Value,
     how: TokensOptions,
@@ -151,17 +152,17 @@ impl Texts {
     }
 }
 
-/// Texts whose vectors have been made.
+/// The embeddings of a request's texts.
 struct Embedded {
-    /// The vector of each text, or the vectors of its tokens one behind the other.
+    /// For each text its vector, or without pooling the vectors of its tokens one after the other.
     vectors: Vec<Vec<f32>>,
-    /// Tokens of each text.
+    /// Number of tokens of each text.
     tokens: Vec<usize>,
-    /// The memory that the vectors of tokens take, in the server and as JSON.
+    /// The account of the memory of token vectors, as numbers and as JSON.
     memory: Account,
 }
 
-/// Makes the vectors of texts.
+/// Computes the embeddings of texts.
 async fn embed(
     app: &App,
     loaded: &Loaded,
@@ -199,7 +200,7 @@ async fn embed(
     Ok(Embedded { vectors, tokens, memory })
 }
 
-/// The error of a text, which names the field that the text is in.
+/// Converts the error of a text; names the field that the text is in.
 fn of_text(error: brasa::Error, field: &str) -> ApiError {
     let is_id = matches!(error, brasa::Error::Engine(EngineError::UnknownToken { .. }));
     let error = ApiError::from(error);

@@ -22,11 +22,11 @@ use crate::request::fields::Fields;
 use crate::request::sampling;
 use crate::state::App;
 
-/// The beginning of a line that clients put in front of the system prompt. It changes with every request, so that no
-/// prompt would ever be found in the cache.
+/// The beginning of a line that clients add before the system prompt. The line changes with every request, which would keep all
+/// prompts out of the cache.
 const BILLING: &str = "x-anthropic-billing-header:";
 
-/// Answers a conversation.
+/// Handles `POST /v1/messages`: answers a conversation.
 pub(crate) async fn create(
     State(app): State<App>,
     Extension(record): Extension<Record>,
@@ -53,7 +53,7 @@ pub(crate) async fn create(
     Ok(response)
 }
 
-/// How many tokens a conversation has.
+/// Counts the tokens of a conversation.
 pub(crate) async fn count(State(app): State<App>, mut fields: Fields) -> Result<Response> {
     let loaded = app.registry.acquire_text(fields.optional::<String>("model")?.as_deref()).await?;
     let conversation = conversation(&mut fields)?;
@@ -135,7 +135,7 @@ fn without_billing(text: &str) -> String {
     lines.join("\n")
 }
 
-/// Adds a message: its results of tools come first, each as a message of its own.
+/// Adds a message. Its tool results come first, each as a message of its own.
 fn read_message(body: &Fields, at: usize, value: Value, messages: &mut Vec<Message>) -> Result<()> {
     let place = format!("messages[{at}]");
     let mut fields = body.inside(&place, value)?;
@@ -209,7 +209,7 @@ fn read_message(body: &Fields, at: usize, value: Value, messages: &mut Vec<Messa
     Ok(())
 }
 
-/// The members of a block that are read, and those that say nothing to a model.
+/// The members of a block of this type that are read or may be ignored.
 fn known_in(kind: &Value) -> &'static [&'static str] {
     match kind.as_str() {
         Some("text") => &["type", "text", "citations"],
@@ -220,7 +220,7 @@ fn known_in(kind: &Value) -> &'static [&'static str] {
     }
 }
 
-/// True for a block that holds text of elsewhere.
+/// True for a block with the text of a document or a search result.
 fn is_document(block: &Value) -> bool {
     matches!(block["type"].as_str(), Some("document" | "search_result"))
 }
@@ -268,7 +268,7 @@ fn tool_of(body: &Fields, at: usize, tool: &Value) -> Result<Value> {
     Ok(json!({"type": "function", "function": function}))
 }
 
-/// The calls that are asked for.
+/// The tool choice in the engine's terms.
 fn choice_of(choice: &Value) -> Result<ToolChoice> {
     match (choice["type"].as_str(), choice["name"].as_str()) {
         (Some("auto"), _) => Ok(ToolChoice::Auto),
@@ -282,7 +282,7 @@ fn choice_of(choice: &Value) -> Result<ToolChoice> {
     }
 }
 
-/// The fields that all parts of a message share.
+/// The fields that all parts of a message have in common.
 struct Head {
     id: String,
     model: String,
@@ -337,7 +337,7 @@ async fn whole(head: &Head, answers: Answers) -> Result<Response> {
     Ok(reply::exact(&head.message(blocks, ended.as_ref(), &usage)))
 }
 
-/// The block of a stream that is open.
+/// The type of the open block of a stream.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Open {
     Nothing,
@@ -359,7 +359,7 @@ impl Writer {
         self.events.send_named(event, &value).await
     }
 
-    /// Opens a block, unless it is open.
+    /// Opens a block of type `kind`, unless one is open already.
     async fn open(&mut self, kind: Open, block: Value) -> Result<(), sse::Gone> {
         if self.open == kind {
             return Ok(());

@@ -29,14 +29,14 @@ use crate::state::App;
 ///
 /// # Errors
 ///
-/// 400 for a known field that nobody has read and that would change the answer.
+/// 400 for a known field that the handler did not read and that would change the answer.
 pub(crate) fn finish_fields(app: &App, fields: &mut Fields) -> Result<()> {
     fields.check_left()?;
     count_unknown(app, fields);
     Ok(())
 }
 
-/// Like [`finish_fields`] where no answer is made, so that nothing can change one.
+/// Like [`finish_fields`], for requests without a generated answer: no unread field is an error.
 pub(crate) fn count_unknown(app: &App, fields: &mut Fields) {
     for name in fields.end() {
         app.metrics.saw_unknown_field();

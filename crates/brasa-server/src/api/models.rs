@@ -19,7 +19,7 @@ use crate::models::loaded::Loaded;
 use crate::request::fields::Fields;
 use crate::state::App;
 
-/// All models. A client that sends `anthropic-version` gets them in Anthropic's form.
+/// Handles `GET /v1/models`: lists all models. A client that sends `anthropic-version` gets Anthropic's form.
 pub(crate) async fn list(
     State(app): State<App>,
     headers: HeaderMap,
@@ -38,7 +38,7 @@ pub(crate) async fn list(
     Ok(reply::ok(&json!({"object": "list", "data": models})))
 }
 
-/// One model.
+/// Handles `GET /v1/models/{id}`: describes one model.
 pub(crate) async fn one(
     State(app): State<App>,
     headers: HeaderMap,
@@ -54,7 +54,7 @@ pub(crate) async fn one(
     Ok(reply::ok(&form(&app, &entry)))
 }
 
-/// Refuses strangers: on an address that others reach, a key shows who may load and unload.
+/// Fails unless clients may load and unload: the server must be reachable by this machine alone or require a key.
 pub(crate) fn check_right(app: &App) -> Result<()> {
     if app.options.is_private() || app.keys.are_needed() {
         return Ok(());
@@ -73,7 +73,7 @@ pub(crate) async fn load(State(app): State<App>, mut fields: Fields) -> Result<R
     Ok(reply::ok(&json!({"success": true})))
 }
 
-/// Loads a model by its path, which has to lie in the models' folder, or by its name: Akunu's form.
+/// Loads a model by a path inside the models' folder, or by its name, in Akunu's form.
 pub(crate) async fn load_path(State(app): State<App>, mut fields: Fields) -> Result<Response> {
     check_right(&app)?;
     let path: Option<String> = fields.optional("path")?;
@@ -97,7 +97,7 @@ pub(crate) async fn load_path(State(app): State<App>, mut fields: Fields) -> Res
     Ok(reply::ok(&json!({"id": entry.source.id, "object": "model", "status": "loaded", "success": true})))
 }
 
-/// Unloads a model; requests that run on it go on to their end.
+/// Unloads a model. Its running requests are completed.
 pub(crate) async fn unload(State(app): State<App>, mut fields: Fields) -> Result<Response> {
     check_right(&app)?;
     let name: String = fields.required("model")?;
@@ -107,7 +107,7 @@ pub(crate) async fn unload(State(app): State<App>, mut fields: Fields) -> Result
     Ok(reply::ok(&json!({"success": true, "id": entry.source.id, "object": "model", "status": "unloaded"})))
 }
 
-/// Lists a model, then the model with each of its adapters, as `model:adapter`.
+/// Lists a model, then each of its adapters as `model:adapter`.
 fn with_adapters(form: Value, entry: &Entry) -> Vec<Value> {
     let mut forms = vec![form];
     if let Some(Loaded::Text(text)) = entry.loaded() {

@@ -7,16 +7,17 @@ use serde_json::{Value, json};
 
 use crate::http::error::{ApiError, Result};
 
-/// Models of a page if a client does not say how many.
+/// Number of models of a page if the client names none.
 const USUAL: usize = 20;
 /// Most models of a page.
 const MOST: usize = 1000;
 
-/// A page of `models`, each an id and the time when the server got to know it, as `limit`, `after_id` and `before_id` ask for it.
+/// A page of `models`, pairs of an id and the time at which the server registered the model, as selected by `limit`, `after_id`
+/// and `before_id`.
 ///
 /// # Errors
 ///
-/// 400 for a limit that is no number from 1 to 1000, and for the id of no model.
+/// 400 for a limit that is not a number from 1 to 1000, and for an id of no model.
 pub(crate) fn page(models: &[(String, u64)], query: &HashMap<String, String>) -> Result<Value> {
     let limit = match query.get("limit") {
         None => USUAL,
@@ -51,12 +52,12 @@ pub(crate) fn page(models: &[(String, u64)], query: &HashMap<String, String>) ->
     }))
 }
 
-/// One model.
+/// One model in Anthropic's form.
 pub(crate) fn form(id: &str, created: u64) -> Value {
     json!({"type": "model", "id": id, "display_name": id, "created_at": time(created)})
 }
 
-/// Seconds since 1970 as RFC 3339 writes them.
+/// Formats seconds since 1970 as RFC 3339 does.
 fn time(seconds: u64) -> String {
     CivilTime::from_unix(i64::try_from(seconds).unwrap_or_default()).format("%Y-%m-%dT%H:%M:%SZ")
 }

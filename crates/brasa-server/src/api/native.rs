@@ -29,7 +29,7 @@ use crate::state::App;
 /// Most names in `response_fields`.
 const MOST_WANTED: usize = 64;
 
-/// Continues raw texts.
+/// Handles `/completion`: continues raw texts.
 pub(crate) async fn complete(
     State(app): State<App>,
     Extension(record): Extension<Record>,
@@ -49,7 +49,7 @@ pub(crate) async fn complete(
     answer(&app, loaded, &record, wishes, prompts, is_list).await
 }
 
-/// Fills a gap in a text.
+/// Handles `/infill`: fills a gap in a text.
 pub(crate) async fn infill(
     State(app): State<App>,
     Extension(record): Extension<Record>,
@@ -82,24 +82,24 @@ pub(crate) async fn infill(
     answer(&app, loaded, &record, wishes, vec![prompt], false).await
 }
 
-/// The wishes of a request besides its prompt.
+/// The settings of a request besides its prompt.
 struct Wishes {
     options: GenerateOptions,
     constraint: Option<Constraint>,
-    /// The slot that it names.
+    /// The slot that the request names, if any.
     slot: Option<usize>,
     stream: bool,
     with_tokens: bool,
-    /// `None` for no probabilities; else whether they are those that tokens were drawn from.
+    /// `None` for no probabilities; true for those of the distribution that tokens were drawn from, false for the model's own.
     with_logprobs: Option<bool>,
     telling: Telling,
     early_end: EarlyEnd,
-    /// The fields of the answer that are wanted, as paths with `/`; empty for all.
+    /// The requested fields of the answer, as paths with `/`; empty for all fields.
     wanted: Vec<String>,
 }
 
 impl Wishes {
-    /// The kind of work that they make beside the prompt.
+    /// The lane of blocking work that these settings need.
     fn lane(&self) -> Lane {
         if self.constraint.is_some() { Lane::Grammars } else { Lane::Texts }
     }
@@ -152,18 +152,18 @@ impl Wishes {
     }
 }
 
-/// The fields that all parts of an answer share.
+/// The fields that all parts of an answer have in common.
 struct Head {
     loaded: Arc<LoadedText>,
     settings: Value,
     with_tokens: bool,
-    /// `None` for no probabilities; else whether they are those that tokens were drawn from.
+    /// `None` for no probabilities; true for those of the distribution that tokens were drawn from, false for the model's own.
     with_logprobs: Option<bool>,
     telling: Telling,
     wanted: Vec<String>,
 }
 
-/// One answer in the making.
+/// A text that is being written.
 #[derive(Clone, Default)]
 struct Text {
     content: String,
@@ -243,7 +243,7 @@ async fn stream_texts(
 }
 
 impl Head {
-    /// Adds fragments to a text. A text that ends with one of them early ends its choice.
+    /// Adds fragments to a text. Ends the choice if the text ends early with one of them.
     fn take(&self, text: &mut Text, fragments: Vec<Fragment>, running: &mut Choices, index: usize) {
         for fragment in fragments {
             if text.is_cut {
@@ -266,7 +266,7 @@ impl Head {
         }
     }
 
-    /// The next part of a stream: the text that was added since the last one.
+    /// The next part of a stream: the text since the last part.
     fn part(&self, index: usize, text: &mut Text) -> Value {
         let (content, ids) = (std::mem::take(&mut text.content), std::mem::take(&mut text.ids));
         let mut part = json!({"index": index, "content": content, "tokens": ids, "stop": false});

@@ -1,18 +1,19 @@
-//! Ends of llama.cpp's own form that editors ask for: a line that leaves its block, and a limit of time.
+//! Early ends of a text in llama.cpp's form, which editors use: a line that leaves its block, and a time limit.
 
 use std::time::Duration;
 
 use crate::http::error::Result;
 use crate::request::fields::Fields;
 
-/// When a text ends before its model ends it.
+/// The conditions under which a text is ended before the model ends it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct EarlyEnd {
-    /// Blanks and tabs that a line behind the first one has to begin with; 0 for none.
+    /// Least number of blanks and tabs at the beginning of all lines but the first; 0 for no condition.
     indent: usize,
-    /// Time for the text behind its first token, once it has more than one line.
+    /// Time limit from the first token on, which applies once the text has more than one line.
     most_time: Option<Duration>,
-    /// Number of blanks that begin the present line so far; `None` behind its first other character, and in the first line.
+    /// Number of blanks at the beginning of the current line so far; `None` after its first other character, and in the first
+    /// line.
     blanks: Option<usize>,
     has_lines: bool,
 }
@@ -26,7 +27,8 @@ impl EarlyEnd {
         Ok(Self { indent, most_time, ..Self::default() })
     }
 
-    /// The beginning of `more` that belongs to the text, and whether the text ends there. `time` has passed since its first token.
+    /// The beginning of `more` that belongs to the text, and true if the text ends with it. `time` is the time since the text's
+    /// first token.
     pub fn take<'a>(&mut self, more: &'a str, time: Duration) -> (&'a str, bool) {
         for (at, letter) in more.char_indices() {
             match (letter, &mut self.blanks) {

@@ -1,4 +1,4 @@
-//! Files of the page. They are part of the program, which needs no network and no folder for them.
+//! The files of the web page. They are part of the program, so that serving them needs no network and no folder.
 //!
 //! A browser runs the page under the policy in `page/policy.txt`, which forbids inline scripts, other hosts and HTML made of text.
 
@@ -15,7 +15,7 @@ use crate::state::App;
 
 /// A file of the page.
 struct File {
-    /// The path below the server's root.
+    /// The file's path below the server's root.
     path: &'static str,
     content_type: &'static str,
     bytes: &'static [u8],
@@ -79,7 +79,7 @@ const FILES: &[File] = files![
     "/assets/tree.js" SCRIPT,
 ];
 
-/// Serves a file of the page; without the page, the root tells which server this is.
+/// Serves a file of the page. Without the page, answers the root with the server's name.
 pub(crate) async fn serve(State(app): State<App>, request: Request) -> Response {
     let path = request.uri().path();
     if !app.options.page && path == "/" {
@@ -93,7 +93,7 @@ pub(crate) async fn serve(State(app): State<App>, request: Request) -> Response 
     ApiError::not_found("unknown_path", format!("there is nothing at {path}")).into_response()
 }
 
-/// A browser asks each time whether a file has changed, and gets it only then.
+/// The answer for a file: 304 without contents if the browser's copy is current.
 fn answer(file: &File, asked: &HeaderMap) -> Response {
     let digest = Sha256::digest(file.bytes);
     let digest = digest.iter().take(16).fold(0, |digest, &byte| digest << 8 | u128::from(byte));

@@ -18,7 +18,7 @@ use crate::state::App;
 /// Most documents of one request.
 const MOST_DOCUMENTS: usize = 2048;
 
-/// Jina's and Cohere's form, with `documents`, and Hugging Face's, with `texts`.
+/// Handles `/v1/rerank`, in the form of Jina and Cohere (`documents`) and of Hugging Face (`texts`).
 pub(crate) async fn create(
     State(app): State<App>,
     Extension(record): Extension<Record>,
@@ -70,7 +70,7 @@ pub(crate) async fn create(
     Ok(reply::ok(&json!({"object": "list", "model": id, "usage": usage, "results": results})))
 }
 
-/// Documents as texts, or as objects with a `text`.
+/// Reads documents: texts, or objects with a `text`.
 fn documents(field: &str, value: Value) -> Result<Vec<String>> {
     let wrong = |what: &str| {
         let message = format!("`{field}` is {what}, expected a list of texts, or of objects with a `text`");

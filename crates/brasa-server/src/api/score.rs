@@ -1,4 +1,4 @@
-//! `/score`: how well texts answer texts, pair by pair, in vLLM's form.
+//! `/score`: how well one text answers another, for pairs of texts, in vLLM's form.
 
 use axum::Extension;
 use axum::extract::State;
@@ -18,10 +18,10 @@ use crate::state::App;
 /// Most pairs of one request.
 const MOST_PAIRS: usize = 2048;
 
-/// The names of the two lists, oldest first.
+/// The field names of the two lists, oldest first.
 const NAMES: [[&str; 2]; 3] = [["text_1", "text_2"], ["data_1", "data_2"], ["queries", "documents"]];
 
-/// Scores pairs of texts: one text and many, or two lists of one length.
+/// Handles `/score`: scores pairs of one text with many, or of two lists of equal length.
 pub(crate) async fn create(
     State(app): State<App>,
     Extension(record): Extension<Record>,
@@ -71,7 +71,7 @@ pub(crate) async fn create(
     })))
 }
 
-/// A text, or a list of texts.
+/// Reads a text or a list of texts.
 fn texts(fields: &mut Fields, name: &str) -> Result<Vec<String>> {
     let wrong =
         |what: &str| ApiError::field(name, format!("`{name}` is {what}, expected a text or a list of texts"));

@@ -1,4 +1,4 @@
-//! `/slots/{id}`: texts with their keys and values are saved to files, restored, and forgotten.
+//! `/slots/{id}`: saves the text of a slot with its keys and values to a file, restores it, and erases it.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -23,12 +23,12 @@ use crate::models::slots::SlotText;
 use crate::request::fields::Fields;
 use crate::state::App;
 
-/// The slot that a request names by `id_slot`; `None` for any. Where slots are not saved no slot differs from another, and the field
-/// means nothing.
+/// The slot that a request names by `id_slot`; `None` for any. If slots are not saved, all slots are alike and the field has no
+/// effect.
 ///
 /// # Errors
 ///
-/// 400 for what is no slot of the model.
+/// 400 for a number that is no slot of the model.
 pub(crate) fn named(fields: &mut Fields, app: &App, loaded: &LoadedText) -> Result<Option<usize>> {
     if app.options.slot_save_path.is_none() {
         fields.value("id_slot");
@@ -40,7 +40,7 @@ pub(crate) fn named(fields: &mut Fields, app: &App, loaded: &LoadedText) -> Resu
     Ok(found.and_then(|slot| usize::try_from(slot).ok()))
 }
 
-/// Saves, restores or erases the text of a slot.
+/// Handles `POST /slots/{id}`: saves, restores or erases the text of a slot.
 pub(crate) async fn change(
     State(app): State<App>,
     id: Result<Path<String>, PathRejection>,
@@ -149,7 +149,7 @@ fn busy() -> ApiError {
     ApiError::unavailable("slot_busy", "a request runs in this slot")
 }
 
-/// A file that is unfit is the request's fault.
+/// Converts an error of a slot's file. An unusable file is an error of the request.
 fn file_error(error: brasa::Error) -> ApiError {
     match error {
         brasa::Error::SessionFile { error: SessionFileError::Io(error), .. } => {

@@ -18,7 +18,7 @@ use crate::models::loaded::Loaded;
 use crate::request::defaults;
 use crate::state::App;
 
-/// Says whether the server can answer.
+/// Handles `/health`: answers whether the server is ready.
 pub(crate) async fn health(State(app): State<App>) -> Result<Response> {
     if !app.lifecycle.is_ready() {
         return Err(ApiError::unavailable("loading_model", "the model is being loaded"));
@@ -46,12 +46,12 @@ pub(crate) async fn health(State(app): State<App>) -> Result<Response> {
     Ok(reply::ok(&json!({"status": "ok", "models": models})))
 }
 
-/// The version of the server, in vLLM's form.
+/// Handles `/version`, in vLLM's form.
 pub(crate) async fn version() -> Response {
     reply::ok(&json!({"version": env!("CARGO_PKG_VERSION")}))
 }
 
-/// How many requests run or wait, in vLLM's form.
+/// Handles `/load`: the number of requests that run or wait, in vLLM's form.
 pub(crate) async fn load(State(app): State<App>) -> Response {
     let running = |entry: Arc<Entry>| match entry.loaded() {
         Some(Loaded::Text(text)) => text.running().len(),
@@ -61,7 +61,7 @@ pub(crate) async fn load(State(app): State<App>) -> Response {
     reply::ok(&json!({"server_load": count}))
 }
 
-/// Properties of the server and of a model: the one that `model` names, or the default.
+/// Handles `/props`: properties of the server and of a model, the one that `model` names or the default one.
 pub(crate) async fn props(
     State(app): State<App>,
     Query(query): Query<HashMap<String, String>>,
@@ -108,7 +108,7 @@ pub(crate) async fn set_props() -> ApiError {
     ApiError::not_implemented("properties cannot be changed while the server runs")
 }
 
-/// The places for requests of a model, and what runs there.
+/// Handles `/slots`: the slots of a model, with their running requests.
 pub(crate) async fn slots(
     State(app): State<App>,
     Query(query): Query<HashMap<String, String>>,
@@ -140,7 +140,7 @@ pub(crate) async fn slots(
     Ok(reply::ok(&(0..loaded.slots).map(slot).collect()))
 }
 
-/// Counters for Prometheus.
+/// Handles `/metrics`: counters for Prometheus.
 pub(crate) async fn metrics(State(app): State<App>) -> Response {
     let loaded = app.registry.entries().into_iter().filter_map(|entry| entry.loaded());
     let now: Vec<Now> = loaded.map(|loaded| loaded.now()).collect();
@@ -148,12 +148,12 @@ pub(crate) async fn metrics(State(app): State<App>) -> Response {
     reply::with_type(StatusCode::OK, "text/plain; version=0.0.4", text)
 }
 
-/// Akunu's counters.
+/// Handles `/v1/metrics`: counters as JSON, in Akunu's form.
 pub(crate) async fn metrics_json(State(app): State<App>) -> Response {
     reply::ok(&app.metrics.json(app.started.elapsed()))
 }
 
-/// Which server this is: the root of a server without the page.
+/// The answer for the root of a server without the page: the server's name and version.
 pub(crate) fn root() -> Response {
     let mut response = reply::ok(&Value::Object(serde_json::Map::from_iter([
         ("name".to_owned(), json!("brasa")),

@@ -19,16 +19,17 @@ use crate::request::conversation::Conversation;
 use crate::request::fields::Fields;
 use crate::state::App;
 
-/// Bytes or tokens of a long text.
+/// Bytes or tokens from which on a text counts as long.
 const LONG: usize = 64 << 10;
 
-/// Input of a request about tokens.
+/// The source of the tokens of a request.
 enum Source {
     Text(String, AddSpecial, ParseSpecial),
     Chat(Box<Conversation>),
 }
 
-/// The ids of a text, which `content` holds, or `text` in Akunu's form, or `prompt` in vLLM's, whose `messages` are a conversation.
+/// Handles `/tokenize`: the token ids of a text in `content`, in `text` (Akunu's form) or in `prompt` (vLLM's form), or of a
+/// conversation in `messages`.
 pub(crate) async fn tokenize(State(app): State<App>, mut fields: Fields) -> Result<Response> {
     let model = fields.optional::<String>("model")?;
     let is_vllm = fields.peek("prompt").is_some() || fields.peek("messages").is_some();
@@ -91,7 +92,7 @@ pub(crate) async fn tokenize(State(app): State<App>, mut fields: Fields) -> Resu
     Ok(reply::with_type(StatusCode::OK, "application/json", answer.await?))
 }
 
-/// Answers vLLM's request about a model's tokenizer. `model` names the model; without it the default model is meant.
+/// Answers vLLM's request about a model's tokenizer. `model` names the model; without `model`, the default one is described.
 pub(crate) async fn info(
     State(app): State<App>,
     Query(query): Query<HashMap<String, String>>,
@@ -112,7 +113,7 @@ pub(crate) async fn info(
     })))
 }
 
-/// The text of ids.
+/// Handles `/detokenize`: the text of token ids.
 pub(crate) async fn detokenize(State(app): State<App>, mut fields: Fields) -> Result<Response> {
     let loaded = app.registry.acquire(fields.optional::<String>("model")?.as_deref()).await?;
     let ids: Vec<u32> = fields.required("tokens")?;
@@ -123,7 +124,7 @@ pub(crate) async fn detokenize(State(app): State<App>, mut fields: Fields) -> Re
     Ok(reply::ok(&json!({"content": text, "prompt": text})))
 }
 
-/// The text that the chat template makes of a conversation.
+/// Handles `/apply-template`: the text that the chat template makes of a conversation.
 pub(crate) async fn apply_template(State(app): State<App>, mut fields: Fields) -> Result<Response> {
     let loaded = app.registry.acquire_text(fields.optional::<String>("model")?.as_deref()).await?;
     let conversation = Conversation::read(&mut fields)?;
@@ -133,7 +134,7 @@ pub(crate) async fn apply_template(State(app): State<App>, mut fields: Fields) -
     Ok(reply::ok(&json!({"prompt": prompt})))
 }
 
-/// Refuses a template of the request's own. Fields that shape an answer mean nothing if none is made.
+/// Refuses a template of the request's own. Fields that shape an answer are ignored, since no answer is generated.
 fn refuse_template(fields: &mut Fields) -> Result<()> {
     for name in ["chat_template", "generation_prompt"] {
         fields.refuse(name, "conversations are written by the model's own template")?;

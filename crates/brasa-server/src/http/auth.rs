@@ -1,4 +1,4 @@
-//! Authorisation: keys of requests, compared in constant time.
+//! Authorisation: the keys of requests, compared in constant time.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use subtle::ConstantTimeEq;
 
 use crate::http::error::ApiError;
 
-/// Paths that need no key: whether the server lives, and the page, which asks for the key itself.
+/// Paths that need no key: the health checks, and the page, which asks its user for the key.
 const PUBLIC: &[&str] = &["/health", "/v1/health", "/ping", "/", "/index.html"];
 
-/// The beginning of paths that need no key: the page's files.
+/// The beginning of the paths of the page's files, which need no key.
 const PUBLIC_FOLDER: &str = "/assets/";
 
-/// The keys of a server, as digests: all keys have equal length when they are compared.
+/// The keys of a server, as digests, so that all comparisons have equal length.
 pub(crate) struct Keys(Vec<[u8; 32]>);
 
 impl Keys {
@@ -31,7 +31,7 @@ impl Keys {
         !self.0.is_empty()
     }
 
-    /// True if `key` is one of the keys. The time that this takes does not depend on the keys.
+    /// True if `key` is one of the keys. The time of the comparison does not depend on the keys.
     pub fn contain(&self, key: &str) -> bool {
         let digest: [u8; 32] = Sha256::digest(key.as_bytes()).into();
         let fits = self.0.iter().fold(subtle::Choice::from(0), |found, known| found | known.ct_eq(&digest));
@@ -56,7 +56,7 @@ pub(crate) async fn check(State(keys): State<Arc<Keys>>, request: Request, next:
     }
 }
 
-/// The key that a request shows.
+/// The key in the headers of a request; `None` if there is none.
 fn key(headers: &HeaderMap) -> Option<&str> {
     let bearer = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()).and_then(|value| {
         let (scheme, key) = value.split_once(' ')?;

@@ -5,17 +5,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::http::error::{ApiError, Result};
 
-/// Bytes of a request that are free of charge, so that short requests are served while others use up the budget.
+/// Bytes of each request that are not counted, so that short requests are served while others use up the budget.
 const UNCOUNTED_BYTES: usize = 64 << 10;
 
-/// Bytes of a request whose memory is given back to the system afterwards.
+/// Bytes of a request from which on its memory is returned to the system afterwards.
 const LARGE_BYTES: usize = 1 << 20;
 
 /// The memory that requests may take together.
 pub(crate) struct Budget {
     most: usize,
     taken: AtomicUsize,
-    /// Is told that a large request has gone.
+    /// Called when a large request has ended.
     tidy: Box<dyn Fn() + Send + Sync>,
 }
 
@@ -25,7 +25,7 @@ impl Budget {
         Arc::new(Self { most, taken: AtomicUsize::new(0), tidy: Box::new(tidy) })
     }
 
-    /// The account of a request, which has taken nothing yet.
+    /// A new account for a request, with no memory taken.
     pub fn account(self: &Arc<Self>) -> Account {
         Account { budget: Arc::clone(self), bytes: 0, peak: 0 }
     }
@@ -36,7 +36,7 @@ impl Budget {
     }
 }
 
-/// The share of the budget that one request has taken. Dropping it gives everything back.
+/// The memory that one request has taken from the budget. Dropping it returns all of it.
 pub(crate) struct Account {
     budget: Arc<Budget>,
     bytes: usize,
@@ -48,7 +48,7 @@ impl Account {
     ///
     /// # Errors
     ///
-    /// 503 if all requests together have too many.
+    /// 503 if the budget is used up.
     pub fn grow(&mut self, bytes: usize) -> Result<()> {
         let after = self.bytes.saturating_add(bytes);
         if !self.budget.take(counted(after) - counted(self.bytes)) {
@@ -60,7 +60,7 @@ impl Account {
         Ok(())
     }
 
-    /// Gives `bytes` back.
+    /// Returns `bytes` to the budget.
     pub fn shrink(&mut self, bytes: usize) {
         let after = self.bytes.saturating_sub(bytes);
         self.budget.taken.fetch_sub(counted(self.bytes) - counted(after), Ordering::SeqCst);
@@ -77,22 +77,22 @@ impl Drop for Account {
     }
 }
 
-/// The bytes that count, of `bytes` of one request.
+/// The bytes that are counted for a request of `bytes` bytes.
 fn counted(bytes: usize) -> usize {
     bytes.saturating_sub(UNCOUNTED_BYTES)
 }
 
-/// Keeps the account of a request until its values are gone.
+/// Keeps the account of a request until its values are dropped.
 #[derive(Clone, Default)]
 pub(crate) struct Held(Arc<Mutex<Option<Account>>>);
 
 impl Held {
-    /// Keeps `account`.
+    /// Keeps `account` until [`release`](Self::release).
     pub fn hold(&self, account: Account) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(account);
     }
 
-    /// Returns the memory to the budget.
+    /// Drops the account, which returns its memory to the budget.
     pub fn release(&self) {
         // Dropped outside the lock.
         let account = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -14,7 +14,7 @@ use tokio::time::{Instant, Sleep, sleep};
 /// Longest wait for the rest of an unread body before its connection closes.
 const LINGERING: Duration = Duration::from_secs(2);
 
-/// Orders that requests give about their connection. An extension of each request.
+/// Instructions of a request to its connection: an extension of each request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Hold(Arc<Said>);
 
@@ -25,8 +25,8 @@ struct Said {
 }
 
 impl Hold {
-    /// Notes that a part of a body stays unread. The server then reads what still arrives before it closes the connection: closing
-    /// with unread bytes may destroy the answer on its way.
+    /// Records that a part of a body stays unread. The server then reads the data that still arrives before it closes the
+    /// connection: closing with unread bytes may destroy the answer on its way.
     pub fn leave_unread(&self) {
         self.0.unread.store(true, Ordering::Relaxed);
     }
@@ -40,15 +40,15 @@ impl Hold {
         self.0.cut.notify_one();
     }
 
-    /// Waits until the connection has to end.
+    /// Waits until [`cut`](Self::cut) is called.
     pub async fn cut_off(&self) {
         self.0.cut.notified().await;
     }
 }
 
-/// A connection with a bound on silence at its beginning and on every write that does not proceed.
+/// A connection with time limits for its first byte and for writes that make no progress.
 ///
-/// Pauses between the first byte and the end of a request's head are bounded by the HTTP parser, pauses in a body by its
+/// Pauses between the first byte and the end of a request's head are bounded by the HTTP parser, pauses in a body by the body's
 /// reader.
 pub(crate) struct TimedStream<S> {
     stream: S,
@@ -57,7 +57,7 @@ pub(crate) struct TimedStream<S> {
     heard: bool,
     is_stuck: bool,
     hold: Hold,
-    /// True once the server sends no more.
+    /// True once the server has closed its sending side.
     is_shut: bool,
 }
 
@@ -68,7 +68,7 @@ impl<S> TimedStream<S> {
         Self { stream, patience, timer, heard: false, is_stuck: false, hold, is_shut: false }
     }
 
-    /// The outcome of a write; one that makes no progress for too long fails.
+    /// The outcome of a write. A write without progress for too long becomes an error.
     fn bounded<T>(&mut self, outcome: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
         if outcome.is_ready() {
             self.is_stuck = false;
@@ -83,7 +83,7 @@ impl<S> TimedStream<S> {
 }
 
 impl<S: AsyncRead + Unpin> TimedStream<S> {
-    /// Reads what still arrives, until the client has closed its end, or for some time.
+    /// Reads and discards arriving data until the client closes its side, or for a limited time.
     fn forget_rest(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let mut bytes = [0; 8192];
         while self.timer.as_mut().poll(context).is_pending() {

@@ -1,7 +1,7 @@
-//! Pages of other origins in a browser.
+//! Requests from web pages of other origins.
 //!
-//! A browser sends some requests to any server without asking it first, so a page on the internet could use a server on the
-//! loopback interface. Every request that a page of another origin makes is therefore refused, unless its origin is allowed.
+//! A browser sends some requests to any server without a preflight, so a page on the internet could use a server on the loopback
+//! interface. Every request that a page of another origin makes is therefore refused, unless its origin is allowed.
 
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use crate::http::error::ApiError;
 use crate::state::App;
 
-/// Answers preflights, refuses pages of origins that are not allowed, and marks answers for those that are.
+/// Answers preflights, refuses pages of origins that are not allowed, and adds CORS headers to answers for allowed ones.
 pub(crate) async fn check(State(app): State<App>, request: Request, next: Next) -> Response {
     let Some(origin) = request.headers().get(header::ORIGIN).cloned() else { return next.run(request).await };
     if is_own(&origin, request.headers()) {
@@ -50,7 +50,7 @@ fn preflight(wanted: Option<HeaderValue>) -> Response {
     response
 }
 
-/// True for the server's own page: its origin is the host that the request goes to.
+/// True for the server's own page: `origin` is the host to which the request is sent.
 fn is_own(origin: &HeaderValue, headers: &HeaderMap) -> bool {
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
     let origin = origin.to_str().ok().and_then(|origin| origin.split_once("://"));

@@ -1,4 +1,4 @@
-//! Errors as clients see them.
+//! Errors in the form that clients get.
 
 use axum::extract::rejection::PathRejection;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -33,43 +33,43 @@ impl ApiError {
         Self { status, kind, message: message.into(), param: None, code, retry_after: None }
     }
 
-    /// A request that makes no sense.
+    /// 400: the request makes no sense.
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "invalid_request_error", "invalid_request", message)
     }
 
-    /// An error for a field with a value of a wrong type or out of range.
+    /// 400: a field has a value of a wrong type or out of range.
     pub fn field(param: &str, message: impl Into<String>) -> Self {
         Self { code: "invalid_value", ..Self::invalid(message) }.with_param(param)
     }
 
-    /// A field that is known and not honoured.
+    /// 400: a field is known but not supported; `why` is the reason.
     pub fn unsupported(param: &str, why: &str) -> Self {
         Self { code: "unsupported_field", ..Self::invalid(format!("`{param}` is not supported: {why}")) }
             .with_param(param)
     }
 
-    /// A missing or wrong key.
+    /// 401: the key is missing or wrong.
     pub fn unauthorized(message: impl Into<String>) -> Self {
         Self::new(StatusCode::UNAUTHORIZED, "authentication_error", "invalid_api_key", message)
     }
 
-    /// A request that this server never serves to this caller.
+    /// 403: the server never serves such a request to this caller.
     pub fn forbidden(code: &'static str, message: impl Into<String>) -> Self {
         Self::new(StatusCode::FORBIDDEN, "permission_error", code, message)
     }
 
-    /// A thing that does not exist.
+    /// 404: the named thing does not exist.
     pub fn not_found(code: &'static str, message: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, "not_found_error", code, message)
     }
 
-    /// A capability that this server or this model lacks.
+    /// 501: the server or the model lacks a capability.
     pub fn not_implemented(message: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_IMPLEMENTED, "not_supported_error", "not_supported", message)
     }
 
-    /// A server that cannot answer now.
+    /// 503: the server cannot answer now.
     pub fn unavailable(code: &'static str, message: impl Into<String>) -> Self {
         Self {
             retry_after: Some(1),
@@ -77,7 +77,7 @@ impl ApiError {
         }
     }
 
-    /// A client that asks too often.
+    /// 429: the client sends too many requests. It may try again after `retry_after` seconds.
     pub fn too_many(message: impl Into<String>, retry_after: u32) -> Self {
         Self {
             retry_after: Some(retry_after),
@@ -85,47 +85,47 @@ impl ApiError {
         }
     }
 
-    /// A body beyond its bound.
+    /// 413: the body is larger than `limit_bytes`.
     pub fn too_large(limit_bytes: usize) -> Self {
         let message = format!("the body has more than {limit_bytes} bytes, the most that this server reads");
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "invalid_request_error", "request_too_large", message)
     }
 
-    /// A client that sends its request too slowly.
+    /// 408: the client sends its request too slowly.
     pub fn too_slow() -> Self {
         let message = "the body did not arrive in time";
         Self::new(StatusCode::REQUEST_TIMEOUT, "invalid_request_error", "request_timeout", message)
     }
 
-    /// A request that exceeded its time.
+    /// 504: the request has exceeded its time limit.
     pub fn timeout() -> Self {
         let message = "the request has taken the time that it may take";
         Self::new(StatusCode::GATEWAY_TIMEOUT, "server_error", "timeout", message)
     }
 
-    /// A method that a path does not have.
+    /// 405: the path does not support the method.
     pub fn wrong_method(method: &str, path: &str) -> Self {
         let message = format!("{method} is not possible on {path}");
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "invalid_request_error", "method_not_allowed", message)
     }
 
-    /// A fault of the server.
+    /// 500: an internal error of the server.
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", "internal_error", message)
     }
 
-    /// The error with the name of the field that is at fault.
+    /// Adds the name of the field at fault.
     pub fn with_param(mut self, param: &str) -> Self {
         self.param = Some(param.to_owned());
         self
     }
 
-    /// OpenAI's form.
+    /// The error as the body of an answer, in OpenAI's form.
     pub fn body(&self) -> Value {
         json!({"error": self.told(self.kind)})
     }
 
-    /// The fields of both forms. The remedy has a field of its own, if there is one.
+    /// The members that both forms share. A remedy, if there is one, is a member of its own.
     fn told(&self, kind: &str) -> Value {
         let (message, hint) = brasa::split_hint(&self.message);
         let mut told = json!({"type": kind, "message": message, "param": self.param, "code": self.code});
@@ -135,7 +135,7 @@ impl ApiError {
         told
     }
 
-    /// Anthropic's form.
+    /// The error as the body of an answer, in Anthropic's form.
     pub fn anthropic_body(&self, request_id: Option<&str>) -> Value {
         let kind = match self.status.as_u16() {
             400 | 405 | 408 | 501 => "invalid_request_error",
@@ -319,7 +319,7 @@ impl From<tokio::task::JoinError> for ApiError {
     }
 }
 
-/// A server that cannot start or go on.
+/// The reason why a server cannot start or go on.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerError {
@@ -331,10 +331,10 @@ pub enum ServerError {
         /// The system's error.
         error: std::io::Error,
     },
-    /// Options that would be unsafe or make no sense.
+    /// The options would be unsafe or make no sense.
     #[error("{0}")]
     Options(String),
-    /// A model that was named cannot be loaded.
+    /// A model of the start cannot be loaded.
     #[error("{id}: {error}")]
     Model {
         /// The model's id.
@@ -342,10 +342,10 @@ pub enum ServerError {
         /// The reason.
         error: String,
     },
-    /// A device was lost for this process, and with it the last model. Another process may be able to use it again.
+    /// The device of the last usable model was lost for this process. Another process may be able to use it again.
     #[error("the device is lost, and with it the last model: {0}")]
     DeviceLost(String),
-    /// The system refuses threads or sockets.
+    /// The system provides no threads or sockets.
     #[error("{0}")]
     System(#[from] std::io::Error),
 }

@@ -1,8 +1,8 @@
 //! Host names that the server accepts.
 //!
 //! The owner of a domain can let its name point at 127.0.0.1 after a browser has opened a page of it (DNS rebinding). For the
-//! browser the server then has the page's own origin, so that [`cors`](crate::http::cors) sees nothing foreign. Only the name in
-//! `Host` gives such a page away.
+//! browser, the server then has the page's own origin, so that [`cors`](crate::http::cors) does not refuse the page. Only the
+//! name in `Host` shows that it is another site's page.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,19 +18,19 @@ use crate::options::ServerOptions;
 /// Endings of private host names, which cannot be registered on the internet.
 const PRIVATE_ENDINGS: [&str; 3] = [".local", ".internal", ".home.arpa"];
 
-/// The names and addresses that requests may be made to.
+/// The host names and addresses at which the server accepts requests.
 pub(crate) struct Hosts {
     /// Allowed names in lower case.
     names: Vec<String>,
     /// True if every name is served.
     any: bool,
-    /// True if this machine alone reaches the server.
+    /// True if only this machine can reach the server.
     is_private: bool,
 }
 
 impl Hosts {
-    /// The names that `options` allow. With a key, or over TLS, every name is served: a page of a rebound name knows no key, and
-    /// has no certificate.
+    /// The names that `options` allow. With a key, or over TLS, every name is served, since a page of a rebound name has neither
+    /// the key nor a certificate.
     pub fn new(options: &ServerOptions) -> Self {
         let names: Vec<String> = options
             .allowed_hosts
@@ -55,7 +55,7 @@ impl Hosts {
             || self.is_own(&host)
     }
 
-    /// True for addresses, which cannot be rebound, and for names of a private network if the server is reachable from there.
+    /// True for addresses, which cannot be rebound, and for names of a private network if that network can reach the server.
     fn is_own(&self, host: &str) -> bool {
         let address = host.parse::<IpAddr>().map(|address| address.to_canonical());
         if self.is_private {

@@ -1,7 +1,7 @@
-//! Bodies of requests that are answered before they are read: refusals by path, method, key, origin or size.
+//! The unread bodies of requests that are answered early: refusals by path, method, key, origin or size.
 //!
-//! The unread rest of a body stands in front of the next request on its connection. A short rest is read and forgotten; in front
-//! of a long one the answer says `connection: close`, so that the client does not lose its next request.
+//! The unread rest of a body precedes the next request on its connection. A short rest is read and discarded. For a long one the
+//! answer has `connection: close`, so that the client does not lose its next request.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,13 +17,13 @@ use http_body::{Frame, SizeHint};
 
 use crate::http::connection::Hold;
 
-/// Most bytes that are read for nothing.
+/// Most bytes that are read and discarded.
 const MOST_BYTES: u64 = 64 << 10;
 
-/// Longest time for which an answer waits for the rest of a body.
+/// Longest time for which an answer is delayed to read the rest of a body.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Leaves nothing of a body on a connection that goes on.
+/// Reads or gives up the rest of a body before the connection is used again.
 pub(crate) async fn check(request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
     if body.is_end_stream() {
@@ -49,7 +49,7 @@ pub(crate) async fn check(request: Request, next: Next) -> Response {
     response
 }
 
-/// Reads a body to its end; false if it is too long or too slow.
+/// Reads a body to its end; returns false if it is too long or too slow.
 async fn drain(mut body: Body) -> bool {
     if body.size_hint().lower() > MOST_BYTES {
         return false;
@@ -68,10 +68,10 @@ async fn drain(mut body: Body) -> bool {
     tokio::time::timeout(PATIENCE, read).await.unwrap_or(false)
 }
 
-/// The whereabouts of a body.
+/// How far the body of a request was read.
 #[derive(Default)]
 enum Rest {
-    /// A handler has it.
+    /// A handler still holds the body.
     #[default]
     Lent,
     /// The body was read to its end.
@@ -80,7 +80,7 @@ enum Rest {
     Unread(Body),
 }
 
-/// A body that comes back if it is given up before its end.
+/// A body that returns its unread rest when it is dropped before its end.
 struct Lent {
     body: Option<Body>,
     rest: Arc<Mutex<Rest>>,

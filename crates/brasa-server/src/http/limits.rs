@@ -1,4 +1,4 @@
-//! How often one address may ask.
+//! Limits on the rate of requests from one address.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -15,13 +15,13 @@ use crate::http::error::ApiError;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer(pub SocketAddr);
 
-/// Requests after which buckets of silent addresses are dropped.
+/// Number of requests after which buckets of silent addresses are dropped.
 const SWEEP_EVERY: usize = 1000;
 
-/// Silence after which a bucket may be dropped: it is full again by then.
+/// Silence after which the bucket of an address may be dropped. It is full again by then.
 const SILENCE: Duration = Duration::from_mins(5);
 
-/// A bucket of tokens for each address: it holds a minute's requests and fills evenly.
+/// A token bucket for each address, which holds a minute's requests and fills evenly.
 pub(crate) struct RateLimiter {
     per_minute: f64,
     buckets: Mutex<Buckets>,
@@ -34,12 +34,12 @@ struct Buckets {
 }
 
 impl RateLimiter {
-    /// A limiter for this many requests a minute.
+    /// A limiter for `per_minute` requests a minute from each address.
     pub fn new(per_minute: u32) -> Self {
         Self { per_minute: f64::from(per_minute), buckets: Mutex::default() }
     }
 
-    /// Counts a request; returns the seconds to wait if it comes too early.
+    /// Counts a request. Fails with the seconds to wait if it comes too early.
     pub fn take(&self, address: IpAddr, now: Instant) -> Result<(), u32> {
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         buckets.requests += 1;
@@ -59,7 +59,7 @@ impl RateLimiter {
     }
 }
 
-/// Refuses requests of addresses that ask too often.
+/// Refuses requests from addresses that exceed the limit.
 pub(crate) async fn check(
     State(limiter): State<Arc<Option<RateLimiter>>>,
     request: Request,

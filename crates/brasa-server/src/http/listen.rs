@@ -5,14 +5,15 @@ use std::net::{SocketAddr, TcpListener};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// Connections that may wait until they are accepted.
+/// Most connections that wait to be accepted.
 const WAITING: i32 = 1024;
 
 /// Listens at an address, without blocking. `shares` lets other processes listen there too.
 ///
 /// # Errors
 ///
-/// The system's error; [`Unsupported`](std::io::ErrorKind::Unsupported) where no system call shares an address.
+/// The system's error; [`Unsupported`](std::io::ErrorKind::Unsupported) if `shares` is set and the system cannot share an
+/// address.
 pub(crate) fn at(address: SocketAddr, shares: bool) -> Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     // The address of a server that has just ended is free. On Windows the same option would steal it from a running one.

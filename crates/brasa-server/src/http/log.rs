@@ -1,4 +1,4 @@
-//! The access log: one JSON object for each request, without a word of any text. Request ids, and the record that handlers
+//! The access log: one JSON object for each request, without prompts and answers. Also request ids, and the record that handlers
 //! fill.
 
 use std::pin::Pin;
@@ -19,17 +19,17 @@ use crate::http::error::ApiError;
 use crate::http::ids;
 use crate::state::App;
 
-/// The header that names a request.
+/// The header with the id of a request.
 const REQUEST_ID: &str = "x-request-id";
 
-/// Longest name of a request that is taken from a client.
+/// Longest request id that is accepted from a client, in bytes.
 const LONGEST_ID: usize = 128;
 
-/// Facts for the log about a request, besides its path and status. Handlers fill this shared handle.
+/// Data about a request for its line in the log, besides path and status. Handlers fill this shared handle.
 #[derive(Clone, Default)]
 pub(crate) struct Record {
     entries: Arc<Mutex<Map<String, Value>>>,
-    /// The memory of the request's values.
+    /// Keeps the account of the memory of the request's values.
     pub memory: Held,
 }
 
@@ -44,11 +44,11 @@ impl Record {
     }
 }
 
-/// The name of a request.
+/// The id of a request.
 #[derive(Clone)]
 pub(crate) struct RequestId(pub String);
 
-/// Wraps a request: gives it an id, counts it, refuses it while the server ends, and logs it when its answer has been sent.
+/// Gives a request an id, counts it, refuses it while the server shuts down, and logs it when its answer has been sent.
 pub(crate) async fn watch(State(app): State<App>, mut request: Request, next: Next) -> Response {
     let id = request_id(request.headers());
     let record = Record::default();
@@ -85,12 +85,12 @@ pub(crate) async fn watch(State(app): State<App>, mut request: Request, next: Ne
     response.map(|body| Body::new(Watched { body, entry }))
 }
 
-/// True if a client speaks Anthropic's form.
+/// True if a client uses Anthropic's form.
 pub(crate) fn wants_anthropic(headers: &HeaderMap) -> bool {
     headers.contains_key("anthropic-version")
 }
 
-/// An error in the form of Anthropic's API; any other answer as it is.
+/// Converts an error to the form of Anthropic's API; other answers are unchanged.
 fn in_anthropic_form(response: Response, id: &str) -> Response {
     let Some(error) = response.extensions().get::<ApiError>().cloned() else { return response };
     let (mut parts, _) = response.into_parts();
@@ -106,7 +106,7 @@ fn request_id(headers: &HeaderMap) -> String {
     given.filter(is_plain).map_or_else(|| ids::name("req_"), str::to_owned)
 }
 
-/// A line of the log in the making; dropping it writes it.
+/// A line of the log that is being written. Dropping it writes the line.
 struct Entry {
     app: App,
     record: Record,
@@ -140,7 +140,7 @@ impl Drop for Entry {
     }
 }
 
-/// A body that is watched until it is sent or its client has gone.
+/// A body that reports when it has been sent or its client has gone.
 struct Watched {
     body: Body,
     entry: Entry,

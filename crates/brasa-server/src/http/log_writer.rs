@@ -1,8 +1,7 @@
 //! The thread that writes the log.
 //!
-//! The reader of the log may stop reading, and then a write waits for ever. So lines are queued for one thread that does
-//! nothing else. Lines that find the queue full are dropped and counted, and the next line that is written is preceded by one
-//! that tells their number.
+//! The reader of the log may stop reading, and then a write blocks for ever. So lines are queued for one thread that only writes.
+//! If the queue is full, lines are dropped and counted; a line with their number precedes the next line that is written.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -14,26 +13,26 @@ use serde_json::json;
 
 use crate::options::Log;
 
-/// Lines that may wait for the writer.
+/// Most lines that wait for the writer.
 const WAITING: usize = 4096;
 
 /// Longest wait for the last lines when the server ends.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// Lines that were dropped because the log was not read.
+/// The number of lines that were dropped because the log was not read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Dropped(Arc<Counts>);
 
 #[derive(Debug, Default)]
 struct Counts {
-    /// Since the start.
+    /// Dropped lines since the start.
     total: AtomicU64,
-    /// Since the last line that told of them.
+    /// Dropped lines since the last line that reported them.
     untold: AtomicU64,
 }
 
 impl Dropped {
-    /// Lines that were dropped since the start.
+    /// Number of lines dropped since the start.
     pub fn total(&self) -> u64 {
         self.0.total.load(Ordering::Relaxed)
     }
@@ -46,7 +45,7 @@ impl Dropped {
 
 enum Message {
     Line(String),
-    /// Asks for an acknowledgement once everything before it has been written.
+    /// Requests an acknowledgement after all earlier lines have been written.
     Flush(SyncSender<()>),
 }
 
@@ -61,7 +60,7 @@ impl LogWriter {
     ///
     /// # Errors
     ///
-    /// The system's, if it refuses a thread.
+    /// The system's error if it provides no thread.
     pub fn start(log: Log) -> std::io::Result<Self> {
         let (queue, lines) = sync_channel(WAITING);
         let dropped = Dropped::default();
@@ -70,7 +69,7 @@ impl LogWriter {
         Ok(Self { queue, dropped })
     }
 
-    /// Takes lines without ever waiting.
+    /// A log that takes lines without blocking.
     pub fn log(&self) -> Log {
         let (queue, dropped) = (self.queue.clone(), self.dropped.clone());
         Arc::new(move |line| {
@@ -80,12 +79,12 @@ impl LogWriter {
         })
     }
 
-    /// The lines that were dropped.
+    /// The count of dropped lines.
     pub fn dropped(&self) -> Dropped {
         self.dropped.clone()
     }
 
-    /// Waits until the lines so far have been written, but not for long.
+    /// Waits until all lines so far have been written, or for [`FAREWELL`].
     pub fn flush(&self) {
         let (sender, written) = sync_channel(0);
         if self.queue.try_send(Message::Flush(sender)).is_ok() {

@@ -1,4 +1,4 @@
-//! The ways in and out of the server, the same for every request: connections, heads, threads, the log, the form of answers.
+//! The layers that every request passes: connections, heads, bodies, threads, the log, and the form of answers.
 
 pub(crate) mod auth;
 pub(crate) mod budget;

@@ -1,9 +1,9 @@
-//! The threads on which requests are worked on.
+//! The threads that process requests.
 //!
-//! Two threads answer all connections, and nothing that a request can make long runs there. Handlers of requests with a body
-//! run on threads of their own, as many as there are processors; what takes longer, such as reading a long body, rendering a
-//! template or compiling a grammar, runs on further threads, in lanes: so many at once of each kind, the others wait. Threads of work
-//! that may take seconds have a lower priority than those that answer.
+//! A few threads serve all connections, and no work that a request can make long runs there. Handlers of requests with a body run
+//! on threads of their own, as many as there are processors. Longer work, such as reading a long body, rendering a template or
+//! compiling a grammar, runs on further threads, in lanes: each lane has a limit of work at once, and the rest waits. Threads for
+//! work that may take seconds have a lower priority than threads that answer.
 
 use std::pin::Pin;
 use std::sync::LazyLock;
@@ -24,13 +24,13 @@ use crate::http::connection::Hold;
 use crate::http::error::{ApiError, Result};
 use crate::state::App;
 
-/// Time that a request has behind its deadline to send the error itself.
+/// Time after its deadline in which a request may still send the error itself.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Most threads of handlers, and of a lane.
 const MOST_THREADS: usize = 16;
 
-/// Processors that this process may use.
+/// Number of processors that this process may use.
 fn processors() -> usize {
     std::thread::available_parallelism().map_or(2, usize::from)
 }
@@ -39,7 +39,7 @@ fn processors() -> usize {
 ///
 /// # Errors
 ///
-/// The system's, if it refuses a thread.
+/// The system's error if it provides no thread.
 pub(crate) fn handlers() -> std::io::Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(processors().clamp(2, MOST_THREADS))
@@ -48,26 +48,26 @@ pub(crate) fn handlers() -> std::io::Result<Runtime> {
         .build()
 }
 
-/// A kind of work that blocks its thread.
+/// A kind of blocking work, with a limit of how much runs at once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Lane {
-    /// Work that is soon done: templates and tokens of usual texts.
+    /// Short work: templates and tokens of usual texts.
     Texts,
-    /// Reading bodies, and writing answers, that are long.
+    /// Reading and writing of long bodies and answers.
     LongTexts,
-    /// Grammars, which may take seconds.
+    /// Compiling grammars, which may take seconds.
     Grammars,
-    /// Work that waits for a disk or an engine, and needs no processor.
+    /// Work that waits for a disk or an engine and needs no processor.
     Waits,
 }
 
-/// The niceness of threads for long work beyond that of the process. Higher, and a schema would wait too long beside an engine that
-/// takes all processors.
+/// The niceness of threads for long work beyond that of the process. With a higher value, a schema would take too long while an
+/// engine uses all processors.
 #[cfg(target_os = "linux")]
 const NICENESS: i32 = 5;
 
 impl Lane {
-    /// True if the work may take seconds of a processor.
+    /// True if the work may use a processor for seconds.
     fn is_long(self) -> bool {
         matches!(self, Self::LongTexts | Self::Grammars)
     }
@@ -89,12 +89,12 @@ impl Lane {
     }
 }
 
-/// Runs work that blocks on a thread where that does no harm, once there is a place for it in its lane. Grammars of the work are given up
-/// if this future is dropped: its client has gone, its time is over, or the server ends.
+/// Runs blocking work on another thread, once its lane has room. If this future is dropped (the client has gone, the time is
+/// over, or the server ends), compilations of grammars within the work are given up.
 ///
 /// # Errors
 ///
-/// The work's error; a panic of the work is an internal error of this request alone.
+/// The error of the work. A panic of the work is an internal error of this request alone.
 pub(crate) async fn blocking<T: Send + 'static>(
     lane: Lane,
     work: impl FnOnce() -> Result<T> + Send + 'static,
@@ -114,7 +114,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
     work.await.map_err(ApiError::from)?
 }
 
-/// Gives up grammars that are no longer awaited.
+/// Stops the compilation of grammars when dropped.
 struct Unwanted(Stop);
 
 impl Drop for Unwanted {
@@ -123,7 +123,7 @@ impl Drop for Unwanted {
     }
 }
 
-/// The threads of long work, which other threads of the process go before; `None` if the system gives none.
+/// The threads for long work, with lower priority; `None` if the system provides none.
 fn behind() -> Option<&'static Runtime> {
     // Nothing but its threads for blocking work is used.
     static BEHIND: LazyLock<Option<Runtime>> = LazyLock::new(|| {
@@ -133,8 +133,8 @@ fn behind() -> Option<&'static Runtime> {
     BEHIND.as_ref()
 }
 
-/// Has the other threads of the process go first. Only Linux knows priorities of threads that a program may lower without further
-/// rights; elsewhere nothing changes.
+/// Lowers the priority of the calling thread. Only Linux lets a program do this for one thread without further rights; has no
+/// effect elsewhere.
 fn lower_priority() {
     // A thread that may not be nicer works as it is.
     #[cfg(target_os = "linux")]
@@ -145,25 +145,25 @@ tokio::task_local! {
     static SCOPE: Scope;
 }
 
-/// The frame of a request, for the tasks that work on it.
+/// The context of a request, for the tasks that work on it.
 #[derive(Clone)]
 pub(crate) struct Scope {
     pub app: App,
-    /// The threads that answer.
+    /// The threads that serve connections.
     pub answering: Handle,
-    /// The end of the time that the request has.
+    /// The deadline of the request.
     pub deadline: Instant,
     /// The connection of the request.
     pub connection: Hold,
 }
 
 impl Scope {
-    /// The scope of the request that the current task works on.
+    /// The scope of the request of the current task.
     pub fn current() -> Option<Self> {
         SCOPE.try_with(Clone::clone).ok()
     }
 
-    /// Waits until the request has to end: its time is over, or the server's.
+    /// Waits until the request must end, because its time is over or the server shuts down.
     pub async fn ended(&self) -> ApiError {
         tokio::select! {
             () = tokio::time::sleep_until(self.deadline + GRACE) => ApiError::timeout(),
@@ -171,7 +171,7 @@ impl Scope {
         }
     }
 
-    /// Runs a task of the request on the threads that answer.
+    /// Spawns a task of the request on the threads that serve connections.
     pub fn spawn<F>(&self, task: F) -> JoinHandle<F::Output>
     where
         F: Future + Send + 'static,
@@ -181,7 +181,7 @@ impl Scope {
     }
 }
 
-/// Runs the handlers of requests with a body on their own threads, and ends those whose time is over.
+/// Runs handlers of requests with a body on the handlers' threads, and ends requests whose time is over.
 pub(crate) async fn run(State(app): State<App>, request: Request, next: Next) -> Response {
     let has_body = !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
     let (Some(handlers), true) = (app.handlers.get(), has_body) else { return next.run(request).await };

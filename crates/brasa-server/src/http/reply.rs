@@ -6,24 +6,24 @@ use axum::response::Response;
 use brasa::tokenizer::exact_json;
 use serde_json::Value;
 
-/// A JSON answer.
+/// An answer with a JSON body.
 pub(crate) fn json(status: StatusCode, value: &Value) -> Response {
     with_type(status, "application/json", value.to_string())
 }
 
-/// A JSON answer of status 200.
+/// An answer of status 200 with a JSON body.
 pub(crate) fn ok(value: &Value) -> Response {
     json(StatusCode::OK, value)
 }
 
-/// A JSON answer of status 200 whose numbers have all the digits that [`exact_value`] kept.
+/// An answer of status 200 with a JSON body, in which numbers keep all the digits that [`exact_value`] kept.
 ///
 /// [`exact_value`]: brasa::tokenizer::exact_value
 pub(crate) fn exact(value: &Value) -> Response {
     with_type(StatusCode::OK, "application/json", exact_json(value))
 }
 
-/// An answer of a given content type.
+/// An answer with a body of the given content type.
 pub(crate) fn with_type(status: StatusCode, content_type: &'static str, body: impl Into<Body>) -> Response {
     let mut response = Response::new(body.into());
     *response.status_mut() = status;

@@ -20,26 +20,26 @@ use tokio::time::{Interval, timeout};
 use crate::http::pool::Scope;
 use crate::http::reply;
 
-/// Events that may wait for a client. More would only hide that it is slow: the engine buffers too.
+/// Most events that wait for a client. More would only hide a slow client, since the engine has a buffer too.
 const WAITING: usize = 16;
 
-/// The signs of life of a stream.
+/// The form of the pings that keep a stream alive.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pings {
     /// A comment, which clients ignore.
     Comment,
-    /// Anthropic's event.
+    /// A `ping` event, as in Anthropic's API.
     Anthropic,
 }
 
-/// The writing end of a stream.
+/// The writing end of a stream of events.
 pub(crate) struct Events {
     sender: mpsc::Sender<Bytes>,
-    /// Is gone when the stream has been sent, or its client has gone.
+    /// Dropped with the body: when the stream has been sent or its client has gone.
     body: Weak<()>,
 }
 
-/// The client has gone.
+/// The error for a client that has gone.
 #[derive(Debug)]
 pub(crate) struct Gone;
 
@@ -49,7 +49,7 @@ impl Events {
         self.write(format!("data: {value}\n\n")).await
     }
 
-    /// Sends a JSON value with the name of its event. Its numbers have all the digits that
+    /// Sends a JSON value with the name of its event. Numbers keep all the digits that
     /// [`exact_value`](brasa::tokenizer::exact_value) kept.
     pub async fn send_named(&self, event: &str, value: &Value) -> Result<(), Gone> {
         self.write(format!("event: {event}\ndata: {}\n\n", exact_json(value))).await
@@ -70,7 +70,7 @@ impl Events {
     }
 }
 
-/// A stream as an answer, and the end where its events are written.
+/// A stream as an answer, and its writing end. A ping is sent `every` so often if no event is.
 pub(crate) fn stream(pings: Pings, every: Duration) -> (Events, Response) {
     let (sender, receiver) = mpsc::channel(WAITING);
     // Handlers may be busy when the timer rings; the threads that answer are not.
@@ -118,10 +118,10 @@ impl HttpBody for EventBody {
     }
 }
 
-/// Time that a client has to read the last events of a stream that had to end.
+/// Time in which a client may read the last events of a stream that had to end.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// Writes a stream by a task of its own. If the task panics, or has to end, the client gets an error at the stream's end.
+/// Writes a stream in a task of its own. If the task panics or has to end, the stream ends with an error event.
 pub(crate) fn spawn<F>(events: Events, work: impl FnOnce(Arc<Events>) -> F)
 where
     F: Future<Output = Result<(), Gone>> + Send + 'static,
@@ -154,7 +154,7 @@ where
     });
 }
 
-/// The next thing that a generation does; ends at once if the client goes away, also while nothing happens.
+/// Waits for `next`, or fails as soon as the client has gone.
 pub(crate) async fn unless_gone<T>(events: &Events, next: impl Future<Output = T>) -> Result<T, Gone> {
     tokio::select! {
         biased;

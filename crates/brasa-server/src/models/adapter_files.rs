@@ -1,15 +1,16 @@
-//! Paths of adapters, which must lie inside one folder.
+//! Paths of adapters, which must be inside one folder.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::http::error::{ApiError, Result};
 
-/// The path of an adapter, which has to lie in `folder`, links followed; so do the files of an adapter that is a folder.
+/// The path of an adapter. It must be inside `folder` after following links, and so must the files of an adapter that is a
+/// folder.
 ///
 /// # Errors
 ///
-/// 403 without a folder, and for a path outside of it or that does not exist: the two look alike to a stranger.
+/// 403 without a folder, and for a path that is outside of it or does not exist. The error is the same for both.
 pub(crate) fn path(folder: Option<&Path>, path: &str) -> Result<PathBuf> {
     let refused = || {
         let message = "adapters are loaded by path only from the folder that --lora-dir names";

@@ -1,4 +1,4 @@
-//! The adapters that texts have whose requests choose none.
+//! The adapters of requests that choose none.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::http::error::{ApiError, Result};
 
-/// The scales that requests have which choose none, by the adapters' names; `None` for those of the command line.
+/// The scales of requests that choose no adapters, by the adapters' names; `None` for the scales of the command line.
 #[derive(Debug, Default)]
 pub(crate) struct Applied(Mutex<Option<Scales>>);
 
@@ -15,12 +15,12 @@ pub(crate) struct Applied(Mutex<Option<Scales>>);
 type Scales = Arc<[(String, f32)]>;
 
 impl Applied {
-    /// The scales, if any were set.
+    /// The scales that a client has set; `None` if none has.
     pub fn get(&self) -> Option<Scales> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The adapters of `model`, in llama.cpp's form.
+    /// The adapters of `model` and their scales, in llama.cpp's form.
     pub fn list(&self, model: &Model) -> Value {
         let applied = self.get();
         let scale = |info: &AdapterInfo| match &applied {
@@ -43,11 +43,11 @@ impl Applied {
         model.adapters().iter().map(form).collect()
     }
 
-    /// Sets the default scales, by the adapters' numbers: from now on, requests that choose no adapters get these and no others.
+    /// Sets the default scales, by the adapters' numbers. From now on, requests that choose no adapters use exactly these.
     ///
     /// # Errors
     ///
-    /// 400 for an adapter that is not there, and for a scale that is no finite number.
+    /// 400 for an adapter that is not loaded, and for a scale that is no finite number.
     pub fn set(&self, model: &Model, scales: &[(usize, f32)]) -> Result<()> {
         model.adapter_scope(scales).map_err(|error| ApiError::invalid(error.to_string()))?;
         let named = model.adapters().into_iter().filter_map(|info| {
@@ -59,7 +59,7 @@ impl Applied {
     }
 }
 
-/// The adapter that a request's name of a model names, alone or behind the model's name and a colon.
+/// The adapter that a request names in place of a model: by the adapter's name alone, or after the model's name and a colon.
 pub(crate) fn named(name: &str, model: &Model) -> Option<AdapterInfo> {
     let adapter = name.rsplit_once(':').map_or(name, |(_, adapter)| adapter);
     model.adapters().into_iter().find(|info| info.name == adapter)

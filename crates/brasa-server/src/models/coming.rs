@@ -1,4 +1,4 @@
-//! A model that is there, or whose loading is waited for.
+//! A model that is loaded or being loaded.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use crate::models::loaded::Loaded;
 /// A model that is being loaded.
 #[derive(Clone)]
 pub(crate) struct Loading {
-    /// Tells when it is over.
+    /// Receives the result of loading.
     pub outcome: watch::Receiver<Option<Result<Loaded>>>,
-    /// Given if the model is no longer wanted.
+    /// Cancels the loading if the model is no longer wanted.
     pub cancelled: Arc<Cancelled>,
 }
 
-/// The order to give up loading a model.
+/// A signal to give up loading a model.
 #[derive(Default)]
 pub(crate) struct Cancelled {
     is_given: AtomicBool,
@@ -26,18 +26,18 @@ pub(crate) struct Cancelled {
 }
 
 impl Cancelled {
-    /// Gives the order.
+    /// Gives the signal.
     pub fn give(&self) {
         self.is_given.store(true, Ordering::SeqCst);
         self.told.notify_waiters();
     }
 
-    /// True if the order was given.
+    /// True if the signal was given.
     pub fn is_given(&self) -> bool {
         self.is_given.load(Ordering::SeqCst)
     }
 
-    /// Waits until the order is given.
+    /// Waits until the signal is given.
     pub async fn given(&self) {
         let mut told = pin!(self.told.notified());
         told.as_mut().enable();
@@ -47,7 +47,7 @@ impl Cancelled {
     }
 }
 
-/// A model that is there, or that will be.
+/// A model that is loaded or being loaded.
 pub(crate) enum Coming {
     Here(Loaded),
     Later(Loading),

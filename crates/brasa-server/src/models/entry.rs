@@ -9,25 +9,25 @@ use crate::models::coming::{Cancelled, Coming, Loading};
 use crate::models::loaded::Loaded;
 use crate::options::{ModelData, ModelSource};
 
-/// One model.
+/// One model that the server can serve, loaded or not.
 pub(crate) struct Entry {
     pub source: ModelSource,
-    /// When the server got to know the model, in seconds since 1970.
+    /// Time at which the server registered the model, in seconds since 1970.
     pub created: u64,
     /// Bytes of the model's files, if known without loading it.
     pub size_bytes: Option<u64>,
     /// The kind of the model, once it is known.
     kind: Mutex<Option<ModelKind>>,
-    /// Changes of the model's adapters since it was first loaded, which are made again when it is loaded again.
+    /// Changes of the model's adapters since it was first loaded. They are repeated when the model is loaded again.
     adapters: Mutex<Vec<AdapterChange>>,
     state: Mutex<State>,
 }
 
-/// An adapter that was loaded while the server ran, or unloaded.
+/// An adapter that was loaded or unloaded while the server runs.
 #[derive(Clone, Debug)]
 pub(crate) struct AdapterChange {
     pub name: String,
-    /// `None` if it was unloaded.
+    /// The loaded adapter; `None` if it was unloaded.
     pub source: Option<AdapterSource>,
 }
 
@@ -42,7 +42,7 @@ pub(crate) enum State {
 }
 
 impl State {
-    /// The model, or its loading; `None` if no task loads it.
+    /// The model or its loading; `None` if it is neither loaded nor being loaded.
     pub fn coming(&self) -> Option<Coming> {
         match self {
             Self::Loaded(loaded) if !loaded.presence().is_closed() => {
@@ -56,7 +56,7 @@ impl State {
 }
 
 impl Entry {
-    /// A model that has not been loaded.
+    /// An entry for a model that is not loaded.
     pub fn new(source: ModelSource, size_bytes: Option<u64>, kind: Option<ModelKind>) -> Self {
         let state = Mutex::new(State::Unloaded { by_idleness: false });
         let created = ids::unix_seconds();
@@ -72,8 +72,8 @@ impl Entry {
         *self.kind.lock().unwrap_or_else(PoisonError::into_inner) = Some(kind);
     }
 
-    /// Loads the adapters of a model again after the model was loaded again. An adapter whose file is gone or no longer fits is
-    /// left out, and the list of models shows that.
+    /// Loads the adapters of a model again after the model was loaded again. An adapter is left out, also from the list of
+    /// models, if its file is gone or no longer fits.
     pub fn bring_adapters(&self, loaded: &Loaded) {
         let Loaded::Text(text) = loaded else { return };
         let mut changes = self.adapters.lock().unwrap_or_else(PoisonError::into_inner);
@@ -101,7 +101,7 @@ impl Entry {
         }
     }
 
-    /// The state as `/v1/models` names it.
+    /// The state under its name in `/v1/models`.
     pub fn status(&self) -> &'static str {
         match &*self.lock() {
             State::Unloaded { by_idleness: true } => "sleeping",
@@ -119,7 +119,7 @@ impl Entry {
         }
     }
 
-    /// The path of the model as clients may see it; empty for a model inside the program.
+    /// The path of the model as shown to clients; empty for a model inside the program.
     pub fn path(&self) -> String {
         match &self.source.data {
             ModelData::Path(path) => path.display().to_string(),
@@ -127,7 +127,7 @@ impl Entry {
         }
     }
 
-    /// Sets the state of a model that was being loaded, unless that was given up; true if it did.
+    /// Sets the state after loading; returns false, and changes nothing, if the loading was given up.
     pub fn settle(&self, cancelled: &Arc<Cancelled>, outcome: State) -> bool {
         let mut state = self.lock();
         let is_it = matches!(&*state, State::Loading(loading) if Arc::ptr_eq(&loading.cancelled, cancelled));

@@ -15,7 +15,7 @@ use crate::models::loaded_text::LoadedText;
 use crate::models::presence::Presence;
 use crate::models::reaper::Reaped;
 
-/// A model in memory, by what it can be asked for. A handle: clones are cheap.
+/// A loaded model by kind. A handle: clones are cheap.
 #[derive(Clone)]
 pub(crate) enum Loaded {
     /// A language model, with its running generations.
@@ -34,7 +34,7 @@ pub(crate) struct LoadedEncoder {
 }
 
 impl Loaded {
-    /// A model on which nothing runs yet.
+    /// Wraps a model that has no requests yet.
     ///
     /// # Errors
     ///
@@ -63,8 +63,8 @@ impl Loaded {
         }
     }
 
-    /// The line of the log for a loaded model: its device, its context, and for text the number of requests served at once and the
-    /// bytes for their keys and values.
+    /// The log's entry for a loaded model: its device, its context, and for a language model the number of requests served at
+    /// once and the bytes for their keys and values.
     pub fn start_line(&self) -> Value {
         let mut line =
             json!({"loaded": self.presence().id, "device": self.device(), "context": self.context()});
@@ -111,7 +111,7 @@ impl Loaded {
         }
     }
 
-    /// The device that the model runs on, for people.
+    /// Description of the device that the model runs on.
     pub fn device(&self) -> &str {
         match self {
             Self::Text(loaded) => &loaded.model.device().description,
@@ -150,7 +150,7 @@ impl Loaded {
         }
     }
 
-    /// Oddities of the checkpoint.
+    /// Oddities of the checkpoint that do not keep it from running.
     pub fn warnings(&self) -> &[String] {
         match self {
             Self::Text(loaded) => loaded.model.warnings(),
@@ -159,7 +159,7 @@ impl Loaded {
         }
     }
 
-    /// True unless the engine has failed or has stalled for the time `silence`.
+    /// False if the engine has failed, or has stalled for the time `silence`.
     pub async fn is_alive(&self, silence: Duration) -> bool {
         match self {
             Self::Text(loaded) => loaded.is_alive(silence).await,
@@ -168,11 +168,11 @@ impl Loaded {
         }
     }
 
-    /// The language model.
+    /// The language model, if it is one.
     ///
     /// # Errors
     ///
-    /// 400 that names the kind of another model.
+    /// 400 that names the kind of a model of another kind.
     pub fn text(self) -> Result<Arc<LoadedText>> {
         match self {
             Self::Text(loaded) => Ok(loaded),
@@ -183,11 +183,11 @@ impl Loaded {
         }
     }
 
-    /// The model of speech.
+    /// The speech model, if it is one.
     ///
     /// # Errors
     ///
-    /// 400 that names the kind of another model.
+    /// 400 that names the kind of a model of another kind.
     pub fn speech(self) -> Result<Arc<LoadedSpeech>> {
         match self {
             Self::Speech(loaded) => Ok(loaded),
@@ -200,11 +200,11 @@ impl Loaded {
         }
     }
 
-    /// The model as one that makes vectors of texts.
+    /// The model for computing embeddings, if it is of such a kind.
     ///
     /// # Errors
     ///
-    /// 400 that names the kind of another model.
+    /// 400 that names the kind of a model of another kind.
     pub fn embedder(&self) -> Result<Embedder> {
         Ok(match self {
             Self::Text(loaded) => Embedder::Decoder(loaded.model.clone()),
@@ -213,11 +213,11 @@ impl Loaded {
         })
     }
 
-    /// The model as one that judges documents.
+    /// The model for reranking documents, if it is of such a kind.
     ///
     /// # Errors
     ///
-    /// 400 that names the kind of another model.
+    /// 400 that names the kind of a model of another kind.
     pub fn reranker(&self) -> Result<Reranker> {
         match self {
             Self::Text(loaded) => Ok(Reranker::Decoder(loaded.model.clone())),

@@ -10,7 +10,8 @@ use crate::http::error::{ApiError, Result};
 use crate::models::presence::{Busy, Presence};
 use crate::models::reaper::Reaped;
 
-/// Sounds that are transcribed at once. They take turns on the device, window by window, and one is decoded while another computes.
+/// Number of sounds that are transcribed at once. They take turns on the device, window by window; one is decoded to samples
+/// while another is computed.
 const RUNNING: usize = 2;
 /// Most sounds that wait, each with its bytes in memory.
 const MOST_WAITING: usize = 32;
@@ -24,14 +25,14 @@ pub(crate) struct LoadedSpeech {
     pub presence: Arc<Presence>,
 }
 
-/// A place to transcribe a sound, until it is dropped.
+/// A permit to transcribe a sound, until dropped.
 pub(crate) struct Place {
     _permit: OwnedSemaphorePermit,
     _busy: Busy,
 }
 
 impl LoadedSpeech {
-    /// A model on which nothing runs yet.
+    /// Wraps a model that has no requests yet.
     pub fn new(id: String, transcriber: Transcriber) -> Self {
         let (places, waiting) = (Arc::new(Semaphore::new(RUNNING)), AtomicUsize::new(0));
         let presence = Presence::new(id);
@@ -43,21 +44,21 @@ impl LoadedSpeech {
         &self.presence.id
     }
 
-    /// Sounds that are transcribed.
+    /// Number of sounds that are being transcribed.
     pub fn running(&self) -> usize {
         RUNNING - self.places.available_permits()
     }
 
-    /// Sounds that wait.
+    /// Number of sounds that wait.
     pub fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Waits for a place, first come, first served. Dropping the future leaves the queue.
+    /// Waits for a permit, in order of arrival. Dropping the future leaves the queue.
     ///
     /// # Errors
     ///
-    /// 503 if too many wait.
+    /// 503 if [`MOST_WAITING`] sounds wait already.
     pub async fn place(&self) -> Result<Place> {
         let busy = self.presence.keep_busy();
         let permit = if let Ok(permit) = Arc::clone(&self.places).try_acquire_owned() {
@@ -71,7 +72,7 @@ impl LoadedSpeech {
     }
 }
 
-/// A request in the queue.
+/// Counts a waiting request, until dropped.
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl<'a> Waiting<'a> {

@@ -13,13 +13,13 @@ use crate::models::slots::{SlotText, Slots};
 /// A language model in memory, with its running requests.
 pub(crate) struct LoadedText {
     pub model: Reaped<Model>,
-    /// Requests served at once.
+    /// Number of requests served at once.
     pub slots: usize,
     /// The slots, and the last text of each.
     pub places: Slots,
     running: Mutex<Vec<Running>>,
     tasks: AtomicUsize,
-    /// Milliseconds of the presence at which a token appeared.
+    /// Milliseconds, on the clock of the presence, at which the last token appeared.
     token_ms: AtomicU64,
     asked: Arc<AtomicBool>,
     // The model keeps it until it is gone: whoever waits for the end of a model waits for its presence.
@@ -29,20 +29,20 @@ pub(crate) struct LoadedText {
 /// A generation that runs or waits.
 #[derive(Clone, Debug)]
 pub(crate) struct Running {
-    /// The number of the task.
+    /// Number of the request.
     pub task: usize,
     /// Slot of the request; `None` if all slots were taken.
     pub slot: Option<usize>,
-    /// Tokens of its prompt.
+    /// Tokens of the request's prompt.
     pub prompt_tokens: usize,
-    /// Tokens that it may generate.
+    /// Most tokens that the request may generate; `None` for no limit.
     pub max_tokens: Option<usize>,
-    /// Tokens that it has generated.
+    /// Tokens that the request has generated.
     pub decoded: usize,
 }
 
 impl LoadedText {
-    /// A model on which nothing runs yet.
+    /// Wraps a model that has no requests yet.
     pub fn new(id: String, model: Model) -> Self {
         let slots = model.engine().config().max_sequences;
         let presence = Presence::new(id);
@@ -70,8 +70,8 @@ impl LoadedText {
         Reserved { loaded: Arc::clone(self), slot: Some(slot), _busy: busy }
     }
 
-    /// Records a generation until the guard is dropped, in the slot that was reserved for it, or in any. `text` is its prompt, if the
-    /// text is to be remembered.
+    /// Records a generation until the guard is dropped, in its `reserved` slot or in any free one. `text` is the prompt, if the
+    /// text of the slot is to be remembered.
     pub fn begin(
         self: &Arc<Self>,
         prompt_tokens: usize,
@@ -93,8 +93,8 @@ impl LoadedText {
         self.lock().clone()
     }
 
-    /// False if the engine's thread has stalled: it is busy, no token has appeared for the time `silence`, and it does not answer
-    /// within a twelfth of that.
+    /// False if the engine's thread has stalled: requests run, no token has appeared for the time `silence`, and the thread does
+    /// not answer within a twelfth of that time.
     pub async fn is_alive(&self, silence: Duration) -> bool {
         let silent = self.presence.now_ms().saturating_sub(self.token_ms.load(Ordering::Relaxed));
         if self.presence.is_closed() {
@@ -120,7 +120,7 @@ impl LoadedText {
         alive
     }
 
-    /// Frees a slot, in which `text` was computed, if anything was that can be saved.
+    /// Frees a slot. `text` is the text that was computed in it, if it can be saved.
     fn free(&self, slot: usize, text: Option<SlotText>) {
         self.places.free(slot, text);
         // Whoever waits longest without a slot has it now.
@@ -138,7 +138,7 @@ impl LoadedText {
     }
 }
 
-/// A generation on record.
+/// A recorded generation.
 pub(crate) struct Task {
     loaded: Arc<LoadedText>,
     number: usize,
@@ -147,17 +147,17 @@ pub(crate) struct Task {
 }
 
 impl Task {
-    /// The slot of the generation; `None` while all are taken.
+    /// The slot of the generation; `None` while all slots are taken.
     pub fn slot(&self) -> Option<usize> {
         self.loaded.lock().iter().find(|running| running.task == self.number)?.slot
     }
 
-    /// Leaves the text of the slot as it was: the request is refused.
+    /// Keeps the former text of the slot, for a request that was refused.
     pub fn leave_text(&mut self) {
         self.text = None;
     }
 
-    /// Records one more token.
+    /// Records a generated token.
     pub fn saw_token(&mut self, id: u32) {
         self.loaded.saw_token();
         if let Some(text) = &mut self.text {
@@ -182,7 +182,7 @@ impl Drop for Task {
     }
 }
 
-/// A slot that is kept for a request.
+/// A slot that is reserved for a request, until dropped.
 pub(crate) struct Reserved {
     loaded: Arc<LoadedText>,
     /// `None` once the request runs.

@@ -1,4 +1,5 @@
-//! Loads models one at a time, each once for all requests that wait for it, and unloads them; unloading also gives up a load in progress.
+//! Loads models one at a time, and unloads them. All requests for a model share one load. Unloading also gives up a load in
+//! progress.
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, MutexGuard, PoisonError, Weak};
@@ -16,20 +17,20 @@ use crate::models::presence::Presence;
 use crate::models::registry::Registry;
 use crate::options::ModelData;
 
-/// Longest wait for the end of a model whose engine has failed.
+/// Longest wait for a model with a failed engine to be dropped.
 const LONGEST_END: Duration = Duration::from_secs(2);
 
-/// Pauses between attempts to load a model anew whose device was lost.
+/// Pauses between the attempts to load a model again after its device was lost.
 const ATTEMPTS: [Duration; 4] =
     [Duration::ZERO, Duration::from_millis(100), Duration::from_millis(400), Duration::from_secs(1)];
 
 impl Registry {
-    /// Loads a model, or waits for another task that loads it already. A wait ends when the model is unloaded, unless another task
-    /// loads it again.
+    /// Loads a model, or waits for the load in progress. A wait ends when the model is unloaded, unless another task loads it
+    /// again.
     ///
     /// # Errors
     ///
-    /// 503 `model_unloaded` for a model that was unloaded while it was loaded, and that no task has loaded since.
+    /// 503 `model_unloaded` if the model was unloaded during its load, and no task has loaded it since.
     pub async fn load(self: &Arc<Self>, entry: &Arc<Entry>) -> Result<Loaded> {
         let mut coming = self.begin_loading(entry);
         loop {
@@ -52,7 +53,7 @@ impl Registry {
         }
     }
 
-    /// The model, or its loading, which begins unless somebody loads the model already.
+    /// The model, or its load in progress. Begins to load it if neither exists.
     fn begin_loading(self: &Arc<Self>, entry: &Arc<Entry>) -> Coming {
         let mut state = entry.lock();
         if let Some(coming) = state.coming() {
@@ -86,8 +87,8 @@ impl Registry {
         }
     }
 
-    /// Loads a model again after its engine has failed, with several tries if its device does not come back at once. If all fail
-    /// and no other model can be used, tells the server.
+    /// Loads a model again after its engine has failed, with several attempts if its device does not come back at once. If all
+    /// fail and no other model can be used, the server is notified.
     async fn load_again(self: &Arc<Self>, entry: &Arc<Entry>) {
         let mut reason = String::new();
         for pause in ATTEMPTS {
@@ -107,14 +108,14 @@ impl Registry {
         }
     }
 
-    /// Unloads the models that had no request for `idle`.
+    /// Unloads the models without a request for the time `idle`.
     pub fn unload_idle(&self, idle: Duration) {
         for entry in self.entries() {
             self.unload_if(&entry, |loaded| loaded.presence().idle_time() >= idle);
         }
     }
 
-    /// Unloads a model; running requests go on to their end. A load in progress is abandoned.
+    /// Unloads a model. Its running requests are completed; a load in progress is given up.
     pub fn unload(&self, entry: &Entry) {
         let mut state = entry.lock();
         match &*state {
@@ -126,7 +127,7 @@ impl Registry {
         *state = State::Unloaded { by_idleness: false };
     }
 
-    /// Unloads a model for idleness if it is not busy and `condition` holds; true if it does.
+    /// Unloads a model if no request uses it and `condition` holds; returns true if it was unloaded.
     fn unload_if(&self, entry: &Entry, condition: impl FnOnce(&Loaded) -> bool) -> bool {
         let mut state = entry.lock();
         let State::Loaded(loaded) = &*state else { return false };
@@ -138,7 +139,7 @@ impl Registry {
         true
     }
 
-    /// Loads a model once it is its turn, `dead` is gone and there is room. Blocks.
+    /// Loads a model once no other one is being loaded, `dead` is dropped and there is room. Blocks.
     fn load_now(
         &self,
         entry: &Arc<Entry>,
@@ -182,11 +183,11 @@ impl Registry {
         }
     }
 
-    /// Unloads the models that have been idle for the longest time, so that one more may be loaded, and waits until they are gone.
+    /// Unloads the longest idle models until one more may be loaded, and waits until they are dropped.
     ///
     /// # Errors
     ///
-    /// 503 if all models stay busy.
+    /// 503 if all models stay in use.
     fn make_room(&self, wanted: &Arc<Entry>, is_cancelled: &impl Fn() -> bool) -> Result<()> {
         let deadline = Instant::now().checked_add(self.patience);
         loop {
@@ -222,7 +223,7 @@ impl Registry {
     }
 }
 
-/// The error of requests that wait for a model which is unloaded before it is ready.
+/// The error for requests that wait for a model that is unloaded before it is ready.
 fn unloaded(id: &str) -> ApiError {
     let message = format!(
         "{id} was unloaded by another client while it was being loaded; the next request loads it again"
@@ -230,7 +231,7 @@ fn unloaded(id: &str) -> ApiError {
     ApiError::unavailable("model_unloaded", message)
 }
 
-/// Waits until the failed model is dropped, so that its memory is free for its successor. Its requests end on their own, unless a
+/// Waits until the failed model is dropped, so that its memory is free for the next one. Its requests end by themselves, unless a
 /// client reads slowly.
 fn wait_for_end(dead: &Weak<Presence>) {
     let deadline = Instant::now() + LONGEST_END;

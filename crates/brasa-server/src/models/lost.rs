@@ -1,4 +1,4 @@
-//! Devices that are lost.
+//! Reports that devices are lost.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -6,7 +6,7 @@ use brasa::engine::EngineError;
 use brasa::speech::SpeechError;
 use tokio::sync::Notify;
 
-/// A device that was lost for good, with the only models that could be used.
+/// A signal that a device was lost for good and no model can be used any more.
 #[derive(Default)]
 pub(crate) struct Lost {
     reason: Mutex<Option<String>>,
@@ -14,13 +14,13 @@ pub(crate) struct Lost {
 }
 
 impl Lost {
-    /// Tells the server.
+    /// Gives the signal, with its reason.
     pub fn tell(&self, reason: String) {
         *self.reason.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
         self.told.notify_one();
     }
 
-    /// Waits until no model can be used any more, and says why.
+    /// Waits for the signal; returns its reason.
     pub async fn reason(&self) -> String {
         loop {
             if let Some(reason) = self.reason.lock().unwrap_or_else(PoisonError::into_inner).clone() {

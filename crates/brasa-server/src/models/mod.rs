@@ -1,4 +1,4 @@
-//! The models that are served: which there are, their loading, their places for requests, their adapters.
+//! The models that are served: their list, loading, slots and adapters.
 
 pub(crate) mod adapter_files;
 pub(crate) mod adapters;

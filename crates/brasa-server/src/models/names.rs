@@ -1,4 +1,4 @@
-//! Finds the model that a request names, also by one of its adapters, or that stands for an unknown name.
+//! Finds the model for the name in a request: a model's name, an adapter's name, or an unknown name that means a model.
 
 use std::sync::Arc;
 
@@ -13,15 +13,15 @@ use crate::models::registry::Registry;
 const MOST_LISTED: usize = 20;
 
 impl Registry {
-    /// The model that a request names; without a name, the first that is loaded, or the first. A request that wants a model of a `kind`
-    /// gets the first of that kind.
+    /// The model that a request names. Without a name, the first loaded model, else the first model; of `kind`, if one is given.
     ///
-    /// A name is a model's, an adapter's, or both with a colon between them. Another name stands for the only model, unless the server
-    /// offers adapters, which are models to clients; with [`any_model`](crate::models::registry::Names::any_model) it stands for the first model.
+    /// A name is a model's, an adapter's, or both with a colon in between. An unknown name means the only model, unless the
+    /// server offers adapters, which clients see as models. With [`any_model`](crate::models::registry::Names::any_model), an
+    /// unknown name means the first model.
     ///
     /// # Errors
     ///
-    /// 404 that lists the names that there are.
+    /// 404 that lists the known names.
     pub fn find(&self, name: Option<&str>, kind: Option<ModelKind>) -> Result<Arc<Entry>> {
         let entries = self.entries();
         let of_kind = kind.and_then(|kind| self.first_of(kind));
@@ -72,7 +72,7 @@ impl Entry {
         self.adapter_names().iter().any(|adapter| adapter == name)
     }
 
-    /// The names of the model's adapters; none while it is not loaded.
+    /// The names of the model's adapters; empty while it is not loaded.
     fn adapter_names(&self) -> Vec<String> {
         match self.loaded() {
             Some(Loaded::Text(text)) => text.model.adapters().into_iter().map(|info| info.name).collect(),

@@ -1,4 +1,4 @@
-//! Whether a loaded model is used, and whether it still can be.
+//! The use of a loaded model, and whether it has failed.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -6,21 +6,21 @@ use std::time::{Duration, Instant};
 
 use brasa::engine::EngineError;
 
-/// Record of a loaded model's requests, for every kind of model.
+/// A record of a loaded model's requests and failure, for every kind of model.
 pub(crate) struct Presence {
     /// The id of the model.
     pub id: String,
-    /// Requests that keep the model from being unloaded.
+    /// Number of requests that keep the model from being unloaded.
     busy: AtomicUsize,
     started: Instant,
-    /// Milliseconds since `started` at which the model was used.
+    /// Milliseconds since `started` at which the model was last used.
     used_ms: AtomicU64,
-    /// Why the model can no longer be used.
+    /// The reason why the model can no longer be used.
     failure: OnceLock<String>,
 }
 
 impl Presence {
-    /// The record of a model without requests yet.
+    /// The record of a model that has no requests yet.
     pub fn new(id: String) -> Arc<Self> {
         Arc::new(Self {
             id,
@@ -38,7 +38,7 @@ impl Presence {
         Busy(Arc::clone(self))
     }
 
-    /// Requests that use the model.
+    /// Number of requests that use the model.
     pub fn busy(&self) -> usize {
         self.busy.load(Ordering::SeqCst)
     }
@@ -53,7 +53,7 @@ impl Presence {
         self.used_ms.store(self.now_ms(), Ordering::Relaxed);
     }
 
-    /// Time since the model was used.
+    /// Time since the model was last used.
     pub fn idle_time(&self) -> Duration {
         if self.is_busy() {
             return Duration::ZERO;
@@ -66,7 +66,7 @@ impl Presence {
         self.failure.get().is_some()
     }
 
-    /// Why the model must be loaded again; `None` while it can be used.
+    /// The reason why the model must be loaded again; `None` while it can be used.
     pub fn failure(&self) -> Option<&str> {
         self.failure.get().map(String::as_str)
     }
@@ -85,7 +85,7 @@ impl Presence {
     }
 }
 
-/// A request that uses a model.
+/// Marks a model as used by a request, until dropped.
 pub(crate) struct Busy(Arc<Presence>);
 
 impl Drop for Busy {

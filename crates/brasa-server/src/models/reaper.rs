@@ -1,7 +1,7 @@
 //! A thread that drops large values, such as models.
 //!
-//! To free a model takes long, and may wait for its device. So its last owner hands it over to a thread that does nothing
-//! else. The thread also gives memory back to the system that large requests have left free.
+//! Freeing a model takes long and may wait for its device. So its last owner passes it to a thread that only drops values. The
+//! thread also returns memory to the system that large requests have freed.
 
 use std::any::Any;
 use std::ops::Deref;
@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 
 use crate::models::presence::Presence;
 
-/// Pause after which freed memory goes back, so that many requests cause one search.
+/// Pause before freed memory is returned to the system, so that many requests share one search of the heap.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Longest time for which freed memory stays while more is freed.
+/// Longest time before freed memory is returned while more is freed.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// The thing to drop; `None` asks for free memory alone.
+/// The value to drop; `None` to only return free memory.
 type Job = Option<Box<dyn Any + Send>>;
 
 /// Channel to the thread; `None` if the system refused the thread. Values are then dropped in place.
@@ -28,7 +28,7 @@ static REAPER: LazyLock<Option<Sender<Job>>> = LazyLock::new(|| {
     thread.ok().map(|_| sender)
 });
 
-/// Drops `thing` elsewhere.
+/// Drops `thing` on the reaper's thread.
 fn bury(thing: impl Any + Send) {
     if let Some(reaper) = &*REAPER {
         // A thing that the thread no longer takes is dropped here.
@@ -36,7 +36,7 @@ fn bury(thing: impl Any + Send) {
     }
 }
 
-/// Has free memory given back to the system soon.
+/// Has free memory returned to the system soon.
 pub(crate) fn tidy() {
     if let Some(reaper) = &*REAPER {
         let _ = reaper.send(None);
@@ -60,11 +60,11 @@ fn reap(jobs: &Receiver<Job>) {
     }
 }
 
-/// A model that ends on the reaper's thread. Its presence ends behind it.
+/// A model that is dropped on the reaper's thread. Its presence is dropped after the model.
 pub(crate) struct Reaped<T: Any + Send>(Option<(T, Arc<Presence>)>);
 
 impl<T: Any + Send> Reaped<T> {
-    /// Owns `model`.
+    /// Wraps `model`.
     pub fn new(model: T, presence: &Arc<Presence>) -> Self {
         Self(Some((model, Arc::clone(presence))))
     }

@@ -1,4 +1,4 @@
-//! The models that are served: which there are, which are loaded, and who uses them.
+//! The registry of models: their list, their state, and their names.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -18,12 +18,12 @@ use crate::options::{ModelData, ModelSource};
 /// Longest name that a client may give to a model, in bytes.
 const LONGEST_NAME: usize = 128;
 
-/// Which names stand for models besides their own.
+/// Which other names requests may use for models.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Names {
-    /// True if an unknown name stands for the first model.
+    /// True if an unknown name means the first model.
     pub any_model: bool,
-    /// True if names may belong to adapters. An unknown name then stands for no model, not even for the only one.
+    /// True if names may belong to adapters. An unknown name is then an error, even if there is only one model.
     pub offers_adapters: bool,
 }
 
@@ -32,21 +32,21 @@ pub(crate) struct Registry {
     entries: Mutex<Vec<Arc<Entry>>>,
     pub(crate) load: LoadOptions,
     pub(crate) max_loaded: usize,
-    /// Which names stand for models besides their own.
+    /// Which other names requests may use for models.
     pub names: Names,
-    /// Models of the start, which come first.
+    /// Number of models named at the start, which come first.
     named: usize,
-    /// Loads models of the folder for requests that name them.
+    /// True if requests load the models of the folder that they name.
     autoload: bool,
     /// Further names of the first model.
     aliases: Vec<String>,
-    /// The canonical path of the folder whose models may be loaded by path.
+    /// The canonical path of the folder from which models may be loaded by path.
     directory: Option<PathBuf>,
-    /// One model is loaded at a time, so that each sees the room that the one before it has left.
+    /// Held while a model is loaded. One model is loaded at a time, so that each sees the memory that the last one left.
     pub(crate) turn: Mutex<()>,
-    /// Models that were unloaded and are not gone yet.
+    /// Models that were unloaded but are not dropped yet.
     pub(crate) ending: Mutex<Vec<Weak<Presence>>>,
-    /// Longest wait for a model to be gone, so that another has room.
+    /// Longest wait for an unloaded model to be dropped before another is loaded.
     pub(crate) patience: Duration,
     pub(crate) lost: Lost,
 }
@@ -56,7 +56,7 @@ impl Registry {
     ///
     /// # Errors
     ///
-    /// The reason why the folder cannot be read.
+    /// The error of reading the folder.
     pub fn new(
         sources: Vec<ModelSource>,
         directory: Option<&Path>,
@@ -93,7 +93,7 @@ impl Registry {
         Ok(registry)
     }
 
-    /// The registry with further names of its models.
+    /// The registry with other rules for names.
     #[must_use]
     pub fn with_names(mut self, names: Names) -> Self {
         self.names = names;
@@ -110,12 +110,12 @@ impl Registry {
         self.lock().clone()
     }
 
-    /// True if there is a model of this very name.
+    /// True if a model has exactly this name.
     pub fn has(&self, name: &str) -> bool {
         self.is_alias(name) || self.lock().iter().any(|entry| entry.source.id == name)
     }
 
-    /// The model of a name, loaded; waits until it is.
+    /// The model of a name, loaded; waits for its loading.
     pub async fn acquire(self: &Arc<Self>, name: Option<&str>) -> Result<Loaded> {
         self.acquire_kind(name, None).await
     }
@@ -128,7 +128,7 @@ impl Registry {
         Ok(loaded)
     }
 
-    /// Returns the loaded language model called `name`, and waits for its loading. Without a name: the first that is loaded, or the
+    /// Returns the loaded language model called `name`, and waits for its loading. Without a name: the first loaded one, else the
     /// first.
     ///
     /// # Errors
@@ -138,7 +138,7 @@ impl Registry {
         self.acquire_kind(name, Some(ModelKind::Text)).await?.text()
     }
 
-    /// The first model of a kind that is loaded, or the first.
+    /// The first loaded model of a kind, else the first of the kind.
     pub fn first_of(&self, kind: ModelKind) -> Option<Arc<Entry>> {
         let entries = self.entries();
         let mut of_kind = entries.iter().filter(|entry| entry.kind() == Some(kind));
@@ -146,8 +146,8 @@ impl Registry {
         of_kind.find(|entry| entry.loaded().is_some()).or(first).cloned()
     }
 
-    /// Returns the loaded speech model called `name`, and waits for its loading. If there is one speech model, any name that is no
-    /// other model's stands for it. Without a name: the first that is loaded, or the first.
+    /// Returns the loaded speech model called `name`, and waits for its loading. If there is only one speech model, any name that
+    /// no other model has means it. Without a name: the first loaded one, else the first.
     ///
     /// # Errors
     ///
@@ -156,7 +156,7 @@ impl Registry {
         self.acquire_kind(name, Some(ModelKind::Speech)).await?.speech()
     }
 
-    /// Loads a model that a request names, unless it has to be loaded by hand.
+    /// Loads a model for a request, unless only clients may load it explicitly.
     async fn load_for_request(self: &Arc<Self>, entry: &Arc<Entry>) -> Result<Loaded> {
         if !self.autoload && matches!(&*entry.lock(), State::Unloaded { .. } | State::Failed(_)) {
             let is_named = self.lock().iter().take(self.named).any(|named| Arc::ptr_eq(named, entry));
@@ -170,12 +170,12 @@ impl Registry {
         self.load(entry).await
     }
 
-    /// True for a further name of the first model.
+    /// True if the name is an alias of the first model.
     pub fn is_alias(&self, name: &str) -> bool {
         self.aliases.iter().any(|alias| alias == name)
     }
 
-    /// The end of all devices.
+    /// The signal that all devices are lost.
     pub fn lost(&self) -> &Lost {
         &self.lost
     }
@@ -195,7 +195,8 @@ impl Registry {
         }
     }
 
-    /// Registers a model of the models' folder by its path, and returns it with true if it is new. A path is registered once.
+    /// Registers a model of the models' folder by its path. Returns its entry, and true if it is new. A path is registered only
+    /// once.
     pub fn add_path(&self, path: &str, id: Option<String>) -> Result<(Arc<Entry>, bool)> {
         let is_name = |id: &String| {
             !id.trim().is_empty() && id.len() <= LONGEST_NAME && !id.chars().any(char::is_control)

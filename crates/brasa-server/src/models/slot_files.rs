@@ -1,4 +1,4 @@
-//! Files of slots: inside one folder, and nowhere else.
+//! Files of slots, all directly inside one folder.
 
 use std::fs::{self, File, Metadata};
 use std::io;
@@ -9,11 +9,12 @@ use crate::http::error::{ApiError, Result};
 /// Most bytes of a file's name.
 const LONGEST_NAME: usize = 128;
 
-/// The path of a file by its name, which has to be that of a plain file in `folder`, or of none.
+/// The path of the file `name` in `folder`. The file must be a plain file or not exist.
 ///
 /// # Errors
 ///
-/// 400 for a name that has parts or is hidden, and for one that is a link, a folder or a device.
+/// 400 for a name with other characters than letters, digits and `.-_ +@=,`, for one that begins or ends with a dot or a blank,
+/// and for a link, a folder or a device.
 pub(crate) fn path(folder: &Path, name: &str) -> Result<PathBuf> {
     let allowed = |c: char| c.is_alphanumeric() || matches!(c, '.' | '-' | '_' | ' ' | '+' | '@' | '=' | ',');
     let is_name = !name.is_empty()
@@ -32,11 +33,11 @@ pub(crate) fn path(folder: &Path, name: &str) -> Result<PathBuf> {
     }
 }
 
-/// Opens a file whose path [`path`] has made.
+/// Opens a file at a path made by [`path`]; returns it with its size.
 ///
 /// # Errors
 ///
-/// 404 if there is none; 400 if it is no plain file.
+/// 404 if the file does not exist; 400 if it is no plain file.
 pub(crate) fn open(path: &Path, name: &str) -> Result<(File, u64)> {
     let absent = || ApiError::not_found("file_not_found", format!("there is no file `{name}`"));
     // Looked at before, so that opening cannot wait for a pipe's writer, and behind, so that what was opened is no link.

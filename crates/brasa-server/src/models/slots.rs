@@ -1,8 +1,8 @@
-//! The places for requests of a model, and the last text of each place.
+//! The slots of a model: places for its requests, with the last text of each.
 //!
-//! Places share cached keys and values, so a place is no more than a number. A request may name its place, and waits for it; the others
-//! take the lowest that is free and that nobody has named. Texts are remembered if they can be saved. The text of a request that named
-//! its place stays there until another request names the place: what else runs there leaves no text.
+//! Slots share cached keys and values, so a slot is only a number. A request may name its slot, and then waits for it. Other
+//! requests take the lowest slot that is free and that no waiting request names. Texts are remembered if they can be saved. The
+//! text of a request that named its slot stays until another request names the slot; other requests in the slot leave no text.
 
 use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,22 +13,22 @@ use tokio::sync::Notify;
 /// A text whose keys and values may be cached.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SlotText {
-    /// Prompt and answer.
+    /// Token ids of prompt and answer.
     pub tokens: Vec<u32>,
     /// The scope within which the text's keys and values may be shared.
     pub scope: CacheScope,
 }
 
-/// How a request came to its place.
+/// How a request got its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum By {
-    /// The request named the place.
+    /// The request named the slot.
     Name,
-    /// The place was free.
+    /// The slot was free.
     Chance,
 }
 
-/// The places of a model.
+/// The slots of a model.
 #[derive(Debug, Default)]
 pub(crate) struct Slots {
     slots: Mutex<Vec<Slot>>,
@@ -37,24 +37,24 @@ pub(crate) struct Slots {
 
 #[derive(Debug, Default)]
 struct Slot {
-    /// How the running request came to the place; `None` if no request runs there.
+    /// How the running request got the slot; `None` if no request runs in it.
     runs: Option<By>,
     text: SlotText,
-    /// True if the text is that of a request that named the place, or came from a file.
+    /// True if the text is of a request that named the slot, or came from a file.
     is_held: bool,
-    /// Requests that name the place and wait for it.
+    /// Number of requests that name the slot and wait for it.
     waiting: usize,
 }
 
 impl Slots {
-    /// Free places.
+    /// `count` free slots.
     pub fn new(count: usize) -> Self {
         let slots = (0..count).map(|_| Slot::default()).collect();
         Self { slots: Mutex::new(slots), freed: Notify::new() }
     }
 
-    /// Takes the lowest free place, if possible one that holds no text of a request that named it; `None` if all are taken or waited
-    /// for.
+    /// Takes the lowest free slot, preferably one without the text of a request that named it; `None` if all slots are taken or
+    /// waited for.
     pub fn take(&self) -> Option<usize> {
         let mut slots = self.lock();
         let is_free = |slot: &Slot| slot.runs.is_none() && slot.waiting == 0;
@@ -64,7 +64,7 @@ impl Slots {
         Some(place)
     }
 
-    /// Takes the place of a name once it is free.
+    /// Waits until the slot is free, and takes it for a request that names it.
     pub async fn take_named(&self, place: usize) {
         let _waiting = Waiting::new(self, place);
         loop {
@@ -78,7 +78,7 @@ impl Slots {
         }
     }
 
-    /// Frees a place. `text` is what was computed there, if it can be saved; `None` leaves the text that was there before.
+    /// Frees a slot. `text` is the text that was computed in it, if it can be saved; `None` keeps the former text.
     pub fn free(&self, place: usize, text: Option<SlotText>) {
         if let Some(slot) = self.lock().get_mut(place) {
             let by = slot.runs.take();
@@ -92,18 +92,19 @@ impl Slots {
         self.freed.notify_waiters();
     }
 
-    /// The last text of a place; `None` while a request runs there that will leave another.
+    /// The last text of a slot; `None` while a request runs in it that will leave another text.
     pub fn text(&self, place: usize) -> Option<SlotText> {
         self.lock().get(place).filter(|slot| slot.is_settled()).map(|slot| slot.text.clone())
     }
 
-    /// Gives a place the text of a file, and returns the one that it had; `None`, and nothing changes, while a request runs there that
-    /// will leave another.
+    /// Replaces the text of a slot by the text of a file; returns the former one. Returns `None` and changes nothing while a
+    /// request runs in the slot that will leave another text.
     pub fn replace(&self, place: usize, text: SlotText) -> Option<SlotText> {
         self.exchange(place, text, true)
     }
 
-    /// Takes the text of a place away, and returns it; `None`, and nothing changes, while a request runs there that will leave another.
+    /// Removes the text of a slot and returns it. Returns `None` and changes nothing while a request runs in the slot that will
+    /// leave another text.
     pub fn erase(&self, place: usize) -> Option<SlotText> {
         self.exchange(place, SlotText::default(), false)
     }
@@ -121,7 +122,7 @@ impl Slots {
 }
 
 impl Slot {
-    /// True if no request that runs here will leave another text.
+    /// True if no running request will leave another text in the slot.
     fn is_settled(&self) -> bool {
         match self.runs {
             None => true,
@@ -131,7 +132,7 @@ impl Slot {
     }
 }
 
-/// A request that waits for a place.
+/// Counts a request that waits for a slot, until dropped.
 struct Waiting<'a> {
     slots: &'a Slots,
     place: usize,

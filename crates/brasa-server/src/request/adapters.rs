@@ -1,5 +1,5 @@
-//! The adapters of a request: chosen by `lora`, by the name `model:adapter`, or by the adapter's own name; else the server's
-//! default scales.
+//! The adapters of a request: chosen by `lora`, by the name `model:adapter`, or by the adapter's own name. Without a choice, the
+//! server's default scales apply.
 
 use brasa::{AdapterInfo, CacheScope, Model, RequestOptions};
 use serde::Deserialize;
@@ -20,18 +20,18 @@ pub(crate) struct Scaled {
 }
 
 impl Scaled {
-    /// The number and the factor.
+    /// The number and the factor as a pair.
     pub fn pair(&self) -> (usize, f32) {
         (self.id, self.scale)
     }
 }
 
-/// The number of the adapters that a request's text has, for its scope.
+/// The number of the request's mixture of adapters, for [`CacheScope::adapter`](brasa::CacheScope::adapter).
 ///
 /// # Errors
 ///
-/// 400 for adapters that are not there, and for both ways of asking at once; 404 for a name of this server's model and an adapter that it
-/// does not have.
+/// 400 for adapters that are not loaded, and if a request chooses adapters in two ways; 404 for a name `model:adapter` with a
+/// model of this server and an adapter that the model does not have.
 pub(crate) fn scope(fields: &mut Fields, app: &App, model: &Model) -> Result<u64> {
     let lora: Option<Vec<Scaled>> = fields.optional("lora")?;
     let asked = fields.model().filter(|name| !app.registry.has(name));
@@ -65,8 +65,8 @@ pub(crate) fn scope(fields: &mut Fields, app: &App, model: &Model) -> Result<u64
     model.adapter_scope(&scales).map_err(|error| ApiError::field(&name, error.to_string()))
 }
 
-/// The model that a request names, loaded, where texts are read and not answered, and how its texts are run: with the adapters that the request
-/// chooses, of a language model. Encoders have none.
+/// The loaded model for a request that reads texts without generating, such as embeddings, and the options of its texts. For a
+/// language model these include the adapters that the request chooses.
 ///
 /// # Errors
 ///

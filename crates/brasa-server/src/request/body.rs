@@ -18,16 +18,16 @@ use crate::request::fields::{Fields, kind};
 use crate::request::json;
 use crate::state::App;
 
-/// Bytes a second that a body has to bring on average, from the time on that a client may be silent for.
+/// Bytes a second that a body must bring on average, after an initial time in which a client may be silent.
 const LEAST_RATE: usize = 64 << 10;
 
-/// Bytes of values that may be made of a byte of a body, at the largest body.
+/// Most bytes of values per byte of the largest body.
 const MOST_GROWTH: usize = 8;
 
-/// Bytes of values that a body may become, however short bodies have to be.
+/// Least limit for the bytes of a body's values, however small the limit of bodies is.
 const LEAST_VALUES: usize = 1 << 20;
 
-/// Bytes of bodies that are read where they arrive; longer ones are read by the pool.
+/// Most bytes of a body that is parsed on the thread that received it. Longer ones are parsed by the pool.
 const SHORT: usize = 64 << 10;
 
 impl FromRequest<App> for Fields {
@@ -61,8 +61,8 @@ impl FromRequest<App> for Fields {
     }
 }
 
-/// Reads the body of a request, of at most `limit` bytes, which are added to `account`. A body that is declared to be larger is
-/// not read at all.
+/// Reads the body of a request, of at most `limit` bytes, and adds them to `account`. A body that is declared to be larger is not
+/// read at all.
 ///
 /// # Errors
 ///

@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 use crate::http::error::{ApiError, Result};
 use crate::request::fields::{Fields, kind};
 
-/// Most texts that an answer may be chosen from.
+/// Most texts in a list of choices.
 const MOST_TEXTS: usize = 1024;
 
 /// vLLM's older names of the members of `structured_outputs`.
 const GUIDED: [&str; 4] = ["json", "regex", "choice", "grammar"];
 
-/// Fields of a request that ask for a form of its answer.
+/// Fields with which a request chooses the form of its answer.
 const OWN: [&str; 8] = [
     "response_format",
     "grammar",
@@ -36,17 +36,17 @@ pub(crate) struct Constraint {
 }
 
 impl Constraint {
-    /// A grammar that the field `param` describes.
+    /// The grammar of the field `param`.
     pub fn new(param: impl Into<String>, grammar: Grammar) -> Self {
         Self { param: param.into(), grammar }
     }
 
-    /// Reads the fields that may have any form of request: `response_format`, `grammar`, `json_schema`, `structured_outputs`
-    /// and `guided_…`. `other` is the grammar of a field that only one form of request has.
+    /// Reads the fields that all forms of request have: `response_format`, `grammar`, `json_schema`, `structured_outputs` and
+    /// `guided_…`. `other` is the grammar from a field that only one form has.
     ///
     /// # Errors
     ///
-    /// 400 that names the field, also if two fields ask for a grammar.
+    /// 400 that names the field; also if two fields have a grammar.
     pub fn read(fields: &mut Fields, other: Option<Self>) -> Result<Option<Self>> {
         let mut found: Vec<Self> = other.into_iter().collect();
         // The operator's grammar is for requests that ask for none.
@@ -99,7 +99,7 @@ impl Constraint {
         }
     }
 
-    /// Reads a format of answers: `{"type": "text" | "json_object" | "json_schema", …}`, with the schema inside or in an object of
+    /// Reads an answer format: `{"type": "text" | "json_object" | "json_schema", …}`, with the schema inside or in an object of
     /// its own. `"strict": false` ignores keywords of a schema that are not supported.
     pub fn of_format(body: &Fields, param: &str, format: Value) -> Result<Option<Self>> {
         let mut format = body.inside(param, format)?;
@@ -188,18 +188,18 @@ impl Constraint {
     ///
     /// # Errors
     ///
-    /// 400 that names the field, and what of the grammar is wrong or not supported.
+    /// 400 that names the field, and the part of the grammar that is wrong or not supported.
     pub fn compile(&self, model: &Model) -> Result<Arc<dyn MaskSource>> {
         model.grammar(&self.grammar).map_err(|error| ApiError::from(error).with_param(&self.param))
     }
 }
 
-/// Any JSON object.
+/// A grammar of any JSON object.
 fn any_object() -> Grammar {
     Grammar::JsonSchema(json!({"type": "object"}))
 }
 
-/// A schema with its numbers as they are written. Refuses what is neither an object nor a truth value.
+/// A schema with its exact numbers. Refuses a schema that is neither an object nor a boolean.
 fn schema_of(fields: &Fields, param: &str, schema: Value) -> Result<Value> {
     match schema {
         Value::Object(_) | Value::Bool(_) => Ok(fields.exact(schema)),
@@ -209,7 +209,7 @@ fn schema_of(fields: &Fields, param: &str, schema: Value) -> Result<Value> {
     }
 }
 
-/// The regular expression of a list of texts.
+/// A regular expression that matches exactly the texts of a list.
 fn one_of(param: &str, texts: Value) -> Result<String> {
     let texts: Vec<String> = serde_json::from_value(texts)
         .map_err(|error| ApiError::field(param, format!("`{param}` is no list of texts: {error}")))?;

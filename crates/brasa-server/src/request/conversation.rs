@@ -1,4 +1,4 @@
-//! Conversations: messages of a request, checked, and made into token ids.
+//! Conversations: reads and checks the messages of a request, and makes token ids of them.
 
 use brasa::tokenizer::{AddSpecial, ChatOptions, Content, ParseSpecial, ToolChoice};
 use brasa::{AnswerForm, Message, Model, Turn, TurnOptions};
@@ -12,39 +12,39 @@ use crate::request::fields::Fields;
 /// Most messages of a conversation.
 const MOST_MESSAGES: usize = 10_000;
 
-/// A conversation, ready for the template.
+/// A conversation that has been read, ready for the chat template.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Conversation {
     pub messages: Vec<Message>,
     /// Tools in OpenAI's form.
     pub tools: Vec<Value>,
-    /// The tools that take free text.
+    /// The tools that take free text in place of JSON.
     pub custom: Vec<CustomTool>,
-    /// The requested calls.
+    /// Whether the answer may or must contain calls, and of which tool.
     pub choice: ToolChoice,
     /// True if an answer may have one call at most.
     pub one_call: bool,
-    /// The grammar of the answer behind the thoughts.
+    /// The grammar of the answer after the thoughts.
     pub constraint: Option<Constraint>,
-    /// May the model think first? `None` leaves it to the template.
+    /// True if the model may think first; `None` leaves the choice to the template.
     pub thinking: Option<bool>,
-    /// Further variables of the template.
+    /// Further variables for the template.
     pub variables: Map<String, Value>,
-    /// Documents to answer from.
+    /// Documents for the template, from which the model is to answer.
     pub documents: Option<Vec<Value>>,
-    /// How the answer begins.
+    /// The end of the prompt, at which the answer begins.
     pub beginning: Beginning,
 }
 
-/// How an answer begins behind the last message.
+/// The end of a prompt after the last message: a message to continue, an opened turn, or neither.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Beginning {
-    /// Continues a last message by the assistant; behind a message of another role the template opens a turn.
+    /// Continues the last message if it is the assistant's. Otherwise the template opens a turn of the assistant.
     #[default]
     Usual,
-    /// The template opens a turn.
+    /// The template opens a turn of the assistant.
     Opened,
-    /// Adds nothing behind the last message, whose turn is closed.
+    /// The prompt ends with the last message, whose turn is closed.
     Bare,
 }
 
@@ -67,7 +67,7 @@ impl Conversation {
         Ok(conversation)
     }
 
-    /// A conversation without messages that has the operator's defaults of template options, which fields of the request override.
+    /// A conversation without messages, with template options from the request's fields or the operator's defaults.
     pub fn begin(fields: &mut Fields) -> Result<Self> {
         if fields.peek("tools").and_then(Value::as_array).is_some_and(|tools| !tools.is_empty()) {
             // A call has its own form.
@@ -111,7 +111,7 @@ impl Conversation {
         Ok(())
     }
 
-    /// Adds a custom tool. The model sees a function in its place.
+    /// Adds a custom tool, and a function that replaces it in the template.
     pub fn add_custom(&mut self, body: &Fields, place: &str, tool: Value) -> Result<()> {
         let (tool, function) = CustomTool::read(body, place, tool)?;
         self.custom.push(tool);
@@ -252,7 +252,7 @@ impl Conversation {
         Ok(())
     }
 
-    /// Sets the requested calls. Tools that must not be called are hidden from the model.
+    /// Sets the tool choice. Tools that must not be called are hidden from the model.
     pub fn set_choice(&mut self, choice: ToolChoice) -> Result<()> {
         let has = |name: &String| self.tools.iter().any(|tool| tool["function"]["name"] == name.as_str());
         let missing = match &choice {
@@ -282,7 +282,7 @@ impl Conversation {
     ///
     /// # Errors
     ///
-    /// The template's refusal; 400 that says what of a grammar, a schema or a tool is wrong or not supported.
+    /// The template's error; 400 that names the part of a grammar, a schema or a tool that is wrong or not supported.
     pub fn turn(&self, model: &Model) -> Result<Turn> {
         let prompt = self.encode(model)?;
         // Compiled first by itself, so that an error names the field that is at fault.
@@ -319,7 +319,7 @@ impl Conversation {
         })
     }
 
-    /// Earlier calls with arguments that are not a JSON object, by id and name. The template is given the arguments as text.
+    /// Earlier calls with arguments that are not a JSON object, by id and name. The template gets such arguments as text.
     pub fn calls_without_object(&self) -> impl Iterator<Item = (&Value, &Value)> {
         self.messages.iter().flat_map(|message| {
             message.calls_without_object().map(|at| {
@@ -329,7 +329,7 @@ impl Conversation {
         })
     }
 
-    /// Sets how much the model shall think.
+    /// Sets the effort of thinking to the value `effort` of the field `name`.
     pub fn set_effort(&mut self, name: &str, effort: &str) -> Result<()> {
         if !["none", "minimal", "low", "medium", "high", "xhigh", "max"].contains(&effort) {
             let message =
@@ -354,7 +354,7 @@ impl Conversation {
         Ok(ids)
     }
 
-    /// The text whose token ids [`encode`](Self::encode) returns. Blocks.
+    /// The text from which [`encode`](Self::encode) makes token ids. Blocks.
     pub fn render(&self, model: &Model) -> Result<String> {
         self.check_documents(model)?;
         let Some(template) = model.chat_template() else {
@@ -367,7 +367,7 @@ impl Conversation {
         Ok(text + &begun.map(|begun| begun.content.text()).unwrap_or_default())
     }
 
-    /// Refuses documents of which the model's template makes nothing.
+    /// Refuses documents if the model's template does not use them.
     fn check_documents(&self, model: &Model) -> Result<()> {
         let source = model.tokenizer().chat_template_source().unwrap_or_default();
         if self.documents.is_some() && !source.contains("documents") {
@@ -379,7 +379,7 @@ impl Conversation {
         Ok(())
     }
 
-    /// The messages for the template, and the beginning of the answer, if there is one.
+    /// The messages for the template, and the beginning of the answer if the last message is one.
     fn parts(&self) -> (&[Message], Option<&Message>) {
         match self.messages.split_last() {
             _ if self.beginning != Beginning::Usual => (&self.messages, None),
@@ -405,7 +405,7 @@ impl Conversation {
     }
 }
 
-/// A message of a chat request, with the fields that a model is told of.
+/// Reads a message of a chat request, with the fields that templates use.
 fn message_of(body: &Fields, at: usize, value: Value) -> Result<Message> {
     let place = format!("messages[{at}]");
     let mut fields = body.inside(&place, value)?;

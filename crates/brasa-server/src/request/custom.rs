@@ -1,7 +1,7 @@
 //! Custom tools, which take a free text in place of JSON arguments.
 //!
-//! A model knows functions alone. It is told of a function whose only argument is the text, `input`, and its calls of that function are
-//! read back as texts.
+//! The model sees a custom tool as a function with the text as its only argument, `input`. Calls of that function are converted
+//! back to texts.
 
 use brasa::Grammar;
 use serde_json::{Value, json};
@@ -23,12 +23,12 @@ pub(crate) enum CallKind {
 #[derive(Clone, Debug)]
 pub(crate) struct CustomTool {
     pub name: String,
-    /// The grammar of the tool's text, on its own.
+    /// The grammar of the tool's text alone; `None` for any text.
     pub constraint: Option<Constraint>,
 }
 
 impl CustomTool {
-    /// Reads a tool, `name`, `description` and `format`. Also returns the function that the model sees.
+    /// Reads a tool with `name`, `description` and `format`. Also returns the function that the model sees.
     ///
     /// # Errors
     ///
@@ -62,7 +62,8 @@ impl CustomTool {
     }
 }
 
-/// Reads a text's format: its grammar, and the keyword of a schema that tells it to the model. `None` for any text.
+/// Reads the format of a tool's text: its grammar, and the schema keyword that describes the grammar to the model. `None` for any
+/// text.
 fn read_format(body: &Fields, mut format: Fields) -> Result<Option<(Constraint, Value)>> {
     let kind: String = format.required("type")?;
     match kind.as_str() {
@@ -94,7 +95,7 @@ fn read_format(body: &Fields, mut format: Fields) -> Result<Option<(Constraint, 
     }
 }
 
-/// The arguments of a call that stands for a custom tool's.
+/// The JSON arguments that represent a custom tool's text, for the template.
 pub(crate) fn arguments(input: &str) -> Value {
     json!({"input": input})
 }

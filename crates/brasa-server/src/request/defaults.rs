@@ -1,4 +1,4 @@
-//! Values of fields that the operator chose for requests that do not have them.
+//! The operator's defaults for fields that a request does not have.
 
 use brasa::{GenerateOptions, Model};
 use serde_json::Map;
@@ -32,7 +32,7 @@ const FIELDS: &[&str] = &[
     "reasoning_effort",
 ];
 
-/// The reason why a default is for no field of requests.
+/// Fails with a message if a default has a name that is no such field.
 pub(crate) fn check_names(options: &ServerOptions) -> std::result::Result<(), String> {
     match options.request_defaults.keys().find(|name| !FIELDS.contains(&name.as_str())) {
         Some(name) => {
@@ -42,11 +42,11 @@ pub(crate) fn check_names(options: &ServerOptions) -> std::result::Result<(), St
     }
 }
 
-/// Reads the defaults as though a request for `model` had them. Blocks: a grammar is compiled.
+/// Reads the defaults as if a request for `model` had them, to check them. Blocks, since a grammar is compiled.
 ///
 /// # Errors
 ///
-/// The error that every request without a field of its own would get.
+/// The error that requests without these fields would get.
 pub(crate) fn check(app: &App, model: &Model) -> Result<()> {
     let mut fields = fields(app);
     Conversation::begin(&mut fields)?;
@@ -56,7 +56,7 @@ pub(crate) fn check(app: &App, model: &Model) -> Result<()> {
     sampling::options(&mut fields, app, model).map(drop)
 }
 
-/// The options of a request without fields. Its seed is 0 unless the operator chose one.
+/// The options of a request without any field. The seed is 0 unless the operator sets one.
 pub(crate) fn options(app: &App, model: &Model) -> Result<GenerateOptions> {
     let mut fields = fields(app);
     let mut options = sampling::options(&mut fields, app, model)?;

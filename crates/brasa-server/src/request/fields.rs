@@ -15,24 +15,24 @@ use serde_json::{Map, Value};
 use crate::http::error::{ApiError, Result};
 use crate::request::known::{self, Left, Neutral};
 
-/// Most unknown fields inside the objects of a request that are counted.
+/// Most unknown fields inside objects of a request that are counted.
 const MOST_UNKNOWN: usize = 1000;
 
 /// The fields of one JSON object that have not been read yet.
 ///
-/// Fields of an object inside a body that nobody has read when this ends are unknown ones of the body.
+/// When this is dropped, the remaining fields of an object inside a body are counted as unknown fields of the body.
 #[derive(Debug, Default)]
 pub(crate) struct Fields {
     map: Map<String, Value>,
-    /// Values that the server's operator chose for fields that the body does not have.
+    /// The operator's defaults for fields that the body does not have.
     defaults: Map<String, Value>,
-    /// The model that the body names, read or not.
+    /// The model that the body names, whether or not the field was read.
     model: Option<String>,
-    /// The way to the object from the body, with a full stop behind; empty for the body itself.
+    /// The path of the object from the body, with a final full stop; empty for the body itself.
     place: String,
     /// The unknown fields inside the objects of the body.
     unknown_inside: Arc<Mutex<Vec<String>>>,
-    /// The numbers of the body that its values round.
+    /// The exact text of the numbers in the body that were rounded when parsed.
     literals: Arc<Literals>,
 }
 
@@ -58,14 +58,14 @@ impl Fields {
         }
     }
 
-    /// The fields of a body with the numbers that its values round.
+    /// The fields of a body, with the exact text of its rounded numbers.
     pub fn with_literals(map: Map<String, Value>, literals: Literals) -> Self {
         let mut fields = Self::new(map);
         fields.literals = Arc::new(literals);
         fields
     }
 
-    /// The fields with the operator's defaults for those that the body does not have.
+    /// The fields with the operator's defaults for fields that the body does not have.
     pub fn with_defaults(mut self, defaults: Map<String, Value>) -> Self {
         self.defaults = defaults;
         self
@@ -77,13 +77,13 @@ impl Fields {
         schema
     }
 
-    /// A value of the body with its numbers as they are written, for the chat template, the grammar of calls and [`reply::exact`].
+    /// A value of the body with the exact text of its numbers, for the chat template, the grammar of calls and [`reply::exact`].
     ///
     /// [`reply::exact`]: crate::http::reply::exact
     ///
     /// # Errors
     ///
-    /// 400 for a number that cannot be told from another one of the body.
+    /// 400 for a number that was rounded to the same value as another number of the body.
     pub fn exact_numbers(&self, place: &str, mut value: Value) -> Result<Value> {
         let mut is_known = true;
         self.literals.exchange(&mut value, &mut |text| {
@@ -100,7 +100,7 @@ impl Fields {
         Err(ApiError { code: "unsupported_schema", ..ApiError::field(place, message) })
     }
 
-    /// The fields of an object inside the body, by its way from there.
+    /// The fields of an object inside the body; `place` is the object's path.
     pub fn inside(&self, place: &str, value: Value) -> Result<Self> {
         match value {
             Value::Object(map) => {
@@ -116,12 +116,12 @@ impl Fields {
         }
     }
 
-    /// The name of a model in the body; `None` if it names none.
+    /// The model that the body names; `None` if it names none.
     pub fn model(&self) -> Option<&str> {
         self.model.as_deref()
     }
 
-    /// The name of a field as errors show it.
+    /// The name of a field in error messages, with its path.
     pub fn name(&self, field: &str) -> String {
         format!("{}{field}", self.place)
     }
@@ -132,12 +132,12 @@ impl Fields {
         self.map.swap_remove(field).filter(|value| !value.is_null()).or(default)
     }
 
-    /// Takes the operator's default of a field, whether the body has the field or not.
+    /// Takes the operator's default of a field, whether or not the body has the field.
     pub fn take_default(&mut self, field: &str) -> Option<Value> {
         self.defaults.swap_remove(field)
     }
 
-    /// A field that stays to be read.
+    /// The value of a field, which stays unread.
     pub fn peek(&self, field: &str) -> Option<&Value> {
         self.map.get(field)
     }
@@ -152,18 +152,18 @@ impl Fields {
         })
     }
 
-    /// Reads a field that must be there.
+    /// Reads a field that must be present.
     pub fn required<T: DeserializeOwned>(&mut self, field: &str) -> Result<T> {
         self.optional(field)?.ok_or_else(|| self.missing(field))
     }
 
-    /// The error for a field that must be there.
+    /// The error for a field that must be present and is not.
     pub fn missing(&self, field: &str) -> ApiError {
         let name = self.name(field);
         ApiError { code: "missing_field", ..ApiError::field(&name, format!("`{name}` is missing")) }
     }
 
-    /// Reads a number of tokens or things, from `least` to `most`.
+    /// Reads a whole number from `least` to `most`.
     pub fn count(&mut self, field: &str, least: usize, most: usize) -> Result<Option<usize>> {
         let range =
             if most == usize::MAX { format!("at least {least}") } else { format!("{least} to {most}") };
@@ -190,14 +190,14 @@ impl Fields {
         }
     }
 
-    /// Reads a limit of tokens: a whole number, or a negative one for no limit.
+    /// Reads a limit of tokens: a whole number; a negative one means no limit.
     pub fn limit(&mut self, field: &str) -> Result<Option<Limit>> {
         let is_one = |number| number < 0 || usize::try_from(number).is_ok();
         let found = self.whole(field, is_one, "0 or more, or -1 for no limit")?;
         Ok(found.map(|number| usize::try_from(number).map_or(Limit::None, Limit::Tokens)))
     }
 
-    /// Reads a limit of tokens that has several names; the first of them that is there counts.
+    /// Reads a limit of tokens that has several names; the first present name counts.
     pub fn first_limit(&mut self, names: &[&str]) -> Result<Option<Limit>> {
         let mut first = None;
         for name in names {
@@ -217,12 +217,12 @@ impl Fields {
         })
     }
 
-    /// Reads a switch.
+    /// Reads a boolean.
     pub fn switch(&mut self, field: &str) -> Result<Option<bool>> {
         self.optional(field)
     }
 
-    /// Refuses a known field that is not supported, unless its value asks for nothing.
+    /// Refuses a known field that is not supported, unless its value is neutral. `why` is the reason.
     pub fn refuse(&mut self, field: &str, why: &str) -> Result<()> {
         match self.value(field) {
             Some(value) if !Neutral::Empty.holds(&value) => {
@@ -257,7 +257,7 @@ impl Fields {
         }
     }
 
-    /// Refuses the unread fields of a body that would change the answer, unless their values ask for nothing.
+    /// Refuses unread known fields that would change the answer, unless their values are neutral.
     pub fn check_left(&self) -> Result<()> {
         for (name, value) in &self.map {
             if let Some(Left::Refused(neutral, why)) = known::left(name)
@@ -269,8 +269,8 @@ impl Fields {
         Ok(())
     }
 
-    /// The names of a body's unknown fields, those inside its objects included. Names within lists have no numbers of items. The
-    /// values are dropped, so that they take no memory while the request runs.
+    /// The names of a body's unknown fields, those inside its objects included. Names within lists have no item numbers. Drops
+    /// the values, so that they take no memory while the request runs.
     pub fn end(&mut self) -> Vec<String> {
         let left = std::mem::take(&mut self.map);
         let names = left.keys().filter(|name| known::left(name).is_none()).take(MOST_UNKNOWN).cloned();
@@ -279,8 +279,8 @@ impl Fields {
     }
 }
 
-/// The whole number that a JSON number is, however it is written: 16, 16.0 or 1.6e1. None for any other value, and beyond ±2^64, where
-/// no field has a meaning.
+/// The whole number of a JSON number in any spelling: 16, 16.0 or 1.6e1. `None` for other values, and beyond ±2^64, since no
+/// field has a larger range.
 pub(crate) fn whole(value: &Value) -> Option<i128> {
     const MOST: f64 = u64::MAX as f64;
     if let Some(number) = value.as_i64() {
@@ -292,12 +292,12 @@ pub(crate) fn whole(value: &Value) -> Option<i128> {
     value.as_f64().filter(|number| number.fract() == 0.0 && number.abs() < MOST).map(|number| number as i128)
 }
 
-/// A token id, however its number is written.
+/// A token id from a JSON number in any spelling.
 pub(crate) fn token_id(value: &Value) -> Option<u32> {
     whole(value).and_then(|id| u32::try_from(id).ok())
 }
 
-/// Reads a whole number of a structure, however it is written.
+/// Deserialises a whole number in any spelling.
 pub(crate) fn read_whole<'de, D: serde::Deserializer<'de>, T: TryFrom<i128>>(
     from: D,
 ) -> std::result::Result<T, D::Error> {
@@ -307,7 +307,7 @@ pub(crate) fn read_whole<'de, D: serde::Deserializer<'de>, T: TryFrom<i128>>(
         .ok_or_else(|| serde::de::Error::custom(format!("{value} found, expected a whole number")))
 }
 
-/// A place without the numbers in it: `messages[].` of `messages[3].`
+/// A path without its item numbers: `messages[].` for `messages[3].`
 fn without_numbers(place: &str) -> String {
     let mut parts = place.split('[');
     let first = parts.next().unwrap_or_default().to_owned();
@@ -335,7 +335,7 @@ impl Limit {
     }
 }
 
-/// The kind of a JSON value, with its article.
+/// The kind of a JSON value with its article, for messages: `a number`.
 pub(crate) fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",

@@ -5,7 +5,7 @@ use brasa::tokenizer::{AddSpecial, ParseSpecial};
 
 use crate::http::error::{ApiError, Result};
 
-/// Texts of the tokens in front of the prefix, the suffix and the middle, by family.
+/// Texts of the tokens before the prefix, the suffix and the middle, for each family of models.
 const FAMILIES: &[[&str; 3]] = &[
     // Qwen, DeepSeek Coder V2 Lite's relatives, Codestral Mamba's relatives.
     ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"],
@@ -21,27 +21,27 @@ const FAMILIES: &[[&str; 3]] = &[
     ["<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"],
 ];
 
-/// Texts of the tokens in front of another file and of its name.
+/// Texts of the tokens before another file and before its name.
 const FILE_MARKS: [&str; 2] = ["<|file_sep|>", "<file_sep>"];
 
 /// A gap to fill.
 pub(crate) struct Fill<'a> {
     /// The text before the gap.
     pub before: &'a str,
-    /// The text behind the gap.
+    /// The text after the gap.
     pub after: &'a str,
-    /// Other files: names and texts.
+    /// Other files: pairs of name and text.
     pub extra: &'a [(String, String)],
-    /// The beginning of the text in the gap.
+    /// The beginning of the text in the gap, which the answer continues.
     pub begun: &'a str,
 }
 
 impl Fill<'_> {
-    /// The prompt: other files, prefix, suffix, and the mark of the middle.
+    /// The prompt: other files, prefix, suffix, and the token of the middle.
     ///
     /// # Errors
     ///
-    /// 501 if the vocabulary has no tokens for it.
+    /// 501 if the vocabulary has no tokens for filling gaps.
     pub fn encode(&self, model: &Model) -> Result<Vec<u32>> {
         let tokenizer = model.tokenizer();
         let id = |token: &str| tokenizer.token_to_id(token);

@@ -1,7 +1,7 @@
-//! JSON of strangers, read within bounds.
+//! JSON from untrusted clients, parsed within limits.
 //!
-//! A value takes far more memory than its text: `[],[],…` becomes forty times as much. So what is built is counted while it
-//! is built, and reading ends where it becomes too much. Nesting is bounded by `serde_json`.
+//! A value takes far more memory than its text: `[],[],…` takes forty times as much. So memory is counted while values are built,
+//! and parsing stops when it exceeds the limit. Nesting is bounded by `serde_json`.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -12,22 +12,22 @@ use serde_json::{Map, Value};
 use crate::http::budget::Account;
 use crate::http::error::{ApiError, Result};
 
-/// Bytes of a value's own place: in a list, or beside its name in an object.
+/// Bytes of a value itself, in a list or beside its name in an object.
 const PLACE_BYTES: usize = size_of::<Value>();
-/// Bytes of an object's table, and of its first places.
+/// Bytes of an object's table with its first entries.
 const OBJECT_BYTES: usize = 64 + 3 * ENTRY_BYTES;
-/// Bytes of an object's entry: hash, name, value, and a place in the table.
+/// Bytes of an object's entry: hash, name, value, and its place in the table.
 const ENTRY_BYTES: usize = PLACE_BYTES + size_of::<String>() + 24;
-/// Bytes of a list's first places.
+/// Bytes of a list's first items.
 const LIST_BYTES: usize = 4 * PLACE_BYTES;
-/// Bytes that are taken of the budget at once.
+/// Bytes that are taken from the budget at once.
 const PORTION: usize = 256 << 10;
 
 /// Parses a JSON value. Adds its memory, at most `most` bytes, to `account`.
 ///
 /// # Errors
 ///
-/// 400 for a text that is no JSON, 413 for a value that takes more, 503 if the account cannot grow.
+/// 400 for a text that is not JSON, 413 for a value that needs more memory, 503 if the account cannot grow.
 pub(crate) fn read(text: &[u8], most: usize, account: &mut Account) -> Result<Value> {
     let meter = Meter {
         account: RefCell::new(account),
@@ -47,13 +47,13 @@ pub(crate) fn read(text: &[u8], most: usize, account: &mut Account) -> Result<Va
     })
 }
 
-/// Counts what is built.
+/// Counts the memory of a value while it is built.
 struct Meter<'a> {
     account: RefCell<&'a mut Account>,
     bytes: Cell<usize>,
     taken: Cell<usize>,
     most: usize,
-    /// Why reading ended, if it was not the text's fault.
+    /// The reason why parsing stopped, other than a mistake in the text.
     refusal: RefCell<Option<ApiError>>,
 }
 
@@ -82,7 +82,7 @@ impl Meter<'_> {
     }
 }
 
-/// Reads a value, and counts it.
+/// Deserialises a value and counts its memory.
 #[derive(Clone, Copy)]
 struct Counted<'a>(&'a Meter<'a>);
 

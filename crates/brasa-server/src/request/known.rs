@@ -1,35 +1,34 @@
-//! The fields of the requests of OpenAI, Anthropic, vLLM, SGLang and llama.cpp that a handler here may leave unread, as a table.
+//! A table of the fields of OpenAI, Anthropic, vLLM, SGLang and llama.cpp that a handler may leave unread.
 //!
-//! A handler reads the fields that it honours. The table says what becomes of the others of those servers' fields: some change nothing
-//! here, and all others are refused by name, unless the value asks for nothing. So no such field is passed over in silence, whatever
-//! the form of request.
+//! A handler reads the fields that it honours. The table decides about those servers' other fields: some have no effect here, and
+//! all others are refused by name unless their value is neutral. So no field that would change an answer is ignored silently.
 
 use serde_json::Value;
 
 /// Treatment of a field that a form of request does not read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Left {
-    /// The field changes no answer here.
+    /// The field has no effect on answers here.
     Inert,
-    /// The field would change the answer, so it is refused, unless its value is neutral. The text is the reason.
+    /// The field would change the answer, so it is refused unless its value is neutral. The text is the reason.
     Refused(Neutral, &'static str),
 }
 
-/// The values of a field that ask for nothing.
+/// The values of a field that have no effect.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Neutral {
     /// `false`, 0, and empty values.
     Empty,
-    /// True, the usual behaviour anyway.
+    /// True, which is the behaviour anyway.
     True,
-    /// One of these numbers.
+    /// Any of these numbers.
     Numbers(&'static [f64]),
-    /// One of these texts.
+    /// Any of these texts.
     Texts(&'static [&'static str]),
 }
 
 impl Neutral {
-    /// True if `value` asks for nothing, as null always does.
+    /// True if `value` has no effect. Null never has any.
     pub fn holds(self, value: &Value) -> bool {
         match (self, value) {
             (_, Value::Null) => true,
@@ -48,7 +47,7 @@ impl Neutral {
     }
 }
 
-/// Treatment of the field `name` where it is not read; `None` for an unknown name.
+/// Treatment of the unread field `name`; `None` for an unknown name.
 pub(crate) fn left(name: &str) -> Option<Left> {
     let inert = INERT.contains(&name).then_some(Left::Inert);
     let refused = || {
@@ -59,8 +58,7 @@ pub(crate) fn left(name: &str) -> Option<Left> {
     inert.or_else(refused).or_else(elsewhere)
 }
 
-/// Fields that change nothing here: those for the benefit of hosted services and of other engines' insides, and the settings of samplers
-/// that are off.
+/// Fields without effect here: settings of hosted services, of other engines' internals, and of samplers that are off.
 const INERT: &[&str] = &[
     // OpenAI's and Anthropic's.
     "user",
@@ -123,7 +121,7 @@ const PARSED: &str = "thoughts and calls are always told apart from the answer";
 const NO_PLACE: &str = "the events of this form tell nothing of times";
 const OTHER_FORM: &str = "this form of request does not have it";
 
-/// Fields that would change an answer, and that no form honours, with their neutral values and the reason.
+/// Fields that would change an answer and that no form of request honours, with their neutral values and the reason.
 const REFUSED: &[(&str, Neutral, &str)] = &[
     // OpenAI's.
     ("audio", Neutral::Empty, TEXT),
@@ -237,7 +235,7 @@ const REFUSED: &[(&str, Neutral, &str)] = &[
     ("repetition_penalty", Neutral::Numbers(&[1.0]), OTHER_FORM),
 ];
 
-/// Fields that are honoured by some forms of request. In the others they are refused, unless their value is empty.
+/// Fields that are honoured by some forms of request. In other forms they are refused unless their value is empty.
 const ELSEWHERE: &[&str] = &[
     "messages",
     "prompt",

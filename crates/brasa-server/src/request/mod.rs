@@ -1,4 +1,4 @@
-//! Reading of requests: bodies within bounds, fields that are checked, and the prompt, grammar and options that they make.
+//! Reads requests: checks the fields, and makes a prompt, a grammar and generation options of them.
 
 pub(crate) mod adapters;
 pub(crate) mod body;

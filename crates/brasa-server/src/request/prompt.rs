@@ -7,8 +7,8 @@ use serde_json::Value;
 use crate::http::error::{ApiError, Result};
 use crate::request::fields::{kind, token_id};
 
-/// Reads a prompt or a list of prompts as token ids. A list that has a number among its items is one prompt: a mix of ids and
-/// texts. `add` says whether a text at the beginning of a prompt gets the tokens that the model puts in front.
+/// Reads a prompt or a list of prompts as token ids. A list with a number among its items is one prompt: a mix of ids and texts.
+/// `add` decides whether a text at the beginning of a prompt gets the model's leading special tokens.
 ///
 /// # Errors
 ///
@@ -47,7 +47,7 @@ pub(crate) fn read(
 ///
 /// # Errors
 ///
-/// 400 that names `field`; the model's refusal of a text.
+/// 400 that names `field`, also for a text that the model refuses.
 pub(crate) fn read_whole(
     field: &str,
     value: Value,
@@ -89,12 +89,12 @@ fn too_many(field: &str, count: usize, most: usize) -> ApiError {
     ApiError::field(field, format!("`{field}` has {count} prompts, at most {most} are possible"))
 }
 
-/// The ids of a text, in which control tokens are recognised.
+/// The token ids of a text; control tokens in it are recognised.
 fn encode(model: &Model, text: &str, add: AddSpecial) -> Result<Vec<u32>> {
     Ok(model.tokenizer().encode(text, add, ParseSpecial::Yes)?)
 }
 
-/// Ids and texts one behind the other. Only a text at the beginning may get the tokens that the model puts in front.
+/// Joins ids and texts to one prompt. Only a text at the beginning may get the model's leading special tokens, by `first`.
 fn mix(field: &str, items: &[Value], model: &Model, first: AddSpecial) -> Result<Vec<u32>> {
     let mut ids = Vec::new();
     for (at, item) in items.iter().enumerate() {

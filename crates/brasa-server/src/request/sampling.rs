@@ -1,4 +1,4 @@
-//! Generation options from the fields of a request, the model's recommendation, and defaults, in that order.
+//! Generation options from the fields of a request, else the model's recommendation, else defaults.
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
@@ -20,7 +20,7 @@ const MOST_STOPS: usize = 64;
 const LONGEST_STOP: usize = 4096;
 /// Most biased tokens of a request.
 const MOST_BIASES: usize = 4096;
-/// Most bytes of texts whose tokens are biased.
+/// Most bytes of all texts in a logit bias.
 const MOST_BIASED_BYTES: usize = 64 << 10;
 /// Most alternatives of a token that are listed.
 pub(crate) const MOST_TOP_LOGPROBS: usize = 20;
@@ -39,8 +39,8 @@ pub(crate) fn defaults(model: &Model) -> SamplingParams {
     sampling
 }
 
-/// Reads the options that all forms of the API share. Limits of tokens and log-probabilities have other names in each form
-/// and are set by the caller.
+/// Reads the options that all forms of the API share. Token limits and log-probabilities have different names in each form, and
+/// are set by the caller.
 pub(crate) fn options(fields: &mut Fields, app: &App, model: &Model) -> Result<GenerateOptions> {
     let mut sampling = defaults(model);
     let numbers: [(&str, &mut f32); 6] = [
@@ -87,7 +87,7 @@ pub(crate) fn options(fields: &mut Fields, app: &App, model: &Model) -> Result<G
     Ok(options)
 }
 
-/// How a request is run: by the operator's limit of time, with the adapters, the salt and the priority that its fields name.
+/// The options of running a request: the operator's time limit, and the adapters, salt and priority of its fields.
 fn request(fields: &mut Fields, app: &App, model: &Model) -> Result<RequestOptions> {
     Ok(RequestOptions {
         deadline: app.deadline(),
@@ -98,12 +98,12 @@ fn request(fields: &mut Fields, app: &App, model: &Model) -> Result<RequestOptio
     })
 }
 
-/// The request for log-probabilities of the model's own distribution with so many alternatives.
+/// Requests log-probabilities of the model's own distribution, with `top` alternatives for each token.
 pub(crate) fn logprobs(top: usize) -> Logprobs {
     Logprobs { top, of: Distribution::Raw }
 }
 
-/// The place in the queue, where the operator lets requests choose it.
+/// The priority of a request, if the operator lets requests set it; else 0.
 fn priority(fields: &mut Fields, app: &App) -> Result<i32> {
     if !app.options.allow_priority {
         fields.refuse("priority", "this server lets no request go before the others")?;
@@ -113,12 +113,12 @@ fn priority(fields: &mut Fields, app: &App) -> Result<i32> {
     Ok(found.and_then(|number| i32::try_from(number).ok()).unwrap_or(0))
 }
 
-/// The seed of a request; a new one if it names none, or -1 as llama.cpp has it.
+/// The seed of a request; a new random one if it names none, or names -1 as in llama.cpp.
 fn seed(fields: &mut Fields) -> Result<u64> {
     Ok(given_seed(fields)?.unwrap_or_else(ids::fresh))
 }
 
-/// The seed that a request names; a new one for a negative one.
+/// The seed that a request names; a new random one for a negative number.
 pub(crate) fn given_seed(fields: &mut Fields) -> Result<Option<u64>> {
     let is_one = |number| (i128::from(i64::MIN)..=i128::from(u64::MAX)).contains(&number);
     let found = fields.whole("seed", is_one, "below 2^64, or -1 for a new seed")?;
@@ -219,12 +219,12 @@ fn logit_bias(fields: &mut Fields, model: &Model) -> Result<Vec<(u32, f32)>> {
     Ok(biases)
 }
 
-/// A key of an object as a token: its number if it is one.
+/// The key of an object as a token: an id if it is a number, otherwise a text.
 fn id_or_text(key: String) -> Value {
     key.parse::<u32>().map_or(Value::String(key), Value::from)
 }
 
-/// Reads `samplers`, llama.cpp's list of samplers in their order, or their letters. A sampler that the list leaves out does nothing.
+/// Reads `samplers`, llama.cpp's list of samplers in order, by name or by letter. Samplers that are not in the list are off.
 fn read_samplers(fields: &mut Fields, sampling: &mut SamplingParams) -> Result<()> {
     let name = fields.name("samplers");
     let Some(value) = fields.value("samplers") else { return Ok(()) };
@@ -258,7 +258,7 @@ fn read_samplers(fields: &mut Fields, sampling: &mut SamplingParams) -> Result<(
     Ok(())
 }
 
-/// Requests of different salts never share cached keys and values.
+/// The cache scope from the request's salt. Requests with different salts never share cached keys and values.
 fn scope(fields: &mut Fields) -> Result<CacheScope> {
     let salt = fields.optional::<String>("cache_salt")?;
     let salt = salt.map_or(0, |salt| BuildHasherDefault::<DefaultHasher>::default().hash_one(salt) | 1);

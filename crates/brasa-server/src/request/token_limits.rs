@@ -1,4 +1,4 @@
-//! The tokens that an answer may have, may not have and ends with: vLLM's `allowed_token_ids`, `bad_words` and `stop_token_ids`.
+//! Restrictions of an answer's tokens: vLLM's `allowed_token_ids`, `bad_words` and `stop_token_ids`.
 
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ pub(crate) fn read(fields: &mut Fields, model: &Model) -> Result<Option<Arc<dyn 
     Ok(Some(Arc::new(TokenLimits { allowed: words.into(), banned: banned.into() })))
 }
 
-/// The tokens that both masks allow; `None` if neither forbids any.
+/// A mask of the tokens that both masks allow; `None` if there is neither.
 pub(crate) fn both(
     one: Option<Arc<dyn MaskSource>>,
     other: Option<Arc<dyn MaskSource>>,
@@ -87,7 +87,7 @@ fn ids(fields: &mut Fields, field: &str, model: &Model) -> Result<Option<Vec<u32
     items.iter().map(id).collect::<Result<_>>().map(Some)
 }
 
-/// The tokens of each word of `bad_words`, at the beginning of a text and behind a blank.
+/// The token ids of each word of `bad_words`, as spelled at the beginning of a text and after a blank.
 fn banned(fields: &mut Fields, model: &Model) -> Result<Vec<Vec<u32>>> {
     let name = fields.name("bad_words");
     let words: Vec<String> = fields.optional("bad_words")?.unwrap_or_default();
@@ -110,10 +110,10 @@ fn banned(fields: &mut Fields, model: &Model) -> Result<Vec<Vec<u32>>> {
     Ok(banned)
 }
 
-/// Tokens of which an answer may be made, and rows of tokens that do not occur in it.
+/// A mask source of allowed tokens and forbidden sequences of tokens.
 #[derive(Debug)]
 struct TokenLimits {
-    /// Bit `id % 32` of word `id / 32`.
+    /// The allowed tokens: bit `id % 32` of word `id / 32`.
     allowed: Arc<[u32]>,
     banned: Arc<[Vec<u32>]>,
 }
@@ -130,11 +130,11 @@ impl MaskSource for TokenLimits {
     }
 }
 
-/// The limits of one text.
+/// The mask of one text.
 struct Limited {
     allowed: Arc<[u32]>,
     banned: Arc<[Vec<u32>]>,
-    /// The last tokens of the text, as many as a banned row may begin with.
+    /// The last tokens of the text, as many as matter for forbidden sequences.
     recent: Vec<u32>,
     kept: usize,
 }
@@ -165,12 +165,12 @@ impl TokenMask for Limited {
     }
 }
 
-/// Two masks that both hold.
+/// A mask source that allows the tokens that both of its parts allow.
 #[derive(Debug)]
 struct Both {
     one: Arc<dyn MaskSource>,
     other: Arc<dyn MaskSource>,
-    /// Warnings of the two.
+    /// The warnings of both parts.
     warnings: Vec<String>,
 }
 

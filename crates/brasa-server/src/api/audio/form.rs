@@ -12,21 +12,21 @@ use crate::request::body;
 use crate::request::fields::Fields;
 use crate::state::App;
 
-/// Most bytes of a form beside its file: names and texts of its parts.
+/// Most bytes of a form besides its file: names and texts of its parts.
 const MOST_OTHER_BYTES: usize = 1 << 20;
 /// Most parts of a form.
 const MOST_PARTS: usize = 64;
 /// Longest name of a file that is kept, in characters.
 const LONGEST_NAME: usize = 100;
 
-/// Fields that may come several times.
+/// Fields that may occur several times.
 const LISTS: [&str; 3] = ["timestamp_granularities", "include", "hotwords"];
-/// Fields whose text is a number or a switch.
+/// Fields with numbers or truth values as text.
 const VALUES: [&str; 6] = ["temperature", "stream", "seed", "beam_size", "best_of", "max_initial_timestamp"];
 
 /// A form's fields, and its file.
 pub(crate) struct Form {
-    /// The file called `file`.
+    /// The part called `file`; `None` if there is none.
     pub sound: Option<Sound>,
     /// All parts of the form but the file: texts, and lists of texts.
     pub fields: Fields,
@@ -105,7 +105,7 @@ async fn read(mut form: Multipart, most: usize) -> Result<Form> {
     Ok(Form { sound, fields: Fields::new(map) })
 }
 
-/// Adds a part to the fields. Names of lists may end with `[]`.
+/// Adds a part to the fields. The name of a list may end with `[]`.
 fn add(map: &mut Map<String, Value>, name: &str, text: String) -> Result<()> {
     let (name, is_list) = match name.strip_suffix("[]") {
         Some(name) => (name, true),

@@ -28,10 +28,10 @@ use form::Form;
 use request::Request;
 use work::{Event, Work};
 
-/// States that the encoder makes of a second of sound.
+/// States per second of sound that the encoder makes.
 const ENCODED_PER_SECOND: f64 = 50.0;
 
-/// Text in the language that is spoken.
+/// Transcribes a sound in the language that is spoken.
 pub(crate) async fn transcribe(
     State(app): State<App>,
     Extension(record): Extension<Record>,
@@ -40,7 +40,7 @@ pub(crate) async fn transcribe(
     answer(app, record, form, Task::Transcribe).await
 }
 
-/// English text, whatever is spoken.
+/// Translates a sound to English, from any language.
 pub(crate) async fn translate(
     State(app): State<App>,
     Extension(record): Extension<Record>,
@@ -86,7 +86,7 @@ async fn answer(app: App, record: Record, form: Form, task: Task) -> Result<Resp
     Ok(whole(&request, &transcript, times, shown.as_ref(), warnings))
 }
 
-/// The whole transcript in the form that was asked for; with log-probabilities of tokens, which are `shown` by a vocabulary.
+/// The whole transcript in the requested form. With a vocabulary in `shown`, it has log-probabilities of tokens.
 fn whole(
     request: &Request,
     transcript: &Transcript,
@@ -139,7 +139,7 @@ fn usage_in_tokens(transcript: &Transcript, written: usize, text_tokens: usize) 
     })
 }
 
-/// The tokens of text with their log-probabilities, in OpenAI's form. Timestamps are no text.
+/// The tokens of text with their log-probabilities, in OpenAI's form. Timestamps are left out.
 fn logprobs(segments: &[Segment], vocabulary: &SpeechVocabulary) -> Value {
     let end = vocabulary.tokens().eot;
     let tokens = segments.iter().flat_map(|segment| segment.tokens.iter().zip(&segment.logprobs));
@@ -152,15 +152,15 @@ fn logprobs(segments: &[Segment], vocabulary: &SpeechVocabulary) -> Value {
 
 /// Data that a stream reports besides its text.
 struct Streamed {
-    /// Doubts about the sound.
+    /// Warnings about the sound.
     warnings: Vec<String>,
-    /// Shows tokens with their log-probabilities, if they are asked for.
+    /// The vocabulary by which tokens are shown with their log-probabilities; `None` if they are not requested.
     shown: Option<SpeechVocabulary>,
-    /// The tokens of the prompt.
+    /// Number of tokens of the prompt.
     text_tokens: usize,
 }
 
-/// Writes segments as they are found.
+/// Writes segments as they are transcribed.
 async fn stream(events: Arc<sse::Events>, mut work: Work, answer: Streamed) -> Result<(), sse::Gone> {
     let Streamed { warnings, shown, text_tokens } = answer;
     let mut is_first = true;

@@ -10,12 +10,12 @@ use crate::http::error::{ApiError, Result};
 use crate::request::fields::Fields;
 use crate::request::sampling;
 
-/// Added to the logits of hotwords.
+/// Bias that is added to the logits of hotwords.
 const HOTWORD_BIAS: f32 = 3.0;
 /// Most hotwords.
 const MOST_HOTWORDS: usize = 1000;
 
-/// A transcription that is asked for.
+/// A transcription request, checked.
 pub(super) struct Request {
     pub options: TranscribeOptions,
     pub format: TranscriptFormat,
@@ -24,7 +24,7 @@ pub(super) struct Request {
     pub stream: bool,
     /// True if the answer shows tokens with their log-probabilities.
     pub logprobs: bool,
-    /// How pauses are found, which are left out.
+    /// The detector of pauses, which are left out.
     pub voice: VoiceDetector,
 }
 
@@ -85,7 +85,7 @@ impl Request {
     }
 }
 
-/// Whether tokens come with their log-probabilities.
+/// True if tokens are requested with their log-probabilities.
 fn logprobs(fields: &mut Fields, format: TranscriptFormat) -> Result<bool> {
     let name = "include";
     let wanted: Vec<String> = fields.optional(name)?.unwrap_or_default();
@@ -100,7 +100,7 @@ fn logprobs(fields: &mut Fields, format: TranscriptFormat) -> Result<bool> {
     Ok(!wanted.is_empty())
 }
 
-/// How pauses are found: by `vad`, or by `chunking_strategy` in OpenAI's form, as JSON or in parts with brackets.
+/// The detector of pauses: from `vad`, or from `chunking_strategy` in OpenAI's form, as JSON or in parts with brackets.
 fn voice(fields: &mut Fields) -> Result<VoiceDetector> {
     if let Some(name) = fields.optional::<String>("vad")? {
         let message = format!("`vad` is {name:?}, expected model, energy or off");
@@ -156,7 +156,7 @@ fn voice(fields: &mut Fields) -> Result<VoiceDetector> {
     Err(ApiError::field(name, format!("`{name}` has no `type`, expected server_vad")))
 }
 
-/// The latest first timestamp of a window in seconds, if one is given.
+/// The latest first timestamp of a window, in seconds; `None` if the request sets none.
 fn latest_start(fields: &mut Fields) -> Result<Option<f64>> {
     let name = "max_initial_timestamp";
     match fields.number(name)? {
@@ -166,7 +166,7 @@ fn latest_start(fields: &mut Fields) -> Result<Option<f64>> {
     }
 }
 
-/// The form of the answer; JSON if none is named.
+/// The format of the answer; JSON if the request names none.
 fn format(fields: &mut Fields) -> Result<TranscriptFormat> {
     match fields.optional::<String>("response_format")?.as_deref() {
         None | Some("json") => Ok(TranscriptFormat::Json),
@@ -183,7 +183,7 @@ fn format(fields: &mut Fields) -> Result<TranscriptFormat> {
     }
 }
 
-/// Whether segments and words are wanted. A verbose answer has segments unless words alone are asked for.
+/// Whether segments and words are requested. A verbose answer has segments unless only words are requested.
 fn granularities(fields: &mut Fields, format: TranscriptFormat) -> Result<(bool, bool)> {
     let name = "timestamp_granularities";
     let wanted: Vec<String> = fields.optional(name)?.unwrap_or_default();
@@ -197,7 +197,7 @@ fn granularities(fields: &mut Fields, format: TranscriptFormat) -> Result<(bool,
     Ok((!words || wanted.iter().any(|wanted| wanted == "segment"), words))
 }
 
-/// Words that are likely to be spoken: parts of their own, or one part with commas.
+/// Words that are likely to be spoken: each in a part of its own, or all in one part, separated by commas.
 fn hotwords(fields: &mut Fields) -> Result<Vec<String>> {
     let parts: Vec<String> = match fields.value("hotwords") {
         None => Vec::new(),

@@ -1,4 +1,4 @@
-//! Transcriptions on threads of their own. Dropping the receiving end cancels the work.
+//! Transcriptions on threads of their own. Dropping the receiving end cancels a transcription.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -20,20 +20,20 @@ use crate::http::log::Record;
 use crate::models::loaded_speech::{LoadedSpeech, Place};
 use crate::state::App;
 
-/// Segments that may wait for a client.
+/// Most segments that wait to be sent to a client.
 const WAITING: usize = 16;
 
-/// Something that happened to a transcription.
+/// An event of a transcription.
 pub(super) enum Event {
-    /// The sound has been read, with these warnings.
+    /// The sound has been read. The texts are warnings about it.
     Opened(Vec<String>),
-    /// A segment has been found.
+    /// A segment has been transcribed.
     Segment(Segment),
-    /// The end, and how long the parts took.
+    /// The end: the transcript, and the times of the parts.
     End(Transcript, TranscriptionTimes),
 }
 
-/// The reading end of a transcription.
+/// The receiving end of a transcription.
 pub(super) struct Work {
     receiver: mpsc::Receiver<Result<Event>>,
     app: App,
@@ -76,16 +76,16 @@ impl Work {
         Self { receiver, app, record, id, started: Instant::now(), tokens: 0, ended: false }
     }
 
-    /// How many tokens have been written.
+    /// Number of tokens written so far.
     pub fn tokens(&self) -> usize {
         self.tokens
     }
 
-    /// Waits until the sound has been read. Returns doubts about it.
+    /// Waits until the sound has been read. Returns warnings about it.
     ///
     /// # Errors
     ///
-    /// The fault of the sound or of the options.
+    /// The error of the sound or of the options.
     pub async fn opened(&mut self) -> Result<Vec<String>> {
         match self.next().await? {
             Event::Opened(warnings) => Ok(warnings),
@@ -97,7 +97,7 @@ impl Work {
     ///
     /// # Errors
     ///
-    /// The failure of the transcription; the end of the time that a request has.
+    /// The error of the transcription, or the time limit of the request.
     pub async fn next(&mut self) -> Result<Event> {
         let deadline = self.started + self.app.options.request_timeout;
         let event = match tokio::time::timeout_at(deadline, self.receiver.recv()).await {

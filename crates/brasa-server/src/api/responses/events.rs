@@ -19,7 +19,7 @@ enum Open {
     Call(String, Call),
 }
 
-/// Writes the events of one response: items open and close one after the other, and every event has its number.
+/// Writes the events of one response: items open and close one after the other, and events are numbered.
 struct Writer {
     events: Arc<sse::Events>,
     number: usize,
@@ -47,7 +47,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Closes the open item, which has the status `status` from now on.
+    /// Closes the open item and gives it the status `status`.
     async fn close(&mut self, status: Status) -> Result<(), sse::Gone> {
         let index = self.output.len();
         match std::mem::replace(&mut self.open, Open::Nothing) {

@@ -11,9 +11,9 @@ use crate::request::custom;
 use crate::request::fields::Fields;
 use crate::state::App;
 
-/// Types of tools that Codex sends and that are no functions. A model without them still answers, so they are left out.
+/// Types of tools that Codex sends and that are not functions. They are ignored, since a model can answer without them.
 const OTHER_TOOLS: &[&str] = &["web_search", "web_search_preview", "namespace", "image_generation"];
-/// Reads the grammar in `text`.
+/// Reads the format of the answer in `text`.
 pub(super) fn format(fields: &mut Fields) -> Result<Option<Constraint>> {
     let Some(text) = fields.value("text") else { return Ok(None) };
     let mut text = fields.inside("text", text)?;
@@ -146,7 +146,7 @@ fn read_item(body: &Fields, place: &str, item: Value, messages: &mut Vec<Message
     Ok(())
 }
 
-/// A tool in the form of chat completions, which templates expect; `None` for one that is left out.
+/// A tool in the form of chat completions, which templates expect; `None` for a tool that is ignored.
 fn tool_of(body: &Fields, at: usize, tool: &Value, app: &App) -> Result<Option<Value>> {
     let place = format!("tools[{at}]");
     let kind = tool["type"].as_str().unwrap_or_default();

@@ -8,12 +8,12 @@ use crate::answer::usage::Usage;
 use crate::http::ids;
 use crate::request::custom::CallKind;
 
-/// How far an item of an output has come.
+/// The progress of an output item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Status {
     InProgress,
     Completed,
-    /// The answer ended within it.
+    /// The answer ended within the item.
     Incomplete,
 }
 
@@ -37,12 +37,12 @@ fn is_cut(ended: &Ended) -> bool {
     matches!(ended.end.reason, FinishReason::Length | FinishReason::ContextFull)
 }
 
-/// Fields of a response that are known before its first token: id, model and settings.
+/// Fields of a response that are known before its first token.
 pub(super) struct Head {
     pub id: String,
     pub created: u64,
     pub model: String,
-    /// Settings of the request that the response repeats.
+    /// Settings of the request, which the response repeats.
     pub settings: Map<String, Value>,
     pub sampling: SamplingParams,
 }

@@ -24,7 +24,7 @@ use events::stream_answer;
 use input::{conversation, format};
 use items::{Head, Status, call_item, call_item_id, message_item, reasoning_item, status_at};
 
-/// Answers an input.
+/// Handles `POST /v1/responses`: answers an input.
 pub(crate) async fn create(
     State(app): State<App>,
     Extension(record): Extension<Record>,
@@ -61,7 +61,7 @@ pub(crate) async fn create(
     Ok(response)
 }
 
-/// How many tokens an input has.
+/// Counts the tokens of an input.
 pub(crate) async fn count(State(app): State<App>, mut fields: Fields) -> Result<Response> {
     let loaded = app.registry.acquire_text(fields.optional::<String>("model")?.as_deref()).await?;
     let conversation = conversation(&mut fields, &app)?;
@@ -69,7 +69,7 @@ pub(crate) async fn count(State(app): State<App>, mut fields: Fields) -> Result<
     Ok(reply::ok(&json!({"object": "response.input_tokens", "input_tokens": prompt.len()})))
 }
 
-/// The settings that answers repeat.
+/// The settings of the request that a response repeats.
 struct Settings(Map<String, Value>);
 
 impl Settings {
@@ -127,7 +127,7 @@ impl Settings {
     }
 }
 
-/// A tool as a response repeats it: a function has all its keys.
+/// A tool in the form in which a response repeats it: a function has all keys.
 fn repeated_tool(tool: Value) -> Value {
     if tool["type"] != "function" {
         return tool;
@@ -147,7 +147,7 @@ fn with_keys(value: Value, keys: &[(&str, Value)]) -> Value {
     Value::Object(map)
 }
 
-/// Refuses to compact a conversation: its shorter form would be one that only the service that made it can read.
+/// Refuses to compact a conversation: the API's compact form can only be read by the service that made it.
 pub(crate) async fn compact() -> ApiError {
     let message = "/responses/compact is not supported: the server keeps nothing and has no form of its own for a conversation; send it whole, or a summary of it as a message";
     ApiError::not_implemented(message)
