@@ -1,23 +1,23 @@
-//! A cache of the grammars used last, compiled, and of their errors.
+//! A cache of the grammars that were compiled last, and of their errors.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::{CompiledGrammar, Grammar, GrammarError};
 
-/// A compiled grammar, or why it is none.
+/// A compiled grammar, or the error of compiling it.
 type Compiled = Result<Arc<CompiledGrammar>, GrammarError>;
 
 /// Compiled grammars, least recently used first, within a budget of bytes of source.
 ///
-/// Keys are whole texts: a schema with its properties in another order is another grammar.
+/// Keys are whole texts: a schema with its properties in another order counts as another grammar.
 #[derive(Default)]
 pub struct Cache {
     kept: Mutex<VecDeque<(String, Compiled)>>,
 }
 
 impl Cache {
-    /// Finds a compiled grammar or its error, and marks it as used last.
+    /// The compiled grammar or its error, if it is cached. Marks it as used last.
     pub fn find(&self, key: &str) -> Option<Compiled> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let at = kept.iter().position(|(found, _)| found == key)?;
@@ -27,7 +27,7 @@ impl Cache {
         Some(compiled)
     }
 
-    /// Keeps a grammar. Drops grammars that were not used for longest while more than `most` are kept, or while their sources have more
+    /// Keeps a grammar. Drops the least recently used grammars while more than `most` are kept, or while their sources have more
     /// than `budget_bytes`.
     pub fn keep(&self, key: String, compiled: &Compiled, most: usize, budget_bytes: usize) {
         if key.len() > budget_bytes {
@@ -44,7 +44,7 @@ impl Cache {
     }
 }
 
-/// A text that no other grammar has.
+/// The key of a grammar in the cache: a text that identifies its kind and source.
 pub fn key(grammar: &Grammar) -> String {
     let (kind, text) = match grammar {
         Grammar::JsonSchema(schema) => ("schema", &schema.to_string()),

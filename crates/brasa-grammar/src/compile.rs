@@ -1,4 +1,4 @@
-//! Grammars to parsers.
+//! Compiles grammars to parsers.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -23,7 +23,8 @@ use crate::{
 
 /// Compiles grammars for one model.
 ///
-/// Making one costs nothing. The first grammar pays for a tree of all tokens: about a second for 150,000 tokens.
+/// Making a `Grammars` costs nothing. The first grammar takes the time to build a tree of all tokens: about a second for 150,000
+/// tokens.
 pub struct Grammars {
     tokenizer: Arc<Tokenizer>,
     vocab_size: usize,
@@ -35,16 +36,16 @@ pub struct Grammars {
 struct Factory {
     parsers: ParserFactory,
     masks: Arc<ReadMasks>,
-    /// Characters of the longest token.
+    /// Characters of the longest token of the vocabulary.
     longest_chars: usize,
 }
 
 impl Factory {
-    /// A parser in front of the text.
+    /// A parser at the beginning of a text of `grammar`.
     ///
     /// # Errors
     ///
-    /// The error that `wrong` makes of the parser's reason; [`GrammarError::Stopped`].
+    /// The error that `wrong` makes of the parser's message; [`GrammarError::Stopped`].
     fn matcher(
         &self,
         grammar: TopLevelGrammar,
@@ -65,16 +66,16 @@ impl Factory {
 }
 
 impl Grammars {
-    /// Grammars for a model with this tokenizer and `vocab_size` logits.
+    /// A compiler of grammars for a model with this tokenizer and `vocab_size` logits.
     pub fn new(tokenizer: Arc<Tokenizer>, vocab_size: usize) -> Self {
         Self { tokenizer, vocab_size, factory: OnceLock::new(), cache: Cache::default() }
     }
 
-    /// Compiles a grammar. A grammar that was compiled lately is found again.
+    /// Compiles a grammar. A grammar that was compiled recently comes from a cache.
     ///
     /// # Errors
     ///
-    /// [`GrammarError`]; says where the grammar is wrong, or what of it is not supported.
+    /// [`GrammarError`]: names the place where the grammar is wrong, or the part that is not supported.
     pub fn compile(&self, grammar: &Grammar) -> Result<Arc<CompiledGrammar>, GrammarError> {
         refuse_too_large(grammar)?;
         let key = cache::key(grammar);
@@ -128,7 +129,7 @@ impl Grammars {
         compilers::run(kind, work)
     }
 
-    /// A mask that sets in behind the thoughts of an answer, for models that think first.
+    /// A mask that applies after the thoughts of an answer, for models that think first.
     ///
     /// `prompt_end` is the end of the prompt's text: the chat template may have begun the thoughts, or ended them.
     pub fn after_thoughts(
@@ -166,7 +167,7 @@ impl fmt::Debug for Grammars {
     }
 }
 
-/// The grammar in the parser's terms, and the loose form of a schema that has one.
+/// The grammar in the parser's form, and the loose form of a schema if it has one.
 fn source(
     grammar: &Grammar,
     tokenizer: &Tokenizer,
@@ -214,7 +215,7 @@ fn source(
     Ok((source, None))
 }
 
-/// Refuses grammars that are too large to be looked at.
+/// Refuses grammars that are too large to be processed.
 fn refuse_too_large(grammar: &Grammar) -> Result<(), GrammarError> {
     let text_bytes = match grammar {
         Grammar::JsonSchema(schema) | Grammar::LenientJsonSchema(schema) => return schema::bounded(schema),
@@ -233,7 +234,7 @@ fn refuse_too_large(grammar: &Grammar) -> Result<(), GrammarError> {
     Ok(())
 }
 
-/// A schema with the options that all schemas have here. Between two parts there may be a space, or a line break and an
+/// A schema with the parser's options that Brasa always sets. Between two parts there may be a space, or a line break and an
 /// indentation, but never blanks without end.
 fn json_schema(mut schema: Value, unsupported: Unsupported, one_of: OneOf) -> TopLevelGrammar {
     let is_lenient = unsupported == Unsupported::Ignored;
@@ -250,7 +251,7 @@ fn json_schema(mut schema: Value, unsupported: Unsupported, one_of: OneOf) -> To
     TopLevelGrammar::from_json_schema(schema)
 }
 
-/// The warning about a `oneOf` that is read as `anyOf`.
+/// The warning about a `oneOf` at `place` that is read as `anyOf`.
 fn coerced(place: &str) -> String {
     format!(
         "JSON schema, {place}: `oneOf` is read as `anyOf`, because its schemas may overlap: an answer may be right by several of them"
@@ -274,7 +275,7 @@ fn refusal(kind: &'static str, what: &str, notes: &schema::Notes) -> GrammarErro
     }
 }
 
-/// The parser's message without its notes to developers.
+/// The parser's message without its remarks for developers.
 pub(crate) fn cleaned(message: &str) -> String {
     let message = message.split("\n<").next().unwrap_or_default().trim_end();
     match message.strip_prefix("panic: ") {

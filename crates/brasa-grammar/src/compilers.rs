@@ -1,7 +1,8 @@
 //! Threads that compile grammars, shared by all models of the process.
 //!
-//! A compilation that nobody waits for any more ends between two of its steps, or within a mask. Other steps are ended by the limits of the
-//! parser alone, so the number of threads is bounded. Threads end when nothing was to be compiled for a while.
+//! A compilation with a result that is no longer awaited ends between two of its steps, or within a mask. Other steps are ended
+//! by the limits of the parser alone, so the number of threads is bounded. Threads end when nothing was to be compiled for a
+//! while.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
@@ -13,20 +14,20 @@ use crate::GrammarError;
 use crate::limits::{COMPILE_STACK_BYTES, COMPILE_THREADS, COMPILE_TIME, WAITING_GRAMMARS};
 use crate::stop::{self, Stop};
 
-/// A thread without work ends behind this time.
+/// Time without work after which a thread ends.
 const IDLE: Duration = Duration::from_secs(5);
 
-/// Longest time until a waiting thread sees an order to stop.
+/// Longest time until a waiting thread notices a signal to stop.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The niceness of the threads beyond that of the process. Higher, and a schema would wait too long beside an engine that takes all
-/// processors.
+/// The niceness of the threads beyond that of the process. With a higher value, a schema would take too long while an engine uses
+/// all processors.
 #[cfg(target_os = "linux")]
 const NICENESS: i32 = 5;
 
 struct Job {
     work: Box<dyn FnOnce() + Send>,
-    /// Given when the result is no longer awaited.
+    /// The signal to stop, given when the result is no longer awaited.
     stop: Stop,
 }
 
@@ -40,13 +41,13 @@ struct State {
 static STATE: Mutex<State> = Mutex::new(State { waiting: VecDeque::new(), threads: 0, idle_threads: 0 });
 static FILLED: Condvar = Condvar::new();
 
-/// Runs `work` on a thread with a large stack, and waits for a limited time. `work` has to look at the order of its thread between its
-/// steps.
+/// Runs `work` on a thread with a large stack, and waits for a limited time. `work` must check its thread's signal to stop
+/// between its steps.
 ///
 /// # Errors
 ///
-/// [`GrammarError::TooSlow`] if the work did not end in time, [`GrammarError::Busy`] if it did not begin, [`GrammarError::Stopped`] once
-/// the order of this thread is given.
+/// [`GrammarError::TooSlow`] if the work did not end in time, [`GrammarError::Busy`] if it did not begin,
+/// [`GrammarError::Stopped`] if the calling thread's signal to stop is given.
 pub fn run<T: Send + 'static>(
     kind: &'static str,
     work: impl FnOnce() -> Result<T, GrammarError> + Send + 'static,
@@ -79,14 +80,14 @@ pub fn run<T: Send + 'static>(
     Err(ended)
 }
 
-/// Why nothing came.
+/// The reason why a wait ended without a result.
 enum Ended {
     Timeout,
     Stopped,
     Disconnected,
 }
 
-/// Waits for the time that compiling may take, or until the order is given.
+/// Waits for a result, up to the time limit of compiling or until the signal to stop is given.
 fn wait<T>(come: &Receiver<T>, ordered: &Stop) -> Result<T, Ended> {
     let deadline = Instant::now() + COMPILE_TIME;
     loop {
@@ -126,7 +127,7 @@ fn enqueue(job: Job) -> Result<(), GrammarError> {
     Ok(())
 }
 
-/// The work of one thread.
+/// Compiles grammars from the queue until there are none for [`IDLE`]: the main function of a thread.
 fn compile() {
     // Where a thread cannot be nicer it works as it is.
     #[cfg(target_os = "linux")]
@@ -154,7 +155,7 @@ fn compile() {
     }
 }
 
-/// Locks the state. The state is whole between any two operations, so a panic of another holder does not matter.
+/// Locks the state. Poison is ignored, since the state is consistent between any two operations.
 fn lock() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }

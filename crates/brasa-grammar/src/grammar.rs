@@ -2,14 +2,13 @@
 
 use serde_json::Value;
 
-/// A description of the texts that an answer may be.
+/// A description of the texts that an answer may have.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Grammar {
-    /// JSON that a schema accepts. A keyword that is not supported is an error that names the keyword and its place.
+    /// JSON that is valid by a schema. A keyword that is not supported is an error that names the keyword and its place.
     JsonSchema(Value),
-    /// JSON that comes as close to a schema as is possible: keywords that are not supported are ignored, and `oneOf` is read as
-    /// `anyOf`.
+    /// JSON that is as close to a schema as possible: unsupported keywords are ignored, and `oneOf` is read as `anyOf`.
     LenientJsonSchema(Value),
     /// Any JSON value.
     AnyJson,
@@ -21,7 +20,7 @@ pub enum Grammar {
     Gbnf(String),
     /// A text of any of these grammars. Its beginning decides which one it follows.
     OneOf(Vec<Grammar>),
-    /// Texts of a grammar with or without a space in front, as models of speech write them.
+    /// Texts of a grammar with or without a space before them, as speech models write them.
     AfterSpace(Box<Grammar>),
 }
 
@@ -32,7 +31,7 @@ impl Grammar {
         if text.trim_start().starts_with("%llguidance") { Self::Lark(text) } else { Self::Gbnf(text) }
     }
 
-    /// The kind's name in messages.
+    /// The name of the kind in messages.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::JsonSchema(_) | Self::LenientJsonSchema(_) => "JSON schema",

@@ -1,22 +1,22 @@
-//! Schemas within Lark grammars, which are checked as schemas by themselves are.
+//! Checks JSON schemas within Lark grammars in the same way as schemas alone.
 
 use serde_json::{Deserializer, Value, json};
 
 use crate::schema::{self, Notes, Unsupported, bounded};
 use crate::{GrammarError, Literals};
 
-/// The word in front of a schema within a Lark grammar.
+/// The word before a schema within a Lark grammar.
 const JSON: &str = "%json";
-/// The keyword of a schema that says where it comes from, for errors.
+/// The keyword that stores the place of a schema in the grammar, for errors.
 const PLACE: &str = "x-brasa-place";
-/// The keyword with options of the parser.
+/// The keyword that holds options of the parser.
 const OPTIONS: &str = "x-guidance";
 
-/// The grammar with the schemas behind `%json` in the parser's terms.
+/// The grammar with the schemas after `%json` converted to the parser's form.
 ///
 /// # Errors
 ///
-/// The errors of [`schema::checked`], with the place that the schema itself names.
+/// The errors of [`schema::checked`], with the schema's place in the grammar.
 pub fn with_checked_schemas(text: &str, notes: &mut Notes) -> Result<String, GrammarError> {
     let mut checked = String::new();
     let mut rest = text;
@@ -66,7 +66,7 @@ fn checked_schema(mut schema: Value, notes: &mut Notes) -> Result<Value, Grammar
     Ok(exact)
 }
 
-/// The place of the next `%json` that is neither in a text, nor in an expression, nor in a remark.
+/// The offset of the next `%json` that is not inside a string, an expression or a comment.
 fn next_schema(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
     let mut at = 0;
@@ -86,7 +86,7 @@ fn end_of_line(bytes: &[u8], at: usize) -> usize {
     bytes[at..].iter().position(|&byte| byte == b'\n').map_or(bytes.len(), |end| at + end)
 }
 
-/// The place behind a text or an expression. No text goes on in the next line.
+/// The offset after a string or an expression, which ends at the end of its line at the latest.
 fn behind_quoted(bytes: &[u8], at: usize, quote: u8) -> usize {
     let mut end = at + 1;
     while end < bytes.len() && (quote == b'/' || bytes[end] != b'\n') {

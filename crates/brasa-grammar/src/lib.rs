@@ -1,8 +1,8 @@
 //! Masks of tokens that may come next, from grammars: JSON of a schema, a regular expression, or a text of a context-free grammar.
 //!
-//! [`Grammars`] belongs to one model: it knows the bytes of every token. It compiles a [`Grammar`] to a [`CompiledGrammar`],
-//! which makes one mask for each generation. A mask is computed on another thread while the model's forward pass runs. Where it allows
-//! a single token, the masks behind that are computed too, and the mask says what is forced.
+//! [`Grammars`] belongs to one model: it holds the bytes of every token. [`Grammars`] compiles a [`Grammar`] to a
+//! [`CompiledGrammar`], which makes one mask for each generation. A mask is computed on another thread while the model's forward
+//! pass runs. If a mask allows a single token, the masks after it are computed too, and the mask reports the forced tokens.
 //!
 //! ```
 //! use brasa_engine::MaskSource;
@@ -25,9 +25,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Grammars come from anybody: sizes, depths, work and memory are bounded, and a grammar beyond a bound is an error of its own
-//! request. This crate knows neither models nor devices. Parsing is `llguidance`'s; GBNF, llama.cpp's notation, is
-//! [converted](gbnf) here.
+//! Grammars may come from untrusted clients: sizes, depths, work and memory are bounded, and a grammar beyond a bound is an error
+//! of its own request. This crate is independent of models and devices. `llguidance` parses; GBNF, llama.cpp's notation, is
+//! [converted](gbnf) to its form.
 
 #![forbid(unsafe_code)]
 

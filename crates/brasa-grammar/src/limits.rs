@@ -4,33 +4,33 @@ use std::time::Duration;
 
 use llguidance::api::ParserLimits;
 
-/// Bytes of a grammar's text, or of a schema as JSON.
+/// Most bytes of a grammar's text, or of a schema as JSON.
 pub const SOURCE_BYTES: usize = 2 << 20;
-/// Subschemas that a JSON schema may have. Published schemas have up to 3,000.
+/// Most subschemas of a JSON schema. Published schemas have up to 3,000.
 pub const SUBSCHEMAS: usize = 8_000;
-/// Properties of one object that may be left out. The work on a mask grows with their square.
+/// Most optional properties of one object. The work on a mask grows with their square.
 pub const OPTIONAL_PROPERTIES: usize = 500;
-/// Most patterns that one text may have to match together. The time to compile them grows with the product of their states.
+/// Most patterns that one text may have to match at once. The time to compile them grows with the product of their states.
 pub const PATTERNS_TOGETHER: usize = 4;
-/// Depth to which the values of a JSON schema may nest.
+/// Most nesting levels of the values of a JSON schema.
 pub const SCHEMA_DEPTH: usize = 100;
-/// The longest that compiling may take.
+/// Most time for compiling a grammar.
 pub const COMPILE_TIME: Duration = Duration::from_secs(10);
-/// Stack of the thread that compiles. The library recurses through chains of references, up to [`SUBSCHEMAS`] of them. Only the
-/// used part takes memory.
+/// Bytes of the stack of a thread that compiles. The library recurses through chains of references, up to [`SUBSCHEMAS`] of them.
+/// Only the used part takes memory.
 pub const COMPILE_STACK_BYTES: usize = 512 << 20;
 
-/// Most threads that compile grammars at once, including those whose result is no longer awaited.
+/// Most threads that compile grammars at once, including threads with results that are no longer awaited.
 pub const COMPILE_THREADS: usize = 4;
-/// Grammars that may wait for such a thread.
+/// Most grammars that wait to be compiled.
 pub const WAITING_GRAMMARS: usize = 256;
 
-/// Compiled grammars that a model keeps.
+/// Most compiled grammars that a model keeps.
 pub const KEPT_GRAMMARS: usize = 64;
-/// Bytes of the texts of the grammars that a model keeps.
+/// Most bytes of the sources of the grammars that a model keeps.
 pub const KEPT_BYTES: usize = 4 << 20;
 
-/// Limits on what the parser may do: about 25 ms for one mask, and about 100 MB for one text.
+/// Limits of the parser's work: about 25 ms for one mask, and about 100 MB for one text.
 pub fn parser() -> ParserLimits {
     ParserLimits {
         max_lexer_states: 64_000,

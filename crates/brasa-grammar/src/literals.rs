@@ -1,4 +1,4 @@
-//! Numbers of JSON texts that a parsed value rounds.
+//! Keeps the text of JSON numbers that parsing rounds.
 
 use std::collections::HashMap;
 
@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use crate::schema::{Decimal, LITERAL};
 
-/// Digits from which on a number may be rounded.
+/// Digits from which on a number may be rounded when parsed.
 const LEAST_DIGITS: usize = 16;
-/// Rounded numbers that are kept.
+/// Most rounded numbers that are kept.
 const MOST_KEPT: usize = 1000;
 
 /// The numbers of a JSON text that [`Value`] rounds when the text is read: integers beyond 64 bits, and decimals with more digits than an `f64` holds.
@@ -24,14 +24,15 @@ const MOST_KEPT: usize = 1000;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Literals {
-    /// The text of each rounded number by what it is rounded to. `None` if two numbers become one.
+    /// The text of each rounded number, by the bits of the rounded value. `None` if two different numbers have the same rounded
+    /// value.
     texts: HashMap<u64, Option<String>>,
-    /// True if there are more than are kept.
+    /// True if the text has more rounded numbers than are kept.
     is_full: bool,
 }
 
 impl Literals {
-    /// The rounded numbers of a text. The text may be wrong.
+    /// Finds the rounded numbers of a JSON text. The text need not be valid.
     pub fn of(json: &[u8]) -> Self {
         let mut found = Self::default();
         each_number(json, |text| found.see(text));
@@ -42,7 +43,8 @@ impl Literals {
         found
     }
 
-    /// Restores the numbers of a schema in a form that only [`Grammar::JsonSchema`](crate::Grammar::JsonSchema) reads.
+    /// Replaces the rounded numbers of a schema by their exact form, which only
+    /// [`Grammar::JsonSchema`](crate::Grammar::JsonSchema) reads.
     pub fn put_back(&self, schema: &mut Value) {
         self.exchange(schema, &mut |text| {
             // Which one was meant is not known.
@@ -51,7 +53,8 @@ impl Literals {
         });
     }
 
-    /// Exchanges the rounded numbers of a value for what `exact` makes of their texts; `None` is a number that is rounded like another one of the text.
+    /// Replaces the rounded numbers of a value by the result of `exact` for their texts. The text is `None` for a number with the
+    /// same rounded value as another one.
     pub fn exchange(&self, value: &mut Value, exact: &mut dyn FnMut(Option<&str>) -> Value) {
         if self.texts.is_empty() {
             return;
@@ -95,7 +98,7 @@ impl Literals {
     }
 }
 
-/// The f64 as which JSON readers take a number; `None` for integers of 64 bits, which stay exact.
+/// The `f64` to which parsing rounds a number; `None` for integers of 64 bits, which stay exact.
 fn rounded(text: &str) -> Option<f64> {
     let is_integer = text.parse::<i64>().is_ok() || text.parse::<u64>().is_ok();
     // As values are read, which is not always to the nearest.

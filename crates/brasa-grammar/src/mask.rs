@@ -11,13 +11,13 @@ use llguidance::toktrie::SimpleVob;
 use crate::parser::Parser;
 use crate::pool::Task;
 
-/// Most forced tokens that a parser goes ahead of the accepted text.
+/// Most forced tokens that a parser takes beyond the accepted text.
 const MOST_AHEAD: usize = 8;
 
-/// A grammar made ready for a model's tokens. Makes one mask for each generation.
+/// A grammar compiled for a model's tokens. Makes one mask for each generation.
 pub struct CompiledGrammar {
-    /// The parser at the beginning of the text. Each mask copies it with all that it has learned, so that no text waits for another
-    /// or fails with it.
+    /// The parser at the beginning of a text. Each mask copies it with its caches, so that generations do not wait for each other
+    /// or fail together.
     first: Mutex<Computed>,
     /// The kind of grammar, for errors.
     kind: &'static str,
@@ -32,35 +32,35 @@ struct GrammarMask {
     vocab_size: usize,
 }
 
-/// The mask behind the accepted text.
+/// The mask after the accepted text, or its computation.
 enum Next {
-    /// A thread is computing the mask.
+    /// A thread computes the mask.
     Coming {
         task: Arc<Task<Computed>>,
-        /// Tokens that the grammar forces, found before the mask.
+        /// Tokens that the grammar forces, found before the mask was computed.
         forced: Vec<u32>,
     },
     Here(Box<Computed>),
-    /// The mask cannot be computed any more.
+    /// The mask can no longer be computed, for this reason.
     Failed(String),
 }
 
-/// The masks behind the accepted text, and behind it and the tokens that are forced there.
+/// The masks after the accepted text and after each of the tokens forced there.
 struct Computed {
-    /// The parser behind the accepted text and `forced`.
+    /// The parser after the accepted text and `forced`.
     parser: Parser,
-    /// Tokens behind the accepted text, each the only one that its mask allows.
+    /// Forced tokens after the accepted text: each is the only one that its mask allows.
     forced: VecDeque<u32>,
-    /// The mask behind the accepted text, and one behind each forced token.
+    /// The mask after the accepted text, and one after each forced token.
     allowed: VecDeque<Result<Arc<[u32]>, String>>,
 }
 
 impl CompiledGrammar {
-    /// A grammar whose `parser` stands in front of the text. `warnings` say what the parser does not hold.
+    /// A grammar with `parser` at the beginning of a text. `warnings` name the rules that the parser does not enforce.
     ///
     /// # Errors
     ///
-    /// The parser's reason why no text can begin.
+    /// The parser's message if no text can begin.
     pub(crate) fn new(
         parser: Parser,
         kind: &'static str,
@@ -98,7 +98,7 @@ impl fmt::Debug for CompiledGrammar {
 }
 
 impl Computed {
-    /// The masks behind the parser's text. While a mask allows a single token, the parser takes it and goes on.
+    /// Computes the masks after the parser's text. While a mask allows a single token, the parser takes it and continues.
     fn ahead_of(mut parser: Parser) -> Self {
         let (mut forced, mut allowed) = (VecDeque::new(), VecDeque::new());
         loop {
@@ -124,7 +124,7 @@ impl Computed {
 }
 
 impl GrammarMask {
-    /// Waits for the mask behind the accepted text.
+    /// Waits for the mask after the accepted text.
     fn here(&mut self) -> Result<&mut Computed, SamplingError> {
         if let Next::Coming { task, .. } = &self.next {
             self.next = task.take().map_or_else(failed, |computed| Next::Here(computed.into()));
@@ -202,24 +202,24 @@ impl TokenMask for GrammarMask {
     }
 }
 
-/// The error for a text whose grammar can no longer say what may come.
+/// The error for a text whose grammar can no longer compute a mask.
 fn failure(kind: &str, reason: &str) -> SamplingError {
     SamplingError::Mask { reason: format!("{kind}: {reason}") }
 }
 
-/// The mask of a parser that gave no reason.
+/// The state after a thread failed without a reason.
 fn failed() -> Next {
     Next::Failed("the parser failed".into())
 }
 
-/// The token that a mask allows if it allows no other.
+/// The token that a mask allows if it allows exactly one.
 fn only_token(mask: &SimpleVob) -> Option<u32> {
     let mut words = mask.as_slice().iter().enumerate().filter(|&(_, &word)| word != 0);
     let (place, word) = words.next()?;
     (word.is_power_of_two() && words.next().is_none()).then(|| place as u32 * 32 + word.trailing_zeros())
 }
 
-/// Copies a mask, without what is beyond the vocabulary.
+/// Copies a mask, without ids beyond the vocabulary.
 fn copy(allowed: &[u32], vocab_size: usize, words: &mut [u32]) {
     for (word, (to, from)) in words.iter_mut().zip(allowed).enumerate() {
         let ids = vocab_size.saturating_sub(word * 32).min(32);

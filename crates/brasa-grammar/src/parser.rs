@@ -1,9 +1,9 @@
-//! Parsers that do not count the characters of texts while their number cannot matter.
+//! Parsers that ignore the lengths of texts while these cannot affect the mask.
 //!
-//! Where a schema has a pattern and a length, the lexer's automaton has other states at each character, of which each mask derives new ones.
-//! Far from its longest, a text of `^arn:[^:]+:.+$` with 2,048 characters at most may go on as without the length. Such schemas have two
-//! parsers: a loose one without these lengths, whose states repeat, and the exact one, which takes the tokens when a text comes near
-//! its longest. Both allow the same tokens wherever the loose one is asked.
+//! If a schema has a pattern and a length, the lexer's automaton has new states at each character, which every mask must derive.
+//! Far from its maximum, a text of `^arn:[^:]+:.+$` with at most 2,048 characters may continue as without the length. Such
+//! schemas have two parsers: a loose one without these lengths, whose states repeat, and an exact one, which is used when a text
+//! comes near its maximum. Both allow the same tokens wherever the loose one is used.
 
 use std::cell::Cell;
 
@@ -14,30 +14,30 @@ use llguidance::toktrie::{SimpleVob, TokTrie};
 use crate::compile::cleaned;
 use crate::shapes::Shapes;
 
-/// Tokens that the exact parser takes for each new one while a text is longer than three quarters of what the loose parser is asked for.
+/// Tokens that the exact parser takes for each new token, while a text is longer than three quarters of the loose parser's limit.
 const TOKENS_FOLLOWED: usize = 4;
 
-/// A grammar's parser behind some text.
+/// A grammar's parser after some text.
 pub struct Parser {
     exact: Matcher,
     loose: Option<Loose>,
 }
 
-/// A parser that leaves lengths out.
+/// A parser without length limits, and its use.
 struct Loose {
     matcher: Matcher,
-    /// Characters of an open text up to which it allows what the exact parser allows.
+    /// Most characters of an open string for which the loose parser allows the same tokens as the exact parser.
     most_chars: usize,
     text: OpenText,
-    /// Tokens that the exact parser has not taken yet.
+    /// Accepted tokens that the exact parser has not taken yet.
     owed: Vec<u32>,
 }
 
-/// State at the end of a JSON text that is cut off.
+/// The state at the end of an incomplete JSON text.
 #[derive(Clone, Copy)]
 struct OpenText {
     place: Place,
-    /// Characters of the open text at most: escapes count as several.
+    /// Upper bound of the characters of the open string: escapes count as several.
     chars: usize,
 }
 
@@ -49,18 +49,18 @@ enum Place {
 }
 
 impl Parser {
-    /// A parser in front of the text.
+    /// A parser at the beginning of a text.
     pub fn new(exact: Matcher) -> Self {
         Self { exact, loose: None }
     }
 
-    /// A parser of JSON that asks `loose` while an open text has at most `most_chars` characters.
+    /// A parser of JSON that uses `loose` while an open string has at most `most_chars` characters.
     pub fn with_loose(exact: Matcher, loose: Matcher, most_chars: usize) -> Self {
         let text = OpenText { place: Place::Outside, chars: 0 };
         Self { exact, loose: Some(Loose { matcher: loose, most_chars, text, owed: Vec::new() }) }
     }
 
-    /// A copy with all that the parser has learned.
+    /// A copy with the parser's caches.
     pub fn deep_clone(&self) -> Self {
         let loose = self.loose.as_ref().map(|loose| Loose {
             matcher: loose.matcher.deep_clone(),
@@ -70,7 +70,7 @@ impl Parser {
         Self { exact: self.exact.deep_clone(), loose }
     }
 
-    /// The tokens that may come, or the end tokens if nothing may follow.
+    /// The tokens that may come next; the end tokens if nothing may follow.
     pub fn mask(&mut self) -> Result<SimpleVob, String> {
         if let Some(loose) = &mut self.loose
             && loose.text.chars > loose.most_chars / 4 * 3
@@ -84,7 +84,7 @@ impl Parser {
         plain(self.nearest()?.compute_mask_or_eos())
     }
 
-    /// The tokens that may follow `drafts`; `None` if the drafts themselves may not come. The parser is then as before.
+    /// The tokens that may follow `drafts`; `None` if the drafts are not allowed. The parser is unchanged afterwards.
     pub fn mask_behind(&mut self, drafts: &[u32]) -> Result<Option<SimpleVob>, String> {
         let matcher = if self.stays_far(drafts) { self.nearest()? } else { self.exact()? };
         let taken = plain(matcher.try_consume_tokens(drafts))?;
@@ -106,7 +106,7 @@ impl Parser {
         Ok(())
     }
 
-    /// Forced next tokens, as far as they are found without further work.
+    /// Forced next tokens, as far as they are known without further work.
     pub fn forced_tokens(&mut self) -> Vec<u32> {
         match &mut self.loose {
             None => self.exact.compute_ff_tokens(),
@@ -120,7 +120,7 @@ impl Parser {
         self.exact.tok_env().is_ok_and(|env| env.tok_trie().eos_tokens().contains(&id))
     }
 
-    /// The parser that needs least work for the right mask.
+    /// The parser that gives the right mask with the least work.
     fn nearest(&mut self) -> Result<&mut Matcher, String> {
         if self.stays_far(&[]) {
             Ok(self.loose.as_mut().map_or(&mut self.exact, |loose| &mut loose.matcher))
@@ -129,13 +129,13 @@ impl Parser {
         }
     }
 
-    /// The exact parser behind all accepted tokens.
+    /// The exact parser, after it has taken all accepted tokens.
     fn exact(&mut self) -> Result<&mut Matcher, String> {
         self.follow(usize::MAX)?;
         Ok(&mut self.exact)
     }
 
-    /// Gives the exact parser tokens that it has not taken yet, at most so many.
+    /// Lets the exact parser take up to `most` of the tokens that it has not taken yet.
     fn follow(&mut self, most: usize) -> Result<(), String> {
         let Some(loose) = &mut self.loose else { return Ok(()) };
         for id in loose.owed.drain(..most.min(loose.owed.len())) {
@@ -145,7 +145,7 @@ impl Parser {
         Ok(())
     }
 
-    /// True if no text comes near its longest, here or behind any of `drafts`.
+    /// True if no string comes near its maximum length, neither now nor after any of `drafts`.
     fn stays_far(&self, drafts: &[u32]) -> bool {
         let Some(loose) = &self.loose else { return true };
         let mut text = loose.text;
@@ -158,7 +158,7 @@ impl Parser {
 }
 
 impl OpenText {
-    /// Goes on with the bytes of a token.
+    /// Updates the state by the bytes of a token.
     fn push(&mut self, matcher: &Matcher, id: u32) {
         let Ok(environment) = matcher.tok_env() else { return };
         for &byte in environment.tok_trie().token(id) {
@@ -176,11 +176,11 @@ impl OpenText {
 }
 
 thread_local! {
-    /// True while this thread computes a mask that is not used.
+    /// True while this thread computes a mask that will not be used.
     static IS_UNREAD: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Lets the lexer work again. It stops behind an amount of work, which only a new mask sets back.
+/// Resets the lexer's work limit, which otherwise only a new mask resets.
 fn refuel(matcher: &mut Matcher) -> Result<(), String> {
     IS_UNREAD.set(true);
     let mask = matcher.compute_mask_or_eos();
@@ -189,7 +189,7 @@ fn refuel(matcher: &mut Matcher) -> Result<(), String> {
     plain(mask.map(drop))
 }
 
-/// Computes masks, except those that are not used.
+/// Computes masks, except those that will not be used.
 pub struct ReadMasks(pub Shapes);
 
 impl BiasComputer for ReadMasks {
@@ -207,7 +207,7 @@ impl BiasComputer for ReadMasks {
     }
 }
 
-/// A result of the library with its reason as a text.
+/// A result of the library with its error as a text.
 fn plain<T, E: ToString>(result: Result<T, E>) -> Result<T, String> {
     result.map_err(|error| cleaned(&error.to_string()))
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-/// Work that a thread of the pool does, unless the owner does it first.
+/// Work for a thread of the pool. The owner does the work itself if no thread has begun.
 pub struct Task<T> {
     state: Mutex<State<T>>,
     done: Condvar,
@@ -24,7 +24,7 @@ trait Run: Send + Sync {
 struct Pool {
     queue: Mutex<VecDeque<Arc<dyn Run>>>,
     filled: Condvar,
-    /// Threads that could be started.
+    /// Number of threads that could be started.
     threads: usize,
 }
 
@@ -42,7 +42,7 @@ static POOL: LazyLock<&'static Pool> = LazyLock::new(|| {
 });
 
 impl<T: Send + 'static> Task<T> {
-    /// Begins `work`, which must not panic.
+    /// Queues `work`, which must not panic.
     pub fn begin(work: impl FnOnce() -> T + Send + 'static) -> Arc<Self> {
         let task = Arc::new(Self { state: Mutex::new(State::Waiting(Box::new(work))), done: Condvar::new() });
         lock(&POOL.queue).push_back(Arc::clone(&task) as Arc<dyn Run>);
@@ -50,7 +50,7 @@ impl<T: Send + 'static> Task<T> {
         task
     }
 
-    /// Takes the result, and computes it on this thread if no other has begun. `None` if it was taken before, or if the work
+    /// Takes the result; computes it on this thread if no other thread has begun. `None` if it was taken before, or if the work
     /// panicked.
     pub fn take(&self) -> Option<T> {
         self.run();
@@ -97,7 +97,7 @@ impl Pool {
     }
 }
 
-/// Locks a mutex and ignores poison: the guarded data are whole between any two operations.
+/// Locks a mutex and ignores poison: the guarded data are consistent between any two operations.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,12 +1,12 @@
-//! Masks inside a text, found for many tokens at once.
+//! Computes masks inside strings for many tokens at once.
 //!
-//! `llguidance` allows all tokens of plain text at once if it proves that a lexeme goes on with any plain text. It reads this off the
-//! lexeme's expression, and so does not see it in most patterns: `[a-z0-9-]{1,63}`, a pattern together with a length, the text of a URI.
-//! Such a mask is a walk over the tree of all tokens, which takes a millisecond and more.
+//! `llguidance` allows all tokens of plain text at once if it proves that a lexeme goes on with any plain text. It decides this
+//! by the lexeme's expression, and so fails to prove it for most patterns: `[a-z0-9-]{1,63}`, a pattern together with a length,
+//! the text of a URI. Such a mask is a walk over the tree of all tokens, which takes a millisecond and more.
 //!
-//! Here tokens have shapes, such as words of small letters. A shape is a small automaton. The lexer's automaton and the shape's are
-//! followed together from the lexer's state: where every pair of states within so many bytes goes on inside the lexeme, all tokens of
-//! this shape and no more than so many bytes are allowed, as each of their bytes would have been in the walk. Other tokens are walked.
+//! Here tokens are grouped by shapes, such as words of lower-case letters. A shape is a small automaton. The lexer's automaton
+//! and the shape's are followed together from the lexer's state. If all pairs of states within *n* bytes stay inside the lexeme,
+//! all tokens of the shape with up to *n* bytes are allowed, as the walk would have found. Other tokens are walked.
 
 use std::sync::Arc;
 
@@ -15,17 +15,18 @@ use llguidance::derivre::StateID;
 use llguidance::earley::{BiasComputer, ParserRecognizer, SlicedBiasComputer};
 use llguidance::toktrie::{SimpleVob, TokEnv, TokTrie};
 
-/// Bytes of the longest tokens in the parts of a shape. The last part has all longer tokens.
+/// Most bytes of the tokens in each part of a shape. A last part has all longer tokens.
 const LENGTHS: [usize; 2] = [8, 16];
-/// Pairs of states that a byte may lead to for the first time. Text has 9 for each of the lexer's. Where a pattern needs more, following all
-/// text would fill the lexer with states that no token of the vocabulary needs.
+/// Most new pairs of states that one byte may lead to. Text has 9 for each state of the lexer. If a pattern needs more, following
+/// all text would fill the lexer with states that no token of the vocabulary needs.
 const MOST_PAIRS: usize = 12;
-/// The slice of `llguidance` that has plain text of up to 10 characters. Where it is allowed, `llguidance` finds masks by itself.
+/// The number of `llguidance`'s slice of plain text with up to 10 characters. If the slice is allowed, `llguidance` computes
+/// masks by itself.
 const PLAIN_SLICE: usize = 1;
-/// Work to find out if that slice is allowed, in the unit of `llguidance`.
+/// Work limit for checking whether that slice is allowed, in `llguidance`'s unit.
 const SLICE_BUDGET: u64 = 1_000;
 
-/// The tokens of a vocabulary by their shapes.
+/// The tokens of a vocabulary, grouped by shape.
 pub struct Shapes {
     environment: TokEnv,
     slicer: Arc<SlicedBiasComputer>,
@@ -34,14 +35,14 @@ pub struct Shapes {
     others: TokTrie,
 }
 
-/// Tokens whose bytes an automaton goes through.
+/// The tokens that an automaton accepts.
 struct Shape {
     automaton: Automaton,
     /// The tokens by length.
     parts: Vec<Part>,
 }
 
-/// The bytes that may follow in each state, with the state behind them. The first state is 0.
+/// For each state, the bytes that may follow and the next states. The first state is 0.
 type Automaton = Vec<Vec<(u8, usize)>>;
 
 struct Part {
@@ -51,7 +52,7 @@ struct Part {
 }
 
 impl Shapes {
-    /// Sorts the tokens of a vocabulary.
+    /// Groups the tokens of a vocabulary by shape.
     pub fn new(environment: &TokEnv, slicer: Arc<SlicedBiasComputer>) -> Self {
         let trie = environment.tok_trie();
         let mut others = trie.alloc_token_set();
@@ -118,7 +119,7 @@ fn is_plain(parser: &mut ParserRecognizer<'_>, state: StateID) -> bool {
         && lexer.check_subsume(state, PLAIN_SLICE, SLICE_BUDGET, None).unwrap_or(false)
 }
 
-/// The bytes up to which a lexeme goes on with every text of an automaton.
+/// The number of bytes up to which a lexeme accepts every text of an automaton.
 fn reach(parser: &mut ParserRecognizer<'_>, state: StateID, automaton: &Automaton) -> usize {
     let first = (state, 0);
     let (mut seen, mut here) = (HashSet::default(), vec![first]);
@@ -153,14 +154,14 @@ fn reach(parser: &mut ParserRecognizer<'_>, state: StateID, automaton: &Automato
     longest
 }
 
-/// True if an automaton has steps for all bytes.
+/// True if an automaton accepts `bytes`.
 fn goes_through(automaton: &Automaton, bytes: &[u8]) -> bool {
     let step =
         |place: usize, byte: u8| automaton[place].iter().find(|edge| edge.0 == byte).map(|edge| edge.1);
     !bytes.is_empty() && bytes.iter().try_fold(0, |place, &byte| step(place, byte)).is_some()
 }
 
-/// The automatons of the shapes. A token has the first one that it fits.
+/// The automata of the shapes. A token belongs to the first one that accepts it.
 fn automatons() -> Vec<Automaton> {
     let edges = |bytes: &mut dyn Iterator<Item = u8>, to| bytes.map(|byte| (byte, to)).collect::<Vec<_>>();
     let small = || b'a'..=b'z';
@@ -178,7 +179,7 @@ fn automatons() -> Vec<Automaton> {
     ]
 }
 
-/// Text in UTF-8 (RFC 3629, section 4) whose characters of one byte are those of `first`.
+/// An automaton of text in UTF-8 (RFC 3629, section 4), with the characters of one byte in `first`.
 fn text(mut first: Vec<(u8, usize)>) -> Automaton {
     let mut places = vec![Vec::new()];
     let mut place = |low: u8, high: u8, to: usize| {

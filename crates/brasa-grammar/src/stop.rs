@@ -1,4 +1,4 @@
-//! Orders to give up compiling.
+//! Signals to give up compiling.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -13,10 +13,10 @@ thread_local! {
     static CURRENT: RefCell<Option<Stop>> = const { RefCell::new(None) };
 }
 
-/// An order to give up compiling, given by a thread that no longer waits for the grammars of another. Clones are one order.
+/// A signal to give up compiling, from a thread that no longer waits for the grammars of another. Clones share one signal.
 ///
-/// A compilation obeys it between its steps, such as the rules of a GBNF grammar and the parser's form of a grammar, and within masks. What
-/// one step may take is bounded by the limits of its grammar.
+/// A compilation checks the signal between its steps, such as parsing a GBNF grammar and building the parser, and within masks.
+/// The limits of grammars bound the time of one step.
 ///
 /// ```
 /// use brasa_grammar::Stop;
@@ -32,12 +32,12 @@ pub struct Stop(Arc<Order>);
 #[derive(Default)]
 struct Order {
     is_given: AtomicBool,
-    /// Parsers that obey the order while they compute a mask.
+    /// Parsers that are cancelled when the signal is given while they compute a mask.
     parsers: Mutex<Vec<CancellationHandle>>,
 }
 
 impl Stop {
-    /// Gives the order, for good.
+    /// Gives the signal, for good.
     pub fn give(&self) {
         self.0.is_given.store(true, Ordering::SeqCst);
         for parser in self.0.parsers.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
@@ -45,12 +45,12 @@ impl Stop {
         }
     }
 
-    /// True once the order is given.
+    /// True once the signal is given.
     pub fn is_given(&self) -> bool {
         self.0.is_given.load(Ordering::SeqCst)
     }
 
-    /// Runs `work`, in which the grammars that this thread compiles obey the order.
+    /// Runs `work`. Grammars that this thread compiles within it check the signal.
     pub fn during<T>(&self, work: impl FnOnce() -> T) -> T {
         struct Restore(Option<Stop>);
         impl Drop for Restore {
@@ -69,22 +69,22 @@ impl fmt::Debug for Stop {
     }
 }
 
-/// The order that grammars of this thread obey; without one, an order that is never given.
+/// The signal that compilations of this thread check; if none was set, one that is never given.
 pub fn current() -> Stop {
     CURRENT.with_borrow(Clone::clone).unwrap_or_default()
 }
 
-/// True once the order of this thread is given.
+/// True once this thread's signal is given.
 pub fn is_given() -> bool {
     CURRENT.with_borrow(|stop| stop.as_ref().is_some_and(Stop::is_given))
 }
 
-/// An error once the order of this thread is given.
+/// [`GrammarError::Stopped`] once this thread's signal is given.
 pub fn check() -> Result<(), GrammarError> {
     if is_given() { Err(GrammarError::Stopped) } else { Ok(()) }
 }
 
-/// Has a parser obey the order of this thread.
+/// Cancels `parser` when this thread's signal is given.
 pub fn obeyed_by(parser: &CancellationHandle) {
     let stop = current();
     stop.0.parsers.lock().unwrap_or_else(PoisonError::into_inner).push(parser.clone());

@@ -1,8 +1,8 @@
-//! Grammars for models that think first: the grammar sets in behind the thoughts.
+//! Grammars for models that think first: the grammar applies after the thoughts.
 //!
-//! Within thoughts every token may come but one that ends the answer. In front of the answer, unless the prompt has closed the
-//! thoughts already, either the thoughts or the answer proper may begin; behind the thoughts one token of line breaks may come
-//! before the answer, since models write one there.
+//! Within thoughts, every token may come except those that end the answer. At the beginning, unless the prompt has closed the
+//! thoughts already, either the thoughts or the answer proper may begin. After the thoughts, one token of line breaks may precede
+//! the answer, since models write one there.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,38 +11,38 @@ use brasa_engine::MaskSource;
 use brasa_graph::sampling::{SamplingError, TokenMask};
 use brasa_tokenizer::{AddSpecial, ParseSpecial, ThoughtMarks, TokenKind, Tokenizer};
 
-/// Makes masks that set in behind the thoughts.
+/// Makes masks with a grammar that applies after the thoughts.
 pub struct AfterThoughts {
     grammar: Arc<dyn MaskSource>,
     vocabulary: Arc<Vocabulary>,
     place: Place,
 }
 
-/// Facts about a model's tokens that all of its masks share.
+/// The tokens of a model, grouped as the masks need them.
 struct Vocabulary {
     tokenizer: Arc<Tokenizer>,
-    /// Tokens that spell the mark in front of the thoughts.
+    /// Token ids of the mark before the thoughts.
     start: Vec<u32>,
-    /// The mark behind the thoughts.
+    /// The mark after the thoughts.
     end: &'static str,
-    /// Tokens that may come in thoughts.
+    /// Tokens that may occur in thoughts.
     plain: Vec<u32>,
-    /// Tokens of line breaks alone.
+    /// Tokens that consist of line breaks.
     breaks: Vec<u32>,
 }
 
 /// The place in an answer.
 #[derive(Clone)]
 enum Place {
-    /// The number of tokens that have come of the mark in front of the thoughts.
+    /// At the beginning. The number counts tokens of the mark before the thoughts.
     Front(usize),
     /// In the thoughts, with the last bytes of their text.
     Thoughts(Vec<u8>),
-    /// Directly behind the thoughts.
+    /// Directly after the thoughts.
     Behind,
     /// In the answer proper.
     Answer,
-    /// The answer began inside the token that ended the thoughts.
+    /// The answer began within the token that ended the thoughts, so the grammar does not apply.
     Lost,
 }
 
@@ -113,7 +113,7 @@ impl fmt::Debug for AfterThoughts {
 }
 
 impl Vocabulary {
-    /// The place behind a token, and whether the token belongs to the answer proper.
+    /// The place after a token, and true if the token belongs to the answer proper.
     fn step(&self, place: Place, id: u32) -> (Place, bool) {
         match place {
             Place::Front(count) if self.start.get(count) == Some(&id) => {
@@ -133,7 +133,7 @@ impl Vocabulary {
         }
     }
 
-    /// The place behind thoughts that end with `text`.
+    /// The place after thoughts that end with `text`.
     fn behind(&self, mut text: Vec<u8>) -> Place {
         let end = self.end.as_bytes();
         let Some(at) = text.windows(end.len()).position(|window| window == end) else {

@@ -1,4 +1,4 @@
-//! The bytes of every token, as the parser wants them.
+//! The bytes of every token, in the parser's form.
 
 use std::sync::Arc;
 
@@ -7,11 +7,11 @@ use llguidance::toktrie::{TokEnv, TokRxInfo, TokTrie, TokenId, TokenizerEnv};
 
 use crate::GrammarError;
 
-/// A model's tokens in a tree by their bytes, and its tokenizer.
+/// A model's tokens in a tree of their bytes, and its tokenizer.
 struct Vocabulary {
     trie: TokTrie,
     tokenizer: Arc<Tokenizer>,
-    /// True if the tokenizer writes a text inside another one as it writes the text alone, so that forced text has one spelling.
+    /// True if the tokenizer encodes a text inside another text as it does alone, so that forced text has one spelling.
     is_canonical: bool,
 }
 
@@ -26,7 +26,7 @@ pub fn environment(tokenizer: &Arc<Tokenizer>, vocab_size: usize) -> Result<TokE
     Ok(Arc::new(Vocabulary { trie, tokenizer: Arc::clone(tokenizer), is_canonical }))
 }
 
-/// The bytes that a token adds to a text; control tokens get a mark in front that no text has, and padding has none.
+/// The bytes that a token adds to a text; control tokens get a prefix that no text has, and padding has no bytes.
 fn bytes(tokenizer: &Tokenizer, id: u32, ends: &[u32]) -> Vec<u8> {
     let vocabulary = tokenizer.vocabulary();
     let kind = vocabulary.kind(id);
@@ -47,7 +47,7 @@ fn bytes(tokenizer: &Tokenizer, id: u32, ends: &[u32]) -> Vec<u8> {
     }
 }
 
-/// True if texts come back as they were, whatever they begin with.
+/// True if encoding and decoding returns every text unchanged, whatever it begins with.
 fn spells_alike(tokenizer: &Tokenizer) -> bool {
     ["{\"a\": [1, true]}", " x", "x", "\n\n", "\": \""].iter().all(|text| {
         encode(tokenizer, text).is_some_and(|ids| pieces(tokenizer, &ids).as_deref() == Some(text.as_bytes()))

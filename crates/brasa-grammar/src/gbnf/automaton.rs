@@ -1,14 +1,14 @@
-//! Automata of lexemes, over bytes.
+//! Finite automata of lexemes, over bytes.
 
 use std::collections::HashMap;
 
 use regex_automata::dfa::{Automaton as _, StartKind, dense};
 use regex_automata::{Anchored, MatchKind};
 
-/// Bytes that an automaton may take. A lexeme with a larger one is cut.
+/// Most bytes of an automaton. A lexeme with a larger one is cut.
 const MOST_BYTES: usize = 1 << 20;
 
-/// States of the largest automaton that is walked.
+/// Most states of an automaton that is examined.
 const MOST_STATES: usize = 2_000;
 
 /// A set of bytes.
@@ -16,7 +16,7 @@ const MOST_STATES: usize = 2_000;
 pub struct Bytes([u64; 4]);
 
 impl Bytes {
-    /// Adds all bytes of another set; true if there were new ones.
+    /// Adds all bytes of another set; returns true if one of them is new.
     pub fn add_all(&mut self, other: Self) -> bool {
         let before = *self;
         self.0.iter_mut().zip(other.0).for_each(|(own, other)| *own |= other);
@@ -42,13 +42,13 @@ impl Bytes {
 
 /// The automaton of a lexeme: which bytes may follow which, and where the lexeme may end.
 pub struct Automaton {
-    /// By state and byte, the state behind it; 0 if the byte cannot come. States count from 1, which is the first.
+    /// The next state by state and byte; 0 if the byte cannot follow. States are numbered from 1, the first one.
     next: Vec<[u16; 256]>,
-    /// By state, whether the lexeme may end there.
+    /// For each state, true if the lexeme may end there.
     ends: Vec<bool>,
 }
 
-/// The state in front of a lexeme.
+/// The state at the beginning of a lexeme.
 pub const START: u16 = 1;
 
 impl Automaton {
@@ -96,17 +96,17 @@ impl Automaton {
         Some(own)
     }
 
-    /// The state after a byte; `None` if the byte cannot come.
+    /// The state after `byte`; `None` if the byte cannot follow.
     pub fn next(&self, state: u16, byte: u8) -> Option<u16> {
         Some(self.next[usize::from(state)][usize::from(byte)]).filter(|&next| next != 0)
     }
 
-    /// True if the lexeme may end here.
+    /// True if the lexeme may end in `state`.
     pub fn ends(&self, state: u16) -> bool {
         self.ends[usize::from(state)]
     }
 
-    /// Bytes that may continue the lexeme; at the start, bytes that may begin it.
+    /// The bytes that may continue the lexeme in `state`; at the start, the bytes that may begin it.
     pub fn onward(&self, state: u16) -> Bytes {
         let mut bytes = Bytes::default();
         (0..=u8::MAX).filter(|&byte| self.next(state, byte).is_some()).for_each(|byte| bytes.add(byte));

@@ -1,17 +1,18 @@
-//! The proof that a lexer may take the longest match.
+//! Proves that a lexer which takes the longest match reads texts rightly.
 //!
-//! A lexer that takes the longest match goes wrong where a lexeme could end although a longer match has begun: behind a match of
-//! `A`, the next byte both goes on in some `B` and may begin what follows `A`. If no pair of lexemes has such a byte, whatever
-//! the lexer takes is what every reading of the text takes.
+//! A lexer that takes the longest match reads a text wrongly if a lexeme should end although a longer match has begun: after a
+//! match of `A`, the next byte both continues some `B` and may begin what follows `A`. If no pair of lexemes has such a byte, the
+//! longest match is part of every reading of the text.
 
 use std::collections::HashSet;
 
 use super::automaton::{Automaton, Bytes, START};
 
-/// Pairs of states that all proofs of one grammar may look at.
+/// Number of pairs of states that all proofs of one grammar may still examine.
 pub struct Budget(pub usize);
 
-/// True if a lexer may confuse `one`, which bytes of `follow` may follow, with `other`. Also true if that is too hard to decide.
+/// True if a lexer may confuse `one`, after which the bytes `follow` may come, with `other`. Also true if the budget is too small
+/// for a decision.
 pub fn conflict(one: &Automaton, follow: Bytes, other: &Automaton, budget: &mut Budget) -> bool {
     let mut seen = HashSet::from([(START, START)]);
     let mut open = vec![(START, START)];

@@ -1,4 +1,4 @@
-//! A grammar cut into lexemes, written as Lark.
+//! Cuts a GBNF grammar into lexemes and writes it as Lark.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
@@ -10,11 +10,11 @@ use super::regular::{Expression, expression, times};
 use super::syntax::{Node, Rule};
 use crate::stop;
 
-/// Pairs of states that may be looked at before everything is cut into characters.
+/// Most pairs of states that are examined before everything is cut into characters.
 const MOST_PAIRS: usize = 200_000;
-/// Most lexemes whose pairs are looked at.
+/// Most lexemes for which pairs are examined.
 const MOST_LEXEMES: usize = 200;
-/// Times that a few lexemes are cut before all of them are.
+/// Most rounds in which only conflicting lexemes are cut, before all lexemes are.
 const MOST_ROUNDS: usize = 20;
 
 /// A part of a rule in terms of lexemes.
@@ -28,17 +28,17 @@ enum Piece {
     Repeat(Box<Piece>, usize, Option<usize>),
 }
 
-/// A lexeme.
+/// A lexeme of the grammar.
 struct Lexeme {
     expression: Expression,
     is_character: bool,
-    /// `None` if it is not known yet, or would be too large.
+    /// The lexeme's automaton; `None` if it is not computed yet or too large.
     automaton: Option<Rc<Automaton>>,
     first: Bytes,
     follow: Bytes,
 }
 
-/// The Lark grammar; `regular` has the expressions of rules without recursion.
+/// The Lark grammar. `regular` has the regular expressions of rules without recursion.
 pub fn lark(rules: &[Rule], regular: &[Option<Expression>]) -> String {
     if let Some(whole) = &regular[0] {
         // One lexeme is the whole text: there is nothing that it could take too much of.
@@ -78,7 +78,7 @@ pub fn lark(rules: &[Rule], regular: &[Option<Expression>]) -> String {
     }
 }
 
-/// Lexemes that must be cut: of each pair the one that goes on, which is never a character.
+/// Lexemes that must be cut: of each conflicting pair, the lexeme that continues, which is never a single character.
 fn conflicts(lexemes: &[Lexeme], budget: &mut Budget) -> Vec<usize> {
     let is_wrong = |lexeme: &Lexeme, budget: &mut Budget| {
         if stop::is_given() {
@@ -96,14 +96,14 @@ fn conflicts(lexemes: &[Lexeme], budget: &mut Budget) -> Vec<usize> {
 
 struct Cutter<'a> {
     regular: &'a [Option<Expression>],
-    /// Expressions that are no lexemes.
+    /// Expressions that must not be lexemes.
     cuts: &'a HashSet<String>,
     lexemes: Vec<Lexeme>,
     numbers: HashMap<String, usize>,
 }
 
 impl Cutter<'_> {
-    /// The rules that the first one needs; `None` for others.
+    /// The pieces of the rules that the first rule needs; `None` for other rules.
     fn rules(&mut self, rules: &[Rule]) -> Vec<Option<Piece>> {
         let mut pieces: Vec<Option<Piece>> = rules.iter().map(|_| None).collect();
         let mut open = vec![0];
@@ -118,7 +118,7 @@ impl Cutter<'_> {
         pieces
     }
 
-    /// A part as one lexeme if it is regular and may be one.
+    /// The piece for a part: one lexeme, if the part is regular and may be a lexeme.
     fn part(&mut self, node: &Node, used: &mut Vec<usize>) -> Piece {
         match expression(node, self.regular).and_then(|text| self.lexeme(text, matches!(node, Node::Char(_))))
         {
@@ -140,7 +140,7 @@ impl Cutter<'_> {
         Some(number)
     }
 
-    /// A part that is no lexeme, in its parts.
+    /// The piece for a part that must not be one lexeme, from its parts.
     fn parts(&mut self, node: &Node, used: &mut Vec<usize>) -> Piece {
         match node {
             Node::Char(_) => self.part(node, used),
@@ -160,7 +160,7 @@ impl Cutter<'_> {
         }
     }
 
-    /// The parts of a sequence; neighbours that are regular are one lexeme if they may be.
+    /// The pieces of a sequence. Adjacent regular parts become one lexeme if they may.
     fn runs(&mut self, parts: &[Node], used: &mut Vec<usize>) -> Vec<Piece> {
         let mut pieces = Vec::new();
         let mut at = 0;
@@ -192,7 +192,7 @@ impl Lexeme {
         Self { expression, is_character, automaton: None, first: Bytes::default(), follow: Bytes::default() }
     }
 
-    /// Makes the automaton, or takes the one of an earlier round.
+    /// Computes the automaton, or takes it from `known`, the results of earlier rounds.
     fn prepare(&mut self, known: &mut HashMap<String, Option<Rc<Automaton>>>) {
         let text = &self.expression.text;
         let automaton = known.entry(text.clone()).or_insert_with(|| Automaton::new(text).map(Rc::new));
@@ -200,7 +200,7 @@ impl Lexeme {
         self.first = self.automaton.as_ref().map_or_else(Bytes::default, |own| own.onward(START));
     }
 
-    /// The definition of a terminal. No lexeme is empty: where it might be, the rule leaves it out.
+    /// The definition of a terminal. Lexemes are never empty: a rule makes a lexeme optional instead.
     fn terminal(&self, number: usize) -> String {
         let rest = if self.expression.is_nullable { " & /(?s:.)+/" } else { "" };
         format!("T{number}: /{}/{rest}", self.expression.text)
@@ -263,7 +263,8 @@ fn begin(piece: &Piece, lexemes: &[Lexeme], rules: &[Begin]) -> Begin {
     }
 }
 
-/// Tells the lexemes and rules of a part what may follow them, if `after` may follow the part; true if that was new.
+/// Adds to the lexemes and rules of a part the bytes that may follow them, if the bytes `after` may follow the part. Returns true
+/// if any byte was new.
 fn spread(
     piece: &Piece,
     after: Bytes,

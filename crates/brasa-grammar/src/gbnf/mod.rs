@@ -1,10 +1,10 @@
-//! GBNF, llama.cpp's notation for grammars, to Lark.
+//! Converts GBNF, llama.cpp's notation for grammars, to Lark.
 //!
-//! GBNF has no lexer: a text is a sequence of characters. The parser below has one, which always takes the longest lexeme that
-//! fits, and is fast only if lexemes are long. So the grammar is cut into lexemes that are as long as they may be without ever
-//! taking a character too much: `syntax` makes a tree, `regular` finds parts without recursion, which are regular
-//! expressions, `cut` chooses the lexemes, and `conflict` proves by automata that the longest match is the only one that any
-//! text can go on from. If the proof fails for a lexeme, the lexeme is cut into its parts, in the end into characters.
+//! GBNF has no lexer: a text is a sequence of characters. The parser's lexer always takes the longest lexeme that fits, and is
+//! fast only if lexemes are long. So the grammar is cut into lexemes that are as long as possible without taking a character too
+//! many: `syntax` makes a tree, `regular` finds parts without recursion, which are regular expressions, `cut` chooses the
+//! lexemes, and `conflict` proves by automata that every text can only continue from the longest match. If the proof fails for a
+//! lexeme, the lexeme is cut into its parts, in the end into characters.
 
 mod automaton;
 mod conflict;
@@ -14,7 +14,7 @@ mod syntax;
 
 use crate::GrammarError;
 
-/// The Lark grammar that has the texts of a GBNF grammar. `token_id` finds the tokens that the grammar names, as in `<think>`.
+/// The Lark grammar with the same texts as a GBNF grammar. `token_id` finds the tokens that the grammar names, as in `<think>`.
 ///
 /// # Errors
 ///

@@ -1,24 +1,24 @@
-//! Parts of a grammar without recursion, which are regular expressions.
+//! Converts parts of a grammar without recursion to regular expressions.
 
 use std::fmt::Write;
 
 use super::syntax::{Node, Rule};
 use crate::{GrammarError, stop};
 
-/// Bytes of the longest regular expression that a lexeme may be. Longer parts are cut.
+/// Most bytes of a regular expression of a lexeme. Parts with longer ones are cut.
 pub const LONGEST: usize = 8 << 10;
-/// Most characters, tokens and uses of rules in a grammar, repetitions by a number counted as often as they may come.
+/// Most characters, tokens and uses of rules in a grammar, with repetitions counted as often as they may occur.
 const MOST_PARTS: usize = 200_000;
 
 /// A regular expression.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Expression {
     pub text: String,
-    /// True if it matches the empty text.
+    /// True if the expression matches the empty text.
     pub is_nullable: bool,
 }
 
-/// The regular expression of each rule that is one; `None` for rules that are recursive, use tokens, or are too long.
+/// The regular expression of each rule; `None` for rules that are recursive, use tokens, or are too long.
 pub fn expressions(rules: &[Rule]) -> Result<Vec<Option<Expression>>, GrammarError> {
     let parts = rules.iter().map(|rule| weight(&rule.body)).fold(0, usize::saturating_add);
     if parts > MOST_PARTS {
@@ -47,14 +47,14 @@ pub fn expressions(rules: &[Rule]) -> Result<Vec<Option<Expression>>, GrammarErr
     }
 }
 
-/// The regular expression of a part; `None` if it is none or too long.
+/// The regular expression of a part; `None` if the part is not regular or the expression is too long.
 pub fn expression(node: &Node, rules: &[Option<Expression>]) -> Option<Expression> {
     let mut text = String::new();
     let is_nullable = write_node(node, rules, &mut text)?;
     Some(Expression { text, is_nullable })
 }
 
-/// Appends the expression of a part; says whether the part may be empty. `None` if the part is not regular.
+/// Appends the expression of a part; returns whether the part may be empty. `None` if the part is not regular.
 fn write_node(node: &Node, rules: &[Option<Expression>], text: &mut String) -> Option<bool> {
     let is_nullable = match node {
         Node::Char(ranges) => {
@@ -129,7 +129,7 @@ fn write_class(ranges: &[(u32, u32)], text: &mut String) {
     text.push(']');
 }
 
-/// Characters, tokens and uses of rules, as often as they may come.
+/// Number of characters, tokens and uses of rules in a part, counted as often as they may occur.
 fn weight(node: &Node) -> usize {
     match node {
         Node::Char(_) | Node::Token(_) | Node::OtherToken(_) | Node::Rule(_) => 1,

@@ -1,4 +1,4 @@
-//! GBNF as a tree.
+//! Parses GBNF to a tree.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ const MOST_LEVELS: usize = 100;
 /// Most rules.
 const MOST_RULES: usize = 4_000;
 
-/// A rule.
+/// A rule of the grammar.
 pub struct Rule {
     pub body: Node,
 }
@@ -19,11 +19,11 @@ pub struct Rule {
 /// A part of a rule.
 #[derive(Clone, Debug)]
 pub enum Node {
-    /// One character of these ranges, which ascend, do not touch and leave out surrogates.
+    /// One character in any of these ranges. Ranges ascend, do not touch and exclude surrogates.
     Char(Vec<(u32, u32)>),
     /// A token by its id.
     Token(u32),
-    /// Any token but one.
+    /// Any token except the one with this id.
     OtherToken(u32),
     /// A rule by its number.
     Rule(usize),
@@ -31,7 +31,7 @@ pub enum Node {
     Sequence(Vec<Node>),
     /// One of several parts.
     Choice(Vec<Node>),
-    /// A part repeated: at least as often as the first number says, at most as often as the second.
+    /// A part repeated: at least the first number of times, at most the second (`None` without limit).
     Repeat(Box<Node>, usize, Option<usize>),
 }
 
@@ -81,7 +81,7 @@ struct Parser<'a> {
     at: usize,
     token_id: &'a dyn Fn(&str) -> Option<u32>,
     names: HashMap<String, usize>,
-    /// Rules that are used, and where.
+    /// Rules that are used, with the place of the first use.
     uses: Vec<(usize, usize)>,
 }
 
@@ -102,7 +102,7 @@ impl Parser<'_> {
         *self.names.entry(name.to_owned()).or_insert(next)
     }
 
-    /// Passes over blanks and comments; over line breaks as well if they mean nothing.
+    /// Skips blanks and comments, and line breaks too if `over_lines`.
     fn space(&mut self, over_lines: bool) {
         while let Some(next) = self.peek() {
             match next {
@@ -191,7 +191,7 @@ impl Parser<'_> {
         Ok(if parts.len() == 1 { parts.remove(0) } else { Node::Sequence(parts) })
     }
 
-    /// How often the part in front may come.
+    /// Parses a repetition operator: least and most number of times.
     fn times(&mut self) -> Result<(usize, Option<usize>), GrammarError> {
         let start = self.at;
         let sign = self.peek();
@@ -273,7 +273,7 @@ impl Parser<'_> {
         Ok(Node::Char(ranges))
     }
 
-    /// A character, perhaps as an escape.
+    /// Parses a character or an escape.
     fn character(&mut self, start: usize, within: &str) -> Result<u32, GrammarError> {
         let Some(next) = self.peek() else {
             return Err(self.wrong(start, format!("{within} does not end")));
@@ -310,7 +310,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A token: `<name>`, `<[id]>`, or either with `!` in front.
+    /// Parses a token: `<name>`, `<[id]>`, or either after `!`.
     fn token(&mut self) -> Result<Node, GrammarError> {
         let start = self.at;
         let is_other = self.peek() == Some('!');
@@ -344,7 +344,7 @@ fn is_word(character: char) -> bool {
     character.is_ascii_alphanumeric() || character == '-' || character == '_'
 }
 
-/// All characters that are in none of the ranges.
+/// The ranges of all characters that are in none of `ranges`.
 fn complement(ranges: &[(u32, u32)]) -> Vec<(u32, u32)> {
     const SURROGATES: (u32, u32) = (0xD800, 0xDFFF);
     const END: u32 = char::MAX as u32 + 1;

@@ -1,18 +1,20 @@
-//! Texts in which a pattern does not occur, where a pattern or a length says that.
+//! The negation of patterns: texts in which a pattern does not occur, as patterns and lengths.
 
 use regex_syntax::hir::{Class, ClassUnicode, ClassUnicodeRange, Hir, HirKind, Look};
 use serde_json::{Value, json};
 
 use super::negation::{escaped, other_texts, text};
 
-/// Letters that are white space for some readers of patterns.
+/// Characters that some regular expression dialects count as white space and others do not.
 const DISPUTED: [(char, char); 3] = [('\x1c', '\x1f'), ('\u{85}', '\u{85}'), ('\u{feff}', '\u{feff}')];
-/// Any number of any letters.
+/// A pattern of any number of any characters.
 const ANY: &str = r"[\s\S]*";
 
-/// Schemas of texts, of which a text matches at least one exactly if `pattern` does not occur in it. `None` if they are not known.
+/// Schemas of texts such that a text matches at least one of them exactly if `pattern` does not occur in it. `None` if no such
+/// schemas are known.
 ///
-/// Known are one class of letters anywhere, a row of such letters as the whole text, one of some texts as the whole text, and a beginning.
+/// Supported patterns: one character class anywhere; a run of such characters as the whole text; one of a few texts as the whole
+/// text; and a fixed beginning.
 pub fn of_pattern(pattern: &str) -> Option<Vec<Value>> {
     let hir = regex_syntax::parse(&llguidance::regex_to_lark(pattern, "dw")).ok()?;
     let parts = match hir.kind() {
@@ -54,7 +56,7 @@ pub fn of_pattern(pattern: &str) -> Option<Vec<Value>> {
     }
 }
 
-/// The class of letters that an expression is.
+/// The character class that an expression consists of; `None` if it is not a class.
 fn class(hir: &Hir) -> Option<ClassUnicode> {
     match hir.kind() {
         HirKind::Class(Class::Unicode(class)) => Some(class.clone()),
@@ -69,9 +71,9 @@ fn class(hir: &Hir) -> Option<ClassUnicode> {
     }
 }
 
-/// The expression of the letters that a class does not have. `None` for a class of all letters.
+/// The expression of the characters outside a class; `None` if there are none.
 ///
-/// Readers of patterns disagree about which of [`DISPUTED`] are white space, so that none of them is in the expression.
+/// Dialects disagree about whether the characters [`DISPUTED`] are white space, so the expression contains none of them.
 fn negated(mut class: ClassUnicode) -> Option<String> {
     class.negate();
     let disputed = DISPUTED.map(|(first, last)| ClassUnicodeRange::new(first, last));
@@ -79,7 +81,7 @@ fn negated(mut class: ClassUnicode) -> Option<String> {
     (!class.ranges().is_empty()).then(|| format!("(?:{})", Hir::class(Class::Unicode(class))))
 }
 
-/// The only texts of an expression, if it has few.
+/// All texts that an expression matches, if there are few.
 fn whole_texts(parts: &[Hir]) -> Option<Vec<String>> {
     const MOST: usize = 64;
     let mut texts = vec![String::new()];
@@ -119,7 +121,7 @@ fn whole_texts(parts: &[Hir]) -> Option<Vec<String>> {
     Some(texts)
 }
 
-/// A pattern of the texts that do not begin with a text.
+/// A pattern of the texts that do not begin with `text`.
 fn other_beginning(text: &str) -> String {
     let mut letters = text.chars();
     match letters.next() {

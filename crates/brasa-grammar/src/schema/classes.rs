@@ -1,11 +1,12 @@
-//! Classes of letters that the parser would read too widely.
+//! Character classes that the parser would read too widely.
 //!
-//! In JSON, a class with all control characters, or with all but the line break, is taken by the parser for one with `"` and `\` as well. A class of such a
-//! kind without one of these two loses U+0000 here, which no text needs.
+//! In JSON, the parser adds `"` and `\` to a class with all control characters, or with all but the line break. Such a class
+//! without `"` or without `\` is made to exclude U+0000 here, which no text needs.
 
 use regex_syntax::hir::{Capture, Class, ClassUnicode, ClassUnicodeRange, Hir, HirKind, Repetition};
 
-/// A pattern with the same matches, except those that hold U+0000; `None` if the parser reads `pattern` rightly. The dialect is JSON Schema's.
+/// A pattern with the same matches, except those that contain U+0000; `None` if the parser reads `pattern` rightly. The dialect
+/// is JSON Schema's.
 pub fn narrowed(pattern: &str) -> Option<String> {
     if !pattern.contains("[^")
         && !pattern.contains("&&")
@@ -51,7 +52,7 @@ fn narrow(hir: &Hir) -> (Hir, bool) {
     }
 }
 
-/// True for a class with all control characters but perhaps the line break, and without `"` or without `\`.
+/// True for a class that lacks `"` or `\` and has all control characters, perhaps without the line break.
 fn is_misread(class: &ClassUnicode) -> bool {
     let has =
         |letter: char| class.ranges().iter().any(|range| range.start() <= letter && letter <= range.end());

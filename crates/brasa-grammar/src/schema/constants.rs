@@ -1,7 +1,7 @@
-//! Constants that the parser would not read as they are meant.
+//! Constants that the parser would not read as intended.
 //!
-//! Listed lists and objects whose numbers the parser would round are spelled out, so that each number is a schema of its own. Draft 4 has no `const`, and
-//! the parser would pass over one there: the value is listed.
+//! Arrays and objects in `const` and `enum` with numbers that the parser would round are spelled out, so that each number becomes
+//! a schema of its own. Draft 4 has no `const`, and the parser would ignore one there; it becomes an `enum`.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ use super::numbers::is_plain;
 use super::{LISTS, MAPS, ONE, escaped};
 use crate::GrammarError;
 
-/// Keywords that may stand beside a list of values that is spelled out.
+/// Keywords that may occur beside a list of values that is spelled out.
 const BESIDE: [&str; 10] = [
     "type",
     "title",
@@ -25,11 +25,11 @@ const BESIDE: [&str; 10] = [
     "definitions",
 ];
 
-/// The schema with such constants spelled out.
+/// The schema with its constants spelled out if the parser would not read them as intended.
 ///
 /// # Errors
 ///
-/// [`GrammarError::Unsupported`] if other keywords narrow them.
+/// [`GrammarError::Unsupported`] if other keywords restrict the values further.
 pub fn spelled_out(schema: &Value) -> Result<Cow<'_, Value>, GrammarError> {
     let is_draft_4 =
         schema.get("$schema").and_then(Value::as_str).is_some_and(|draft| draft.contains("/draft-04/"));
@@ -41,7 +41,7 @@ pub fn spelled_out(schema: &Value) -> Result<Cow<'_, Value>, GrammarError> {
     Ok(Cow::Owned(schema))
 }
 
-/// True if a number anywhere in a value would be rounded.
+/// True if the parser would round a number anywhere in a value.
 fn has_rounded(value: &Value) -> bool {
     match value {
         value if !is_plain(value) => true,
@@ -113,7 +113,7 @@ fn spell(schema: &mut Value, place: &str, is_draft_4: bool) -> Result<(), Gramma
     Ok(())
 }
 
-/// The schema of a value, in the words of all drafts.
+/// The schema that only `value` matches, in keywords that all drafts have.
 fn structure(value: &Value) -> Value {
     match value {
         Value::Array(items) if is_plain(value) && has_rounded(value) => {

@@ -1,7 +1,7 @@
-//! Limits on numbers of properties, for schemas whose properties the parser cannot count.
+//! Limits on the number of properties, for objects whose properties the parser cannot count.
 //!
-//! The parser counts the members of an object. An object with one key twice has one property, so that a least number of properties is exact only
-//! for keys that come once: those of `properties`. A greatest number is met anyway.
+//! The parser counts the members of an object. An object with the same key twice has one property, so a minimum is exact only for
+//! keys that occur once: those of `properties`. A maximum is always met.
 
 use std::collections::HashSet;
 
@@ -9,17 +9,17 @@ use serde_json::{Map, Value, json};
 
 use super::rewrite::with_other_types;
 
-/// Alternatives into which one number may be spelled out.
+/// Most alternatives into which one limit is spelled out.
 const MOST_ALTERNATIVES: usize = 64;
 
-/// True if an object has no properties but those of `properties`.
+/// True if an object may only have the properties of `properties`.
 pub fn is_closed(keywords: &Map<String, Value>) -> bool {
     let has_patterns =
         keywords.get("patternProperties").and_then(Value::as_object).is_some_and(|map| !map.is_empty());
     keywords.get("additionalProperties") == Some(&Value::Bool(false)) && !has_patterns
 }
 
-/// Names that a schema requires.
+/// Names of the properties that a schema requires.
 fn required(keywords: &Map<String, Value>) -> HashSet<&str> {
     keywords
         .get("required")
@@ -30,7 +30,7 @@ fn required(keywords: &Map<String, Value>) -> HashSet<&str> {
         .collect()
 }
 
-/// Names of properties that may be left out.
+/// Names of the optional properties.
 pub fn optional(keywords: &Map<String, Value>) -> Vec<&str> {
     let required = required(keywords);
     let properties = keywords.get("properties").and_then(Value::as_object).into_iter().flatten();
@@ -39,19 +39,19 @@ pub fn optional(keywords: &Map<String, Value>) -> Vec<&str> {
     optional.map(|(key, _)| key.as_str()).collect()
 }
 
-/// Properties that an object needs beside the required ones.
+/// The number of properties that an object needs besides the required ones.
 pub fn missing(keywords: &Map<String, Value>) -> u64 {
     let least = keywords.get("minProperties").and_then(Value::as_u64).unwrap_or(0);
     least.saturating_sub(required(keywords).len() as u64)
 }
 
-/// True if a parser that counts members finds a number of properties as JSON Schema does.
+/// True if counting members gives the same number of properties as JSON Schema.
 pub fn is_exact(keywords: &Map<String, Value>) -> bool {
     missing(keywords) <= 1
 }
 
-/// Alternatives in which an object has as many properties as its schema says. `None` if the parser can count them, or if there are
-/// too many.
+/// Alternatives that together allow the objects with the number of properties that the schema demands. `None` if the parser can
+/// count them, or if there are too many.
 pub fn alternatives(keywords: &Map<String, Value>) -> Option<Vec<Value>> {
     let (names, least) = (optional(keywords), usize::try_from(missing(keywords)).ok()?);
     let most = match keywords.get("maxProperties") {
@@ -102,7 +102,7 @@ pub fn alternatives(keywords: &Map<String, Value>) -> Option<Vec<Value>> {
     Some(with_other_types(keywords, sets.iter().map(alternative).collect()))
 }
 
-/// The ways to choose some of so many. `None` if there are too many.
+/// All ways to choose `count` out of `of` numbers; `None` if there are too many.
 fn chosen(of: usize, count: usize) -> Option<Vec<Vec<usize>>> {
     let mut sets = vec![Vec::new()];
     for _ in 0..count {

@@ -2,16 +2,16 @@
 
 use std::cmp::Ordering;
 
-/// Digits that a number may have, in front of and behind the decimal point. The greatest f64 has 309.
+/// Most digits of a number, before and after the decimal point. The largest f64 has 309.
 const MOST_DIGITS: usize = 400;
 
 /// A decimal number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decimal {
     is_negative: bool,
-    /// Digits in front of the decimal point, without zeros in front; empty below 1.
+    /// Digits before the decimal point, without leading zeros; empty below 1.
     whole: Vec<u8>,
-    /// Digits behind the decimal point, without zeros behind.
+    /// Digits after the decimal point, without trailing zeros.
     fraction: Vec<u8>,
 }
 
@@ -19,7 +19,7 @@ pub struct Decimal {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bound {
     pub number: Decimal,
-    /// True if the number itself belongs to the range.
+    /// True if the bound itself belongs to the range.
     pub is_inside: bool,
 }
 
@@ -82,14 +82,14 @@ impl Decimal {
         self.fraction.len() <= scale as usize && self.rest(coefficient, scale) == 0
     }
 
-    /// The remainder of the whole part of `|self| · 10^scale` by `divisor`.
+    /// The remainder of the whole part of `|self| · 10^scale` divided by `divisor`.
     fn rest(&self, divisor: u32, scale: u32) -> u64 {
         let zeros = std::iter::repeat(&b'0');
         let digits = self.whole.iter().chain(self.fraction.iter().chain(zeros).take(scale as usize));
         digits.fold(0, |rest, digit| (rest * 10 + u64::from(digit - b'0')) % u64::from(divisor.max(1)))
     }
 
-    /// The next integer above or below: the number itself if it is one and `is_inside`.
+    /// The nearest integer above (if `is_up`) or below: the number itself if it is an integer and `is_inside`.
     fn to_integer(&self, is_inside: bool, is_up: bool) -> Self {
         let is_outward = self.is_negative != is_up;
         let mut next = Self { fraction: Vec::new(), ..self.clone() };
@@ -135,12 +135,12 @@ impl Ord for Decimal {
 }
 
 impl Bound {
-    /// The lower end of the integers above this lower end, or the upper end of those below this upper end.
+    /// The lowest integer at or above this lower bound, or the highest at or below this upper bound.
     pub fn of_integers(&self, is_lower: bool) -> Self {
         Self { number: self.number.to_integer(self.is_inside, is_lower), is_inside: true }
     }
 
-    /// The texts of the numbers above this lower end.
+    /// A pattern of the numbers above this lower bound.
     pub fn above(&self, is_integer: bool) -> String {
         let Self { number, is_inside } = self;
         let is_zero = number.whole.is_empty() && number.fraction.is_empty();
@@ -152,7 +152,7 @@ impl Bound {
         magnitudes_from(number, *is_inside, is_integer)
     }
 
-    /// The texts of the numbers below this upper end.
+    /// A pattern of the numbers below this upper bound.
     pub fn below(&self, is_integer: bool) -> String {
         let Self { number, is_inside } = self;
         let is_zero = number.whole.is_empty() && number.fraction.is_empty();
@@ -168,12 +168,12 @@ impl Bound {
     }
 }
 
-/// All numbers that are not negative.
+/// A pattern of all numbers that are not negative.
 fn any(is_integer: bool) -> String {
     format!("(0|[1-9][0-9]*){}", if is_integer { "" } else { r"(\.[0-9]+)?" })
 }
 
-/// The texts of the numbers from `|least|` on.
+/// A pattern of the numbers from `|least|` on.
 fn magnitudes_from(least: &Decimal, is_inside: bool, is_integer: bool) -> String {
     let mut next = least.whole.clone();
     if is_integer {
@@ -187,7 +187,7 @@ fn magnitudes_from(least: &Decimal, is_inside: bool, is_integer: bool) -> String
     format!(r"({}(\.[0-9]+)?|{}{same})", integers_from(&next), shown(&least.whole))
 }
 
-/// The texts of the numbers from 0 to `|most|`.
+/// A pattern of the numbers from 0 to `|most|`.
 fn magnitudes_to(most: &Decimal, is_inside: bool, is_integer: bool) -> String {
     if is_integer {
         let mut last = most.whole.clone();
@@ -208,7 +208,7 @@ fn magnitudes_to(most: &Decimal, is_inside: bool, is_integer: bool) -> String {
     format!("({})", alternatives.join("|"))
 }
 
-/// The integers from one on.
+/// A pattern of the integers from `least` on.
 fn integers_from(least: &[u8]) -> String {
     if least.is_empty() {
         return any(true);
@@ -226,7 +226,7 @@ fn integers_from(least: &[u8]) -> String {
     format!("({})", alternatives.join("|"))
 }
 
-/// The integers from 0 to one.
+/// A pattern of the integers from 0 to `most`.
 fn integers_to(most: &[u8]) -> String {
     let count = most.len();
     let mut alternatives = vec!["0".to_owned()];
@@ -250,7 +250,7 @@ fn integers_to(most: &[u8]) -> String {
     format!("({})", alternatives.join("|"))
 }
 
-/// The ends of numbers whose fraction is at least this one.
+/// A pattern of the decimal point and the digits after it of numbers with a fraction of at least `least`.
 fn fractions_from(least: &[u8], is_inside: bool) -> String {
     let more = if is_inside { "[0-9]*" } else { "[0-9]*[1-9][0-9]*" };
     if least.is_empty() {
@@ -263,7 +263,8 @@ fn fractions_from(least: &[u8], is_inside: bool) -> String {
     format!(r"\.({})", alternatives.join("|"))
 }
 
-/// The ends of numbers whose fraction is at most this one. `None` if no number has one.
+/// A pattern of the decimal point and the digits after it of numbers with a fraction of at most `most`; `None` if there are no
+/// such numbers.
 fn fractions_to(most: &[u8], is_inside: bool) -> Option<String> {
     if most.is_empty() {
         return is_inside.then(|| r"(\.0+)?".into());
@@ -282,7 +283,7 @@ fn fractions_to(most: &[u8], is_inside: bool) -> Option<String> {
     Some(format!(r"(\.({}))?", alternatives.join("|")))
 }
 
-/// True if a number between two ends is a multiple of `coefficient / 10^scale`.
+/// True if a number between two bounds is a multiple of `coefficient / 10^scale`.
 pub fn has_multiple(low: &Bound, high: &Bound, coefficient: u32, scale: u32) -> bool {
     if coefficient == 0 {
         return false;
@@ -346,7 +347,7 @@ fn add(whole: &mut Vec<u8>, mut more: u64) {
     }
 }
 
-/// Takes 1 from an integer above 0.
+/// Subtracts 1 from an integer above 0.
 fn decrement(whole: &mut Vec<u8>) {
     for digit in whole.iter_mut().rev() {
         if *digit > b'0' {

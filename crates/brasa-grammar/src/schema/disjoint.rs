@@ -1,15 +1,16 @@
-//! Proofs that no value is right by two schemas.
+//! Proves that no value is valid by two schemas.
 //!
-//! A proof reads less than the schemas say: whatever it leaves out makes a schema look wider than it is, so that a proof that is found holds.
+//! A proof uses only a part of what the schemas say. Ignored parts make a schema look wider than it is, so every proof found is
+//! right.
 
 use serde_json::{Map, Value};
 
-/// Work on all proofs of one schema, in schemas and listed values that are looked at.
+/// Most work on all proofs of one schema, counted in examined schemas and listed values.
 const MOST_STEPS: usize = 300_000;
-/// Depth of properties, choices and references that a proof follows.
+/// Most nesting of properties, choices and references that a proof follows.
 const MOST_DEPTH: usize = 12;
 
-/// Kinds of values. Integers are numbers without a fraction.
+/// A set of kinds of values. Integers are numbers without a fraction.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Kinds(u8);
 
@@ -61,16 +62,16 @@ impl Kinds {
     }
 }
 
-/// Schemas that a value has to match together: all of `plain`, and at least one of each choice.
+/// Schemas that a value must match together: all of `plain`, and at least one of each choice.
 #[derive(Clone, Default)]
 struct Parts<'a> {
     plain: Vec<&'a Map<String, Value>>,
     choices: Vec<&'a [Value]>,
-    /// True if no value is right.
+    /// True if no value is valid.
     is_never: bool,
 }
 
-/// The proofs about the parts of one schema.
+/// Proofs about parts of one schema.
 pub struct Proofs<'a> {
     /// The schema in which references are looked up.
     root: &'a Value,
@@ -97,7 +98,7 @@ impl<'a> Proofs<'a> {
         self.disjoint(&one, &other, 0)
     }
 
-    /// True if it is proven that `value` is wrong by a schema of `all`.
+    /// True if it is proven that `value` is invalid by one of the schemas `all`.
     pub fn is_wrong<'b>(&mut self, value: &Value, all: &[&'b Value]) -> bool
     where
         'a: 'b,
@@ -182,7 +183,7 @@ impl<'a> Proofs<'a> {
         parts.choices.extend(["anyOf", "oneOf"].iter().filter_map(|name| list(keywords, name)));
     }
 
-    /// False where too much was done.
+    /// Counts a step; false if the limit of work or depth is exceeded.
     fn goes_on(&mut self, depth: usize) -> bool {
         self.steps += 1;
         self.steps < MOST_STEPS && depth < MOST_DEPTH
@@ -222,7 +223,7 @@ impl<'a> Proofs<'a> {
             || self.options_are_disjoint(other, one, depth)
     }
 
-    /// True if `one` allows only values that are listed, of which each is wrong by `other`.
+    /// True if `one` allows only listed values, and each of them is invalid by `other`.
     fn values_are_wrong(&mut self, one: &Parts<'_>, other: &Parts<'_>, depth: usize) -> bool {
         one.plain.iter().filter_map(|part| values(part)).any(|values| {
             values
@@ -231,7 +232,7 @@ impl<'a> Proofs<'a> {
         })
     }
 
-    /// True if some property that every object of both must have cannot be right by both.
+    /// True if both require objects with some property for which no value is valid by both.
     fn properties_are_disjoint(&mut self, one: &Parts<'_>, other: &Parts<'_>, depth: usize) -> bool {
         let required: Vec<&str> = [one, other].into_iter().flat_map(required).collect();
         required.into_iter().any(|key| {
@@ -240,7 +241,7 @@ impl<'a> Proofs<'a> {
         })
     }
 
-    /// True if lists of both have an item at least, and no item can be right by both.
+    /// True if both require arrays with an item, and no item is valid by both.
     fn items_are_disjoint(&mut self, one: &Parts<'_>, other: &Parts<'_>, depth: usize) -> bool {
         let has_some = [one, other]
             .iter()
@@ -266,7 +267,7 @@ impl<'a> Proofs<'a> {
         self.parts(&schemas)
     }
 
-    /// True if a choice of `one` has only options that `other` excludes.
+    /// True if a choice of `one` has only options that are disjoint from `other`.
     fn options_are_disjoint(&mut self, one: &Parts<'_>, other: &Parts<'_>, depth: usize) -> bool {
         (0..one.choices.len()).any(|number| {
             one.choices[number].iter().all(|option| {
@@ -328,7 +329,7 @@ fn list<'a>(keywords: &'a Map<String, Value>, name: &str) -> Option<&'a [Value]>
     keywords.get(name).and_then(Value::as_array).map(Vec::as_slice)
 }
 
-/// The values that a schema lists.
+/// The values that a schema lists; `None` if it lists none.
 fn values(keywords: &Map<String, Value>) -> Option<&[Value]> {
     keywords.get("const").map(std::slice::from_ref).or_else(|| list(keywords, "enum"))
 }
@@ -354,7 +355,7 @@ fn required<'a>(parts: &Parts<'a>) -> Vec<&'a str> {
     parts.plain.iter().copied().flat_map(required_of).collect()
 }
 
-/// A schema of the property, if it is known.
+/// The schema of the property `key`, if it is known.
 fn property<'a>(keywords: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
     let map = |name: &str| keywords.get(name).and_then(Value::as_object);
     if let Some(schema) = map("properties").and_then(|properties| properties.get(key)) {
@@ -364,13 +365,13 @@ fn property<'a>(keywords: &'a Map<String, Value>, key: &str) -> Option<&'a Value
     map("patternProperties").is_none_or(Map::is_empty).then(|| keywords.get("additionalProperties"))?
 }
 
-/// The bounds of a number or of a count.
+/// The bounds of a number or of a count, by the keywords `least` and `most`.
 fn range(keywords: &Map<String, Value>, least: &str, most: &str) -> (f64, f64) {
     let number = |name: &str| keywords.get(name).and_then(Value::as_f64);
     (number(least).unwrap_or(f64::NEG_INFINITY), number(most).unwrap_or(f64::INFINITY))
 }
 
-/// True if all values of the only common kind are of another size in `one` than in `other`.
+/// True if the only common kind's values differ in size between `one` and `other`.
 fn same_kind_is_disjoint(common: Kinds, one: &Parts<'_>, other: &Parts<'_>) -> bool {
     let (least, most) = match common {
         Kinds::STRING => ("minLength", "maxLength"),
@@ -391,7 +392,7 @@ fn same_kind_is_disjoint(common: Kinds, one: &Parts<'_>, other: &Parts<'_>) -> b
     one_high < other_low || other_high < one_low
 }
 
-/// True if two values may be equal. Numbers are compared by their value.
+/// True if two values may be equal. Numbers are compared by value.
 pub fn are_same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => one.as_f64() == other.as_f64(),

@@ -1,4 +1,4 @@
-//! Descriptions of exact numbers, and the stand-ins for them in the parser's form of a grammar.
+//! Regular expressions for exact numbers, and their placeholders in the parser's form of a grammar.
 
 use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
 use llguidance::derivre::RegexAst;
@@ -7,27 +7,27 @@ use llguidance::toktrie::TokEnv;
 
 use super::numbers::MARK;
 
-/// Different descriptions of numbers in one grammar.
+/// Most different expressions of numbers in one grammar.
 const MOST_EXACT: usize = 400;
 
-/// Descriptions of numbers, for the numbers that stand for them in a schema.
+/// Expressions of numbers, each with a placeholder number for use in a schema.
 #[derive(Clone, Default)]
 pub struct Exact {
     lexemes: Vec<RegexAst>,
 }
 
 impl Exact {
-    /// Adds a description. `None` if there are too many.
+    /// Adds an expression; returns its number. `None` if there are too many.
     pub fn add(&mut self, lexeme: RegexAst) -> Option<usize> {
         self.lexemes.push(lexeme);
         (self.lexemes.len() <= MOST_EXACT).then_some(self.lexemes.len() - 1)
     }
 
-    /// The parser's form of a grammar, with the descriptions of numbers in place of their stand-ins.
+    /// The parser's form of a grammar, with placeholders replaced by the expressions.
     ///
     /// # Errors
     ///
-    /// The parser's reason.
+    /// The parser's error.
     pub fn exchange(
         &self,
         grammar: TopLevelGrammar,
@@ -48,7 +48,7 @@ impl Exact {
     }
 }
 
-/// Exchanges the lexemes of one number, in every class of lexemes that has it.
+/// Replaces the lexeme of one placeholder by its expression, in every class of lexemes that has it.
 fn exchange(lexer: &mut LexerSpec, number: usize, lexeme: &RegexAst) -> Result<(), String> {
     let plain = |error: &dyn ToString| error.to_string();
     let add = |lexer: &mut LexerSpec, lexeme: RegexAst| {
@@ -80,12 +80,12 @@ fn exchange(lexer: &mut LexerSpec, number: usize, lexeme: &RegexAst) -> Result<(
     Ok(())
 }
 
-/// The name of a description's definition.
+/// The name of the definition of expression `number`.
 pub fn name(number: usize) -> String {
     format!("{MARK}-{number}")
 }
 
-/// The number that stands for a description. Its digits are the ones that the parser prints.
+/// The placeholder of expression `number`. The parser prints it with exactly its digits.
 pub fn stand(number: usize) -> f64 {
     (451_773_906_281_000.0 + (number * 10 + 7) as f64) / 1e15
 }

@@ -13,9 +13,9 @@ use super::negation::{any, negated};
 use super::texts;
 use crate::limits::PATTERNS_TOGETHER;
 
-/// Remarks, which say nothing about values.
+/// Annotations, which do not restrict values.
 const REMARKS: [&str; 6] = ["title", "description", "$comment", "default", "examples", "deprecated"];
-/// Alternatives into which branches may be cut.
+/// Most alternatives into which branches are split.
 const MOST_ALTERNATIVES: usize = 64;
 /// Names of properties that are tried for each pair of branches.
 const MOST_NAMES: usize = 32;
@@ -55,7 +55,7 @@ pub fn replace(proofs: &mut Proofs<'_>, keywords: &mut Map<String, Value>, exten
     is_part
 }
 
-/// The branches, if no value is right by two of them. `null` is taken away from all if several have it.
+/// The branches, if no value is valid by two of them. `null` is removed from all if several allow it.
 fn disjoint(
     proofs: &mut Proofs<'_>,
     keywords: &Map<String, Value>,
@@ -160,12 +160,12 @@ fn shorten(choices: &mut [Vec<Value>], most: usize) {
     }
 }
 
-/// True for a schema that allows whole numbers alone.
+/// True for a schema that allows only whole numbers.
 fn is_whole(schema: &Value) -> bool {
     schema.get("type").is_some_and(|kind| kind == "integer")
 }
 
-/// A schema of whole numbers as one of all numbers: the two allow the same whole numbers.
+/// A schema of whole numbers turned into one of numbers. Both allow the same whole numbers.
 fn of_numbers(schema: &Value) -> Value {
     let mut schema = schema.clone();
     if is_whole(&schema) {
@@ -174,14 +174,14 @@ fn of_numbers(schema: &Value) -> Value {
     schema
 }
 
-/// The keywords beside `oneOf` that narrow each branch.
+/// The keywords beside `oneOf` that restrict each branch.
 fn beside(keywords: &Map<String, Value>) -> Value {
     let beside =
         ["type", "required"].iter().filter_map(|name| Some(((*name).into(), keywords.get(*name)?.clone())));
     Value::Object(beside.collect())
 }
 
-/// Objects that require the properties of one branch, and of no other branch all.
+/// Branches of objects that require the properties of one branch but not all of those of any other.
 fn by_required(branches: &[Value]) -> Option<Vec<Value>> {
     let mut required = Vec::new();
     let mut other_kinds = 0;

@@ -1,27 +1,27 @@
-//! How long the texts of a pattern are.
+//! The lengths of the texts that match a pattern.
 
 use regex_syntax::hir::{Capture, Class, Hir, HirKind, Look};
 
 /// Lengths of the texts that match a pattern, in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lengths {
-    /// The shortest text has at least this length.
+    /// Length of the shortest text.
     pub least: usize,
-    /// The longest text has at most this length. `None` if there is no longest text.
+    /// Length of the longest text; `None` if there is no limit.
     pub most: Option<usize>,
-    /// Every beginning of a text can be completed with at most this many characters.
+    /// Most characters that are needed to complete any beginning of a text.
     pub rest: usize,
 }
 
 impl Lengths {
-    /// The lengths of texts with a match of `pattern`, in JSON Schema's dialect as the parser reads it. `None` if they are not
-    /// known.
+    /// The lengths of texts that contain a match of `pattern`, in JSON Schema's dialect as the parser reads it; `None` if they
+    /// are not known.
     pub fn of(pattern: &str) -> Option<Self> {
         let hir = regex_syntax::parse(&llguidance::regex_to_lark(pattern, "dw")).ok()?;
         Self::of_search(&hir)
     }
 
-    /// The lengths of texts with a match of an expression that may have anchors at its ends.
+    /// The lengths of texts that contain a match of an expression, which may have anchors at its ends.
     fn of_search(hir: &Hir) -> Option<Self> {
         match hir.kind() {
             HirKind::Alternation(branches) => either(branches.iter().map(Self::of_search)),
@@ -43,7 +43,7 @@ impl Lengths {
     }
 }
 
-/// The lengths of an expression without anchors.
+/// The lengths of the matches of an expression without anchors.
 fn of_expression(hir: &Hir) -> Option<Lengths> {
     let exactly = |count: usize| Some(Lengths { least: count, most: Some(count), rest: count });
     match hir.kind() {
@@ -67,7 +67,7 @@ fn of_expression(hir: &Hir) -> Option<Lengths> {
     }
 }
 
-/// The expression of a group. The parser takes groups of one name for something else.
+/// The expression inside a group; `None` for a group name to which the parser gives another meaning.
 fn group_of_text(group: &Capture) -> Option<&Hir> {
     (group.name.as_deref() != Some("stop")).then_some(&group.sub)
 }

@@ -26,7 +26,7 @@ pub use self::texts::Loose;
 use crate::GrammarError;
 use crate::limits::{OPTIONAL_PROPERTIES, PATTERNS_TOGETHER, SCHEMA_DEPTH, SOURCE_BYTES, SUBSCHEMAS};
 
-/// Keywords that change which values are right, and that are not supported.
+/// Keywords that change which values are valid, and that are not supported.
 const UNSUPPORTED: [&str; 20] = [
     "not",
     "if",
@@ -53,10 +53,10 @@ const UNSUPPORTED: [&str; 20] = [
 /// Formats of strings that the parser supports.
 const FORMATS: [&str; 11] =
     ["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri", "unknown"];
-/// Formats that JSON Schema defines and that are not supported. Every other format is a remark by JSON Schema's rules (2020-12,
-/// validation, section 7.2.3), and says nothing about which values are right: `int64`, `AWS::EC2::VPC.Id`.
+/// Formats that JSON Schema defines and that are not supported. Every other format is an annotation by JSON Schema's rules
+/// (2020-12, validation, section 7.2.3), and does not restrict values: `int64`, `AWS::EC2::VPC.Id`.
 const OTHER_FORMATS: [&str; 2] = ["regex", "color"];
-/// Formats of texts in all languages, each with its format in ASCII, which answers have.
+/// Formats of texts in all languages, each with the corresponding format in ASCII, which answers use.
 const NARROWER: [(&str, &str); 4] = [
     ("idn-email", "email"),
     ("idn-hostname", "hostname"),
@@ -94,37 +94,37 @@ const ESCAPES: &str = "nrbtf\\\"";
 /// Keywords that name properties.
 const NAMING: [&str; 3] = ["properties", "patternProperties", "required"];
 
-/// Places of `oneOf` that warnings name.
+/// Most places of `oneOf` that warnings name.
 const MOST_WARNINGS: usize = 8;
 
-/// Keywords whose value is a schema.
+/// Keywords with a schema as their value.
 const ONE: [&str; 2] = ["additionalProperties", "additionalItems"];
-/// Keywords whose value is a list of schemas.
+/// Keywords with a list of schemas as their value.
 const LISTS: [&str; 4] = ["anyOf", "oneOf", "allOf", "prefixItems"];
-/// Keywords whose value is a map of schemas.
+/// Keywords with a map of schemas as their value.
 const MAPS: [&str; 2] = ["properties", "patternProperties"];
 
-/// A fully supported schema, in the parser's terms.
+/// A fully supported schema, in the parser's form.
 pub struct Checked {
     pub exact: Value,
-    /// The schema without lengths of texts that matter only behind many characters.
+    /// The schema without those length limits that matter only after many characters.
     pub loose: Option<Loose>,
 }
 
-/// Facts about the schemas of one grammar that the parser's form of them does not hold.
+/// Additional results of checking the schemas of one grammar.
 #[derive(Clone, Default)]
 pub struct Notes {
     /// Numbers that the parser would round.
     pub numbers: Exact,
-    /// The treatment of a `oneOf` whose schemas may overlap.
+    /// The treatment of a `oneOf` with schemas that may overlap.
     pub one_of: OneOf,
-    /// Places of such a `oneOf`.
+    /// Places of each `oneOf` that may overlap.
     pub overlaps: Vec<String>,
     /// True if some `oneOf` allows fewer values than it should.
     pub is_narrowed: bool,
 }
 
-/// The treatment of a `oneOf` whose schemas may overlap in ways that are not known.
+/// The treatment of a `oneOf` with schemas that may overlap in unknown ways.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub enum OneOf {
     /// Such a `oneOf` allows some of the values that are right by one schema alone. If no such values are known, it is an error.
@@ -146,13 +146,14 @@ impl OneOf {
 /// Treatment of keywords that are not supported.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Unsupported {
-    /// The first one is an error.
+    /// The first unsupported keyword is an error.
     Refused,
-    /// Ignores such keywords, and reads `oneOf` as `anyOf`.
+    /// Unsupported keywords are ignored, and `oneOf` is read as `anyOf`.
     Ignored,
 }
 
-/// The schema in the parser's terms, without keywords that have no effect, and [`bounded`]. Adds to the notes of the whole grammar.
+/// The schema in the parser's form, without keywords that have no effect, after checking that it is [`bounded`]. Adds to the
+/// notes of the whole grammar.
 ///
 /// # Errors
 ///
@@ -278,7 +279,7 @@ fn add_pattern(keywords: &mut Map<String, Value>, pattern: &str) {
     }
 }
 
-/// Patterns of texts and of names as the parser has to see them.
+/// Rewrites the patterns of texts and names as the parser needs them.
 fn narrow_patterns(keywords: &mut Map<String, Value>) {
     if let Some(narrow) = keywords.get("pattern").and_then(Value::as_str).and_then(classes::narrowed) {
         keywords.insert("pattern".into(), narrow.into());
@@ -290,7 +291,7 @@ fn narrow_patterns(keywords: &mut Map<String, Value>) {
     }
 }
 
-/// Changes the keywords at a place.
+/// Changes the keywords of the schema at `place`.
 fn edit(schema: &mut Value, place: &str, change: impl FnOnce(&mut Map<String, Value>)) {
     let found = schema.pointer_mut(place.strip_prefix('#').unwrap_or_default());
     if let Some(keywords) = found.and_then(Value::as_object_mut) {
@@ -298,7 +299,7 @@ fn edit(schema: &mut Value, place: &str, change: impl FnOnce(&mut Map<String, Va
     }
 }
 
-/// Refuses values that are too deep or too large to be walked.
+/// Refuses values that are too deep or too large to be processed.
 ///
 /// # Errors
 ///
@@ -335,35 +336,35 @@ pub fn bounded(schema: &Value) -> Result<(), GrammarError> {
     Ok(())
 }
 
-/// Position of a schema within other schemas.
+/// The position of a schema within other schemas.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Position {
-    /// The schema judges a value by itself.
+    /// The schema applies to a value by itself.
     Value,
-    /// Within a schema that measures the same value.
+    /// The schema is a part of one that applies to the same value.
     Part,
 }
 
-/// A walk over all schemas that a value may be measured by. Definitions count only if something refers to them.
+/// A walk over all schemas that may apply to a value. Definitions are visited only if something refers to them.
 struct Walk<'a> {
     root: &'a Value,
     unsupported: Unsupported,
-    /// References that were followed.
+    /// References that have been followed.
     seen: HashSet<&'a str>,
     open: Vec<(String, &'a Value, Position)>,
-    /// Unsupported keywords with values that say nothing.
+    /// Unsupported keywords with values that have no effect, by place.
     neutral: Vec<(String, &'static str)>,
     /// Patterns that formats add, with their places.
     patterns: Vec<(String, &'static str)>,
-    /// Formats in the places of others.
+    /// Formats that replace others, with their places.
     formats: Vec<(String, &'static str)>,
-    /// Places of patterns.
+    /// Places of schemas with patterns.
     texts: Vec<String>,
-    /// Places of `oneOf`.
+    /// Places of schemas with `oneOf`.
     exclusive: Vec<String>,
-    /// Places of lists without equal items, which are spelled out.
+    /// Places of schemas with `uniqueItems` that are spelled out.
     unique: Vec<String>,
-    /// Places of schemas whose numbers are described here.
+    /// Places of schemas whose numbers get expressions of their own.
     numbers: Vec<(String, numbers::Marked)>,
     count: usize,
 }
@@ -498,7 +499,7 @@ impl<'a> Walk<'a> {
         places
     }
 
-    /// Opens the schema that a reference names, the first time.
+    /// Visits the schema that a reference names, if it was not visited before.
     fn follow(&mut self, place: &str, reference: &'a Value) -> Result<(), GrammarError> {
         let Some(name) = reference.as_str() else {
             return Err(wrong(place, format!("`$ref`: expected a text, found {}", kind(reference))));
@@ -529,7 +530,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// True if an unsupported keyword allows all values.
+/// True if an unsupported keyword with this value allows all values.
 fn says_nothing(keyword: &str, value: &Value, keywords: &serde_json::Map<String, Value>) -> bool {
     let is_any = |value: &Value| {
         *value == Value::Bool(true) || value.as_object().is_some_and(serde_json::Map::is_empty)

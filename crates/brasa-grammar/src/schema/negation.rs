@@ -1,4 +1,4 @@
-//! Schemas of the values that another schema does not allow.
+//! The negation of schemas: schemas of the values that another schema does not allow.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,8 @@ use super::{FORMATS, NARROWER, OTHER_FORMATS, PATTERNS, absence, classes};
 
 /// Names of types.
 const TYPES: [&str; 6] = ["null", "boolean", "number", "string", "array", "object"];
-/// Keywords that say something about values, and whose negation is not known. Every other name that is not handled below says nothing.
+/// Keywords that restrict values and whose negation is not known. Every other keyword that this module does not handle does not
+/// restrict values.
 const OTHERS: [&str; 28] = [
     "$dynamicRef",
     "$recursiveRef",
@@ -39,11 +40,11 @@ const OTHERS: [&str; 28] = [
     super::numbers::LITERAL,
     super::numbers::MARK,
 ];
-/// Alternatives that one schema may have.
+/// Most alternatives of one negation.
 const MOST_ALTERNATIVES: usize = 32;
-/// References and parts that are followed into one another.
+/// Most nesting of references and parts that are followed.
 const MOST_DEPTH: usize = 8;
-/// Names of a closed object whose negation is spelled out.
+/// Most names of a closed object whose negation is spelled out.
 const MOST_NAMES: usize = 3;
 
 /// Schemas such that a value matches at least one of them exactly if it does not match `schema`, whose references are looked up in
@@ -114,7 +115,7 @@ fn ignores_siblings(root: &Value) -> bool {
     root.get("$schema").and_then(Value::as_str).is_some_and(|draft| draft.contains("/draft-0"))
 }
 
-/// One schema of which a value is right if it is right by one of the alternatives.
+/// One schema that allows the values of all `alternatives`.
 pub fn any(alternatives: &[Value]) -> Value {
     if alternatives.is_empty() { json!(false) } else { json!({"anyOf": alternatives}) }
 }
@@ -124,7 +125,7 @@ fn says_nothing(schema: &Value) -> bool {
     *schema == Value::Bool(true) || schema.as_object().is_some_and(Map::is_empty)
 }
 
-/// True for a format that JSON Schema does not define.
+/// True for a format that JSON Schema does not define, which is an annotation.
 fn is_remark(format: &Value) -> bool {
     format.as_str().is_some_and(|format| {
         let is_pattern = PATTERNS.iter().any(|(name, _)| *name == format);
@@ -133,7 +134,7 @@ fn is_remark(format: &Value) -> bool {
     })
 }
 
-/// An object with a property that a closed one does not have: for each choice of those that it may have, one more.
+/// Objects with a property that a closed object may not have: for each subset of its properties, one more property.
 fn of_closed(keywords: &Map<String, Value>) -> Option<Vec<Value>> {
     if keywords.contains_key("patternProperties") {
         return None;
@@ -156,7 +157,7 @@ fn of_closed(keywords: &Map<String, Value>) -> Option<Vec<Value>> {
     Some((0..1 << names.len()).map(choice).collect())
 }
 
-/// A bound, unless a truth value of draft 4 says more about it.
+/// The value of a bound, unless draft 4's boolean `exclusive` keyword changes its meaning.
 fn number<'a>(keywords: &Map<String, Value>, value: &'a Value, exclusive: &str) -> Option<&'a Value> {
     (value.is_number() && !keywords.get(exclusive).is_some_and(Value::is_boolean)).then_some(value)
 }
@@ -184,13 +185,13 @@ fn of_types(value: &Value) -> Option<Vec<Value>> {
     Some(if others.is_empty() { Vec::new() } else { vec![json!({"type": others})] })
 }
 
-/// An object that lacks a name.
+/// Objects that lack a required property.
 fn of_required(value: &Value) -> Option<Vec<Value>> {
     let absent = |name: &Value| Some(json!({"type": "object", "properties": {name.as_str()?: false}}));
     value.as_array()?.iter().map(absent).collect()
 }
 
-/// An object with a property of another schema.
+/// Objects in which a property has a value that its schema does not allow.
 fn of_properties(
     properties: &Map<String, Value>,
     negated: &dyn Fn(&Value) -> Option<Vec<Value>>,
@@ -205,7 +206,7 @@ fn of_properties(
     Some(alternatives)
 }
 
-/// A value that is none of a list.
+/// Values that are not in a list.
 fn of_values(values: &[Value]) -> Option<Vec<Value>> {
     let mut texts = Vec::new();
     let mut numbers: Vec<&Value> = Vec::new();
@@ -254,13 +255,13 @@ fn of_values(values: &[Value]) -> Option<Vec<Value>> {
     Some(alternatives)
 }
 
-/// The schema of the texts of a pattern.
+/// A schema of the texts that match a pattern.
 pub fn text(pattern: String) -> Value {
     let pattern = classes::narrowed(&pattern).unwrap_or(pattern);
     json!({"type": "string", "pattern": pattern})
 }
 
-/// A pattern of the texts that are none of a list.
+/// A pattern of the texts that are not in a list.
 pub fn other_texts(texts: &[&str]) -> String {
     let mut behind: BTreeMap<char, Vec<&str>> = BTreeMap::new();
     for text in texts {
@@ -277,7 +278,7 @@ pub fn other_texts(texts: &[&str]) -> String {
     format!("({}){}", alternatives.join("|"), if is_listed { "" } else { "?" })
 }
 
-/// A letter by its number, which means itself in a pattern.
+/// A character by its number, so that it has no special meaning in a pattern.
 pub fn escaped(letter: char) -> String {
     format!(r"\x{{{:x}}}", u32::from(letter))
 }

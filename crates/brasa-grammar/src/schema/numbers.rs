@@ -1,8 +1,9 @@
 //! Numbers that the parser would round.
 //!
-//! The parser keeps the numbers of a schema as `f64`, and makes ranges of integers up to 64 bits. Wherever a schema says something about numbers
-//! that is not exact in these, its numbers are described by an expression of our own: [`mark`] finds such places and leaves a mark, and [`place`] puts
-//! a number that nobody else uses there, whose expression in the parser's grammar is exchanged for ours ([`Exact`]).
+//! The parser keeps the numbers of a schema as `f64`, and makes ranges of integers up to 64 bits. If a schema restricts numbers
+//! in a way that these types do not represent exactly, Brasa describes its numbers by a regular expression. [`mark`] finds such
+//! schemas and marks them, and [`place`] replaces them by placeholder numbers. The placeholder's expression in the parser's
+//! grammar is then replaced by the exact one ([`Exact`]).
 
 use std::collections::HashSet;
 
@@ -15,30 +16,30 @@ use crate::GrammarError;
 
 /// The keyword that marks a schema with exact numbers.
 pub const MARK: &str = "x-brasa-numbers";
-/// Keyword of an object that replaces a number with more digits than [`Value`] keeps.
+/// The keyword of an object that replaces a number with more digits than [`Value`] keeps.
 pub const LITERAL: &str = "x-brasa-number";
 /// Keywords about numbers.
 const KEYWORDS: [&str; 5] = ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"];
-/// Ways in which the choices of one schema may be combined.
+/// Most ways of combining the choices of one schema.
 const MOST_ALTERNATIVES: usize = 64;
-/// Choices and references that are followed for one number.
+/// Most choices and references that are followed for one number.
 const MOST_STEPS: usize = 500;
-/// The parser multiplies rests by ten in 32 bits.
+/// Largest coefficient of a divisor: the parser multiplies remainders by ten in 32 bits.
 const MOST_DIVISOR: u32 = 400_000_000;
-/// Digits behind the decimal point of a divisor.
+/// Most digits of a divisor after the decimal point.
 const MOST_SCALE: u32 = 8;
-/// Integers from which on an `f64` leaves some out.
+/// The integer from which on `f64` does not represent all integers.
 const ROUNDED: u64 = 1 << 53;
 
-/// The replacement for a schema.
+/// The replacement of a schema with exact numbers.
 pub struct Marked {
-    /// Numbers that stand for the numbers of each choice.
+    /// Placeholders of the numbers, one for each way of combining choices.
     stands: Vec<usize>,
-    /// Names of the other types that are allowed.
+    /// Names of the other types that the schema allows.
     other_types: Vec<&'static str>,
 }
 
-/// The combined bounds that several schemas set for one number.
+/// The combined bounds of several schemas for one number.
 #[derive(Clone, Default)]
 struct Said<'a> {
     is_never: bool,
@@ -49,10 +50,10 @@ struct Said<'a> {
     values: Option<Vec<(&'a Value, Decimal)>>,
 }
 
-/// Schemas that hold together.
+/// Schemas that apply to a value together.
 type Together<'a> = Vec<&'a Map<String, Value>>;
 
-/// Digits of a number in a schema: of a JSON number, or of an object that replaces a number with more digits.
+/// The digits of a number in a schema: of a JSON number, or of an object that replaces a number with more digits.
 pub fn literal(value: &Value) -> Option<String> {
     match value {
         Value::Number(number) => Some(number.to_string().replace("e+", "e")),
@@ -61,12 +62,12 @@ pub fn literal(value: &Value) -> Option<String> {
     }
 }
 
-/// True if the parser would round a number that a schema itself says.
+/// True if the parser would round a number in a schema, its parts not included.
 pub fn is_rounded(schema: &Value) -> bool {
     schema.as_object().is_some_and(is_inexact)
 }
 
-/// True if a value is no number, or one that the parser reads as it is.
+/// True if a value is not a number, or a number that the parser reads exactly.
 pub fn is_plain(value: &Value) -> bool {
     match value {
         Value::Number(number) if number.is_f64() => {
@@ -80,17 +81,17 @@ pub fn is_plain(value: &Value) -> bool {
     }
 }
 
-/// Digits behind the decimal point.
+/// Digits of a number after the decimal point.
 fn digits(number: f64) -> usize {
     number.to_string().split_once('.').map_or(0, |(_, digits)| digits.len())
 }
 
-/// True if the parser reads a divisor as it is.
+/// True if the parser reads a divisor exactly.
 fn is_plain_multiple(value: &Value) -> bool {
     value.as_u64().is_some_and(|number| number > 0 && number <= u64::from(MOST_DIVISOR))
 }
 
-/// True if the parser would round a number that a schema itself says, without its parts.
+/// True if the parser would not apply a schema's bounds or divisor exactly, its parts not included.
 fn is_inexact(keywords: &Map<String, Value>) -> bool {
     let is_rounded = |name: &str| keywords.get(name).is_some_and(|value| !is_plain(value));
     ["const", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"].into_iter().any(is_rounded)
@@ -100,7 +101,7 @@ fn is_inexact(keywords: &Map<String, Value>) -> bool {
         || keywords.get("enum").and_then(Value::as_array).is_some_and(|values| !values.iter().all(is_plain))
 }
 
-/// False if [`mark`] has nothing to do for any part of a schema.
+/// False if [`mark`] has nothing to do for a schema and its parts.
 pub fn may_matter(schema: &Value) -> bool {
     fn count(value: &Value) -> usize {
         match value {
@@ -115,13 +116,13 @@ pub fn may_matter(schema: &Value) -> bool {
     count(schema) >= 2
 }
 
-/// Finds out for a schema, at a place where a value stands, whether its numbers need a description of their own, and makes that.
-/// `coerces_one_of`: `oneOf` is read as `anyOf`.
+/// Makes exact expressions for the numbers of a schema that applies to a value, if they need any; otherwise returns `None`. With
+/// `coerces_one_of`, `oneOf` is read as `anyOf`.
 ///
 /// # Errors
 ///
-/// [`GrammarError::Unsupported`] if they need one, and none is known; [`GrammarError::Keyword`] for a `oneOf` of numbers that more than one
-/// of its schemas may allow.
+/// [`GrammarError::Unsupported`] if an exact expression is needed and none is known; [`GrammarError::Keyword`] for a `oneOf` of
+/// numbers that more than one of its schemas may allow.
 pub fn mark(
     root: &Value,
     place: &str,
@@ -159,7 +160,7 @@ pub fn mark(
     Ok(Some(Marked { stands, other_types }))
 }
 
-/// Replaces marked schemas, inside out.
+/// Replaces the marked schemas, innermost first.
 pub fn place(schema: &mut Value, marked: &[Marked], used: &mut HashSet<usize>) {
     match schema {
         Value::Array(items) => items.iter_mut().for_each(|item| place(item, marked, used)),
@@ -181,7 +182,7 @@ pub fn place(schema: &mut Value, marked: &[Marked], used: &mut HashSet<usize>) {
     }
 }
 
-/// The definitions to which replaced schemas refer.
+/// Adds the definitions that the replaced schemas refer to.
 pub fn define(root: &mut Value, used: &HashSet<usize>) {
     let Some(keywords) = root.as_object_mut().filter(|_| !used.is_empty()) else { return };
     let definitions = keywords.entry("$defs").or_insert_with(|| json!({}));
@@ -213,7 +214,7 @@ fn replace(keywords: &mut Map<String, Value>, replacement: &Marked) {
     }
 }
 
-/// Drops what a schema and its choices say about numbers.
+/// Removes the restrictions of numbers from a schema and its choices.
 fn without_numbers(schema: &mut Value) {
     let Some(keywords) = schema.as_object_mut() else { return };
     for name in KEYWORDS {
@@ -232,7 +233,7 @@ fn without_numbers(schema: &mut Value) {
     }
 }
 
-/// Looks at all schemas that say something about a value of `schema` itself.
+/// Visits all schemas that apply to a value of `schema` itself.
 fn look<'a>(
     root: &'a Value,
     schema: &'a Value,
@@ -260,14 +261,14 @@ fn target<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
     root.pointer(if pointer == "/" { "" } else { pointer })
 }
 
-/// The reason why the numbers of a schema have no description.
+/// The reason why there is no exact expression for the numbers of a schema.
 enum Problem {
     /// The schemas of a `oneOf` may overlap.
     Overlap,
     TooMany,
 }
 
-/// The ways in which a value can be right: schemas without choices that have to hold together.
+/// The ways in which a value can be valid: each is a list of schemas without choices that apply together.
 fn alternatives<'a>(
     root: &'a Value,
     schema: &'a Value,
@@ -313,7 +314,7 @@ fn alternatives<'a>(
     Ok(all)
 }
 
-/// True if no number is right by two branches, whose ways end at `ends` of `options`.
+/// True if no number is valid by two branches. The ways of branch *i* end at `ends[i]` in `options`.
 fn are_apart(options: &[Together<'_>], ends: &[usize]) -> bool {
     let Ok(said) = options.iter().map(Said::of).collect::<Result<Vec<_>, _>>() else {
         return false;
@@ -324,7 +325,7 @@ fn are_apart(options: &[Together<'_>], ends: &[usize]) -> bool {
     })
 }
 
-/// Names of the types but numbers that schemas allow together, as far as they say so.
+/// Names of the types other than numbers that the schemas allow together, as far as they name types.
 fn other_types_of(together: &Together<'_>) -> Vec<&'static str> {
     let all = ["null", "boolean", "string", "array", "object"];
     let allows = |keywords: &Map<String, Value>, name: &str| {
@@ -430,7 +431,7 @@ impl<'a> Said<'a> {
             && self.multiple.is_none_or(|(coefficient, scale)| number.is_multiple(coefficient, scale))
     }
 
-    /// True if no number is right by both.
+    /// True if no number is within both.
     fn is_apart(&self, other: &Self) -> bool {
         let is_below = |one: &Self, other: &Self| match (&one.high, &other.low) {
             (Some(high), Some(low)) => {
@@ -458,7 +459,7 @@ impl<'a> Said<'a> {
             || lists(other, self)
     }
 
-    /// The texts of the numbers. `None` if there are none.
+    /// The expression of the numbers; `None` if there are none.
     fn lexeme(mut self) -> Option<RegexAst> {
         if self.is_never {
             return None;
@@ -528,7 +529,7 @@ fn common_multiple(one: (u32, u32), other: (u32, u32)) -> Option<(u32, u32)> {
     Some((multiple.try_into().ok()?, scale))
 }
 
-/// The smallest integer that is a multiple of a decimal number.
+/// The smallest integer that is a multiple of `coefficient / 10^scale`.
 fn whole_multiple(coefficient: u32, scale: u32) -> Option<(u32, u32)> {
     let power = 10_u64.checked_pow(scale)?;
     let multiple = u64::from(coefficient) / greatest_divisor(u64::from(coefficient), power);

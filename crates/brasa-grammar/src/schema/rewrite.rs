@@ -1,6 +1,7 @@
-//! Rewrites keywords that the parser does not know into keywords that it knows.
+//! Rewrites keywords that the parser does not support into keywords that it supports.
 //!
-//! A schema that is rewritten here allows the same values. What cannot be said otherwise stays as it is, and is refused by name later.
+//! A schema that is rewritten here allows the same values. Keywords that cannot be rewritten stay unchanged, and are refused by
+//! name later.
 
 use std::borrow::Cow;
 
@@ -9,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::negation::negated;
 use super::{LISTS, MAPS, ONE, counts};
 
-/// Keywords that this module may say otherwise.
+/// Keywords that this module may rewrite.
 const REWRITTEN: [&str; 10] = [
     "not",
     "if",
@@ -22,12 +23,12 @@ const REWRITTEN: [&str; 10] = [
     "minProperties",
     "maxProperties",
 ];
-/// Alternatives that may be added to one schema.
+/// Most alternatives that are added to one schema.
 const MOST_ALTERNATIVES: usize = 64;
-/// Keywords about objects.
+/// Keywords about properties of objects.
 const ABOUT_NAMES: [&str; 3] = ["properties", "patternProperties", "additionalProperties"];
 
-/// The schema without the keywords that can be said otherwise.
+/// The schema without the keywords that can be rewritten.
 pub fn rewritten(schema: &Value) -> Cow<'_, Value> {
     if !has_some(schema) {
         return Cow::Borrowed(schema);
@@ -37,7 +38,7 @@ pub fn rewritten(schema: &Value) -> Cow<'_, Value> {
     Cow::Owned(rewritten)
 }
 
-/// True if a key anywhere in a value has the name of such a keyword.
+/// True if a key anywhere in a value is one of [`REWRITTEN`].
 fn has_some(value: &Value) -> bool {
     match value {
         Value::Object(map) => {
@@ -48,7 +49,7 @@ fn has_some(value: &Value) -> bool {
     }
 }
 
-/// `root` is the whole schema as it was.
+/// Rewrites `schema` and its parts. `root` is the whole schema before rewriting.
 fn rewrite(root: &Value, schema: &mut Value) {
     let Some(keywords) = schema.as_object_mut() else { return };
     for (name, value) in keywords.iter_mut() {
@@ -116,7 +117,7 @@ fn rewrite(root: &Value, schema: &mut Value) {
     }
 }
 
-/// Alternatives that hold together with the others of a schema for values of its types that are no objects.
+/// The `alternatives` for objects, plus those for the schema's other types.
 pub fn with_other_types(keywords: &Map<String, Value>, mut alternatives: Vec<Value>) -> Vec<Value> {
     if keywords.get("type").is_none_or(|kind| kind != "object") {
         alternatives.push(json!({"type": ["null", "boolean", "number", "string", "array"]}));
@@ -124,7 +125,7 @@ pub fn with_other_types(keywords: &Map<String, Value>, mut alternatives: Vec<Val
     alternatives
 }
 
-/// `if`, `then` and `else` as alternatives.
+/// Converts `if`, `then` and `else` to alternatives.
 fn conditional(root: &Value, keywords: &Map<String, Value>) -> Option<Vec<Value>> {
     let condition = keywords.get("if")?;
     let (then, otherwise) = (keywords.get("then"), keywords.get("else"));
@@ -142,7 +143,7 @@ fn conditional(root: &Value, keywords: &Map<String, Value>) -> Option<Vec<Value>
     Some(alternatives)
 }
 
-/// For each property with something that depends on it: the property is absent, or that holds.
+/// Converts dependencies to alternatives, a list for each property: the property is absent, or its dependency holds.
 fn dependent(keywords: &Map<String, Value>, value: &Value) -> Option<Vec<Vec<Value>>> {
     let each = value.as_object()?.iter().map(|(key, then)| {
         let present = match then {
@@ -162,7 +163,7 @@ fn dependent(keywords: &Map<String, Value>, value: &Value) -> Option<Vec<Vec<Val
     each.collect()
 }
 
-/// `propertyNames` as the properties that an object without other properties may have.
+/// Converts `propertyNames` to the properties that an object may have.
 fn names_as_properties(keywords: &Map<String, Value>) -> Option<Map<String, Value>> {
     let names = keywords.get("propertyNames")?.as_object()?;
     let additional = keywords.get("additionalProperties").cloned().unwrap_or(Value::Bool(true));

@@ -1,8 +1,9 @@
-//! Patterns together with lengths, in a form whose masks are found faster.
+//! Patterns with lengths, in a form for which masks are computed faster.
 //!
-//! The parser intersects a pattern with a length. The intersection has other states at each character, of which each is made anew. So a length
-//! that the pattern implies is dropped, and a schema with long texts gets a loose form without their greatest lengths. It allows the same
-//! tokens as long as an open text has [`Loose::slack_chars`] characters at most, those of the token included.
+//! The parser intersects a pattern with a length. The intersection has new states at each character, which must all be computed.
+//! So a length that the pattern implies is dropped, and a schema with long texts gets a loose form without their maximum lengths.
+//! The loose form allows the same tokens while an open string has at most [`Loose::slack_chars`] characters, those of the token
+//! included.
 
 use std::collections::HashSet;
 
@@ -11,19 +12,19 @@ use serde_json::{Map, Value};
 use super::edit;
 use super::lengths::Lengths;
 
-/// A text may be so long at least if its greatest length is left out of the loose form.
+/// Least [`Loose::slack_chars`] for which a loose form is made.
 const LEAST_SLACK: usize = 400;
-/// Values that may be looked at to find out that no text is narrowed twice.
+/// Most values that are examined to check that no text must match two schemas.
 const MOST_STEPS: usize = 200_000;
 
-/// A schema without lengths that matter only behind many characters.
+/// A schema without those length limits that matter only after many characters.
 pub struct Loose {
     pub schema: Value,
-    /// Characters of a text that has an end by the exact schema too.
+    /// Most characters of an open string for which the schema allows the same tokens as the exact one.
     pub slack_chars: usize,
 }
 
-/// Patterns that one text may have to match together, as far as references and choices are followed: `steps` schemas at most.
+/// Most patterns that one text may have to match at once. Follows references and choices, up to `steps` schemas.
 pub fn patterns_together(root: &Value, schema: &Value, steps: &mut usize) -> usize {
     let Some(keywords) = schema.as_object().filter(|_| *steps > 0) else { return 0 };
     *steps -= 1;
@@ -39,7 +40,7 @@ pub fn patterns_together(root: &Value, schema: &Value, steps: &mut usize) -> usi
     usize::from(keywords.contains_key("pattern")) + all + any + behind
 }
 
-/// Drops lengths that a pattern implies.
+/// Removes length limits that a pattern implies.
 pub fn drop_implied_lengths(keywords: &mut Map<String, Value>) {
     let Some(lengths) = keywords.get("pattern").and_then(Value::as_str).and_then(Lengths::of) else { return };
     if count(keywords, "minLength").is_some_and(|least| least <= lengths.least) {
@@ -52,7 +53,8 @@ pub fn drop_implied_lengths(keywords: &mut Map<String, Value>) {
     }
 }
 
-/// The loose form of `schema`, whose patterns are at `places`. `None` if no text is long, or if texts may have to match several schemas at once.
+/// The loose form of `schema`, which has patterns at `places`. `None` if no text is long, or if texts may have to match several
+/// schemas at once.
 pub fn loosen(schema: &Value, places: &[String]) -> Option<Loose> {
     let slack = |keywords: &Map<String, Value>| {
         let pattern = keywords.get("pattern")?.as_str()?;
@@ -85,8 +87,8 @@ fn count(keywords: &Map<String, Value>, name: &str) -> Option<usize> {
     keywords.get(name)?.as_u64()?.try_into().ok()
 }
 
-/// True if a text may have to match two schemas at once, so that ends by one of them may not be ends by the other. True too if too
-/// much would have to be looked at.
+/// True if a text may have to match two schemas at once, so that the end of a text by one may not be an end by the other. Also
+/// true if `steps` are not enough.
 fn has_narrowed_texts(schema: &Value, steps: &mut usize) -> bool {
     let mut open = vec![schema];
     while let Some(value) = open.pop() {
@@ -108,7 +110,7 @@ fn has_narrowed_texts(schema: &Value, steps: &mut usize) -> bool {
     false
 }
 
-/// True if two of the schemas whose intersection `keywords` are say something about texts.
+/// True if `keywords` combines two or more schemas that restrict texts.
 fn is_narrowed(root: &Value, keywords: &Map<String, Value>, steps: &mut usize) -> bool {
     let mut operands: Vec<Vec<(&str, &Value)>> = vec![Vec::new()];
     for (name, value) in keywords {
@@ -124,7 +126,7 @@ fn is_narrowed(root: &Value, keywords: &Map<String, Value>, steps: &mut usize) -
     operands.iter().filter(|operand| operand.iter().any(|part| says_of_texts(root, *part, steps))).count() > 1
 }
 
-/// True if a keyword, or a schema inside its value, says which texts are right.
+/// True if a keyword, or a schema inside its value, restricts texts.
 fn says_of_texts<'a>(root: &'a Value, keyword: (&'a str, &'a Value), steps: &mut usize) -> bool {
     let (mut open, mut seen) = (vec![keyword], HashSet::new());
     while let Some((name, value)) = open.pop() {

@@ -1,17 +1,17 @@
-//! `uniqueItems` where the lists without equal items can be written down.
+//! Spells out `uniqueItems` if the arrays with unique items can be listed.
 
 use serde_json::{Map, Value, json};
 
 use super::disjoint::are_same;
 
-/// Lists into which one schema may be spelled out: those of five values are 326.
+/// Most arrays into which one schema is spelled out: for five values there are 326.
 const MOST_LISTS: usize = 330;
-/// Keywords with which a schema says more about lists than its items and their number.
+/// Keywords that restrict arrays in other ways than by items and their number.
 const OTHERS: [&str; 9] =
     ["$ref", "allOf", "anyOf", "oneOf", "enum", "const", "prefixItems", "additionalItems", "contains"];
 
-/// The lists of a schema for arrays whose items are few known values, no two of them equal. `None` if there are too many, or if the
-/// schema has further keywords.
+/// The arrays with unique items of a schema, if items have few known values. `None` if there are too many, or if the schema has
+/// further keywords.
 pub fn lists(keywords: &Map<String, Value>) -> Option<Vec<Value>> {
     if keywords.get("type")? != "array" || OTHERS.iter().any(|name| keywords.contains_key(*name)) {
         return None;
@@ -58,7 +58,7 @@ pub fn lists(keywords: &Map<String, Value>) -> Option<Vec<Value>> {
     Some(lists.iter().map(|list| spelled(items, list)).collect())
 }
 
-/// The schema of one list, in the words of all drafts.
+/// The schema of one array, in keywords that all drafts have.
 fn spelled(items: &Map<String, Value>, list: &[&Value]) -> Value {
     let only = |value: &&Value| {
         let mut item = items.clone();
