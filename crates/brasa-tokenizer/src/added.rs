@@ -1,7 +1,7 @@
 //! Added tokens, which are found in a text before anything else: `<|im_end|>`, or a million names of genes.
 //!
-//! They lie in the order of their bytes. A search goes from each place on byte by byte and keeps the tokens that begin so, which
-//! are neighbours. What is found is what the `tokenizers` crate finds: from left to right, the longest at each place.
+//! Added tokens are sorted by their bytes. A search at each place goes byte by byte and narrows the range of tokens that begin
+//! with these bytes. The result is that of the `tokenizers` crate: from left to right, the longest at each place.
 
 use std::sync::LazyLock;
 
@@ -11,24 +11,25 @@ use tokenizers::{AddedToken, NormalizedString, Token};
 
 use crate::pattern::check_time;
 
-/// Bytes that are compared between two looks at the clock.
+/// Bytes that are compared between two checks of the time limit.
 const BETWEEN_LOOKS: usize = 1 << 16;
 
 static WORD: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"^\w").ok());
 
-/// Which control tokens of a text are text.
+/// Which control tokens in a text are read as plain text.
 #[derive(Clone, Copy, Debug)]
 pub enum Controls<'a> {
-    /// Parses all control tokens.
+    /// All control tokens are parsed.
     Parse,
-    /// All.
+    /// All control tokens are plain text.
     Text,
-    /// Control tokens are text if they hold a character at one of these places, ascending bytes of the original text.
+    /// A control token is plain text if one of its characters is at one of these offsets, in ascending bytes of the original
+    /// text.
     Beside(&'a [usize]),
 }
 
 impl Controls<'_> {
-    /// True if a control token at this place, in bytes of the text as it came, is text.
+    /// True if a control token at `at`, a range of bytes of the original text, is plain text.
     fn are_text(self, at: impl FnOnce() -> std::ops::Range<usize>) -> bool {
         match self {
             Self::Parse => false,
@@ -43,15 +44,15 @@ impl Controls<'_> {
     }
 }
 
-/// Added tokens in the order of their texts, each text once.
+/// Added tokens, sorted by their texts, each text once.
 pub struct AddedTokens {
     tokens: Vec<(u32, AddedToken)>,
-    /// For each byte the number of tokens that begin with a smaller one.
+    /// For each byte, the number of tokens that begin with a smaller byte.
     first: Box<[usize; 257]>,
 }
 
 impl AddedTokens {
-    /// The table of `tokens`, all of them non-empty. Of two tokens with the same id or text the last counts.
+    /// The table of `tokens`, all of them non-empty. Of several tokens with the same id or text, the last one is kept.
     pub fn new(mut tokens: Vec<(u32, AddedToken)>) -> Self {
         // Stable sorts of the reversed list put the last one first.
         tokens.reverse();
@@ -76,11 +77,11 @@ impl AddedTokens {
         Some(self.tokens[found].0)
     }
 
-    /// Splits `text` at added tokens. Tokens carry their ids.
+    /// Splits `text` at added tokens. Parts that are added tokens have their ids.
     ///
     /// # Errors
     ///
-    /// If the time of the text is over.
+    /// An error if the time limit of the text is exceeded.
     pub fn cut(
         &self,
         text: &NormalizedString,
@@ -145,7 +146,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Start, end and number of the next token; the longest of those that begin there.
+    /// Start, end and number of the next token, the longest of those that begin at the start; `None` at the end of the text.
     fn next(&mut self) -> tokenizers::Result<Option<(usize, usize, usize)>> {
         let first = &self.tokens.first;
         let begins = |byte: u8| first[usize::from(byte)] < first[usize::from(byte) + 1];
@@ -167,7 +168,7 @@ impl Search<'_> {
         Ok(None)
     }
 
-    /// The longest token that `text` begins with.
+    /// The number of the longest token with which `text` begins.
     fn longest(&mut self, text: &[u8]) -> Option<usize> {
         let first = usize::from(text[0]);
         let (mut low, mut high) = (self.tokens.first[first], self.tokens.first[first + 1]);

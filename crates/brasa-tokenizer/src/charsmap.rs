@@ -1,15 +1,15 @@
 //! The table by which SentencePiece normalises characters, `precompiled_charsmap` in both containers.
 //!
-//! It holds the size of a trie, the trie, and the replacements, each of which ends with a zero. The trie is a double array in
-//! 32-bit units (Yata's darts-clone): a unit holds the byte that leads to it, the offset of its children, and whether a
-//! beginning ends there, whose replacement's place is then its first child. The longest beginning of a text that the trie
-//! knows is replaced. The `tokenizers` crate, which reads the table of a `tokenizer.json`, trusts the size and panics if it lies, so such a
-//! table is checked before the crate sees it.
+//! The table holds the size of a trie, the trie, and the replacements, each of which ends with a zero byte. The trie is a double
+//! array in 32-bit units (Yata's darts-clone). A unit holds the byte that leads to it, the offset of its children, and whether a
+//! key ends at it; the first child then holds the offset of the key's replacement. The longest prefix of a text that is a key is
+//! replaced. The `tokenizers` crate, which reads the table of a `tokenizer.json`, panics if the size is wrong, so such a table is
+//! checked before the crate reads it.
 
-/// Bytes of the longest replacement; SentencePiece's own table has 33.
+/// Most bytes of a replacement; SentencePiece's own table has up to 33.
 const LONGEST_REPLACEMENT: usize = 64;
 
-/// A table that is searched here.
+/// A normalisation table that was read and can be searched.
 #[derive(Clone, Debug)]
 pub struct Charsmap {
     units: Vec<u32>,
@@ -21,7 +21,7 @@ impl Charsmap {
     ///
     /// # Errors
     ///
-    /// A sentence that says what is wrong with the table.
+    /// A sentence that describes the mistake in the table.
     pub fn new(table: &[u8]) -> Result<Self, String> {
         let (trie, replacements) = split(table)?;
         let units = trie.as_chunks::<4>().0.iter().map(|unit| u32::from_le_bytes(*unit)).collect();
@@ -30,11 +30,11 @@ impl Charsmap {
         Ok(Self { units, replacements: replacements.into() })
     }
 
-    /// The text with every character or group of characters replaced that the table has.
+    /// The text with every character or group of characters replaced for which the table has a replacement.
     ///
     /// # Errors
     ///
-    /// A sentence that says which part of the table leads nowhere.
+    /// A sentence that names the part of the table with an invalid offset.
     pub fn replace(&self, text: &str) -> Result<String, String> {
         let mut out = String::with_capacity(text.len());
         let mut rest = text;
@@ -51,7 +51,7 @@ impl Charsmap {
         Ok(out)
     }
 
-    /// The length of the longest beginning of `text` in the trie, and the place of its replacement.
+    /// The length of the longest key that `text` begins with, and the offset of its replacement.
     fn longest(&self, text: &[u8]) -> Option<(usize, usize)> {
         let mut found = None;
         let mut at = offset(*self.units.first()?);
@@ -88,7 +88,7 @@ fn offset(unit: u32) -> usize {
 ///
 /// # Errors
 ///
-/// A sentence that says what is wrong with the table.
+/// A sentence that describes the mistake in the table.
 pub fn check(base64: &str) -> Result<(), String> {
     let table = from_base64(base64).ok_or("precompiled_charsmap is not base64")?;
     split(&table).map(|_| ())

@@ -1,4 +1,4 @@
-//! Tokenizers of checkpoints that `brasa-formats` has opened.
+//! Makes tokenizers of checkpoints that `brasa-formats` has opened.
 
 use brasa_formats::gguf::{self, FromValue};
 use brasa_formats::{Checkpoint, Inspection, Metadata};
@@ -59,7 +59,7 @@ impl GgufVocabulary {
     }
 }
 
-/// An array of bytes, which some files write as numbers with sign.
+/// An array of bytes, which some files store as signed numbers.
 fn bytes(metadata: &gguf::Metadata, key: &str) -> Result<Vec<u8>> {
     match metadata.get::<Vec<i8>>(key) {
         Ok(signed) => Ok(signed.unwrap_or_default().into_iter().map(i8::cast_unsigned).collect()),
@@ -68,7 +68,7 @@ fn bytes(metadata: &gguf::Metadata, key: &str) -> Result<Vec<u8>> {
 }
 
 impl Tokenizer {
-    /// The tokenizer of an opened checkpoint. `pre` takes the place of a GGUF file's `tokenizer.ggml.pre`.
+    /// The tokenizer of an opened checkpoint. `pre` replaces a GGUF file's `tokenizer.ggml.pre`.
     ///
     /// # Errors
     ///

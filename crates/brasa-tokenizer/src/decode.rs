@@ -1,8 +1,8 @@
-//! Decoding of ids to text, all at once or one by one.
+//! Decodes token ids to text, all at once or one by one.
 //!
-//! Every family is brought to one form: a token is a run of bytes, and the text is the concatenation of those bytes,
-//! sometimes without one leading space. Whole decoding *is* streaming decoding, so the two cannot differ. Bytes that
-//! are not UTF-8 become U+FFFD, one for each maximal invalid part, as `String::from_utf8_lossy` has it.
+//! All families are converted to one form: a token is a run of bytes, and the text is the concatenation of these bytes, sometimes
+//! without a leading space. Whole decoding *is* streaming decoding, so the two cannot differ. Bytes that are not UTF-8 become
+//! U+FFFD, one for each maximal invalid part, as `String::from_utf8_lossy` has it.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -12,35 +12,35 @@ use serde_json::Value;
 use crate::vocabulary::{TokenKind, Vocabulary};
 use crate::{Result, TokenizerError};
 
-/// Times that the replacements of a decoder may lengthen a token.
+/// Most times that the replacements of a decoder may lengthen a token.
 const MOST_GROWTH: usize = 64;
 
-/// The spelling of tokens in a vocabulary.
+/// How a vocabulary spells the bytes of its tokens.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decoder {
-    /// Characters stand for bytes (GPT-2's table).
+    /// Each character represents a byte (GPT-2's table).
     ByteLevel,
-    /// Text with replacements, after which `<0xHH>` are bytes.
+    /// Text with replacements. Afterwards `<0xHH>` is a byte.
     Text {
-        /// `(from, to)`, in this order; `▁` to a space.
+        /// Pairs `(from, to)` of replacements, in order, such as `▁` to a space.
         replacements: Vec<(String, String)>,
         /// True if `<0xHH>` is a byte.
         byte_fallback: bool,
-        /// A character, and how often it is dropped at the start of the text.
+        /// A character, and how often it is removed at the start of the text.
         strip_start: Option<(char, usize)>,
-        /// A character, and how often it is dropped at the start of every token.
+        /// A character, and how often it is removed at the start of every token.
         strip_each: Option<(char, usize)>,
     },
-    /// `▁` is a space, but nothing in the first token.
+    /// `▁` is a space, except perhaps at the start of the first token.
     Metaspace {
-        /// The character that stands for a space.
+        /// The character that represents a space.
         replacement: char,
-        /// True if it stands for nothing in the first token.
+        /// True if the character is dropped at the start of the first token.
         drop_first: bool,
     },
     /// Words, and continuations marked by a prefix.
     WordPiece {
-        /// The mark, `##`.
+        /// The prefix of continuations, such as `##`.
         prefix: String,
         /// True if the space before punctuation is dropped.
         cleanup: bool,
@@ -50,7 +50,7 @@ pub enum Decoder {
 }
 
 impl Decoder {
-    /// `▁` and `<0xHH>`, as SentencePiece; `strip_space`: the text was given a space in front.
+    /// SentencePiece's spelling: `▁` and `<0xHH>`. With `strip_space`, a space that was added before the text is removed.
     pub(crate) fn sentencepiece(strip_space: bool) -> Self {
         Self::Text {
             replacements: vec![("▁".to_owned(), " ".to_owned())],
@@ -60,7 +60,7 @@ impl Decoder {
         }
     }
 
-    /// The `decoder` of a `tokenizer.json`.
+    /// Reads the `decoder` of a `tokenizer.json`.
     pub(crate) fn from_json(value: Option<&Value>) -> Result<Self> {
         let Some(value) = value.filter(|value| !value.is_null()) else { return Ok(Self::Spaced) };
         let steps: Vec<&Value> = match kind(value) {
@@ -121,7 +121,7 @@ impl Decoder {
         Ok(Self::Text { replacements, byte_fallback, strip_start, strip_each })
     }
 
-    /// The bytes of a token; `first`: it is the first of the text.
+    /// The bytes of a token. `first` is true for the first token of the text.
     pub(crate) fn bytes<'a>(&self, token: &'a str, kind: TokenKind, first: bool) -> Cow<'a, [u8]> {
         if kind.is_added() {
             // These are kept as written, whatever the alphabet of the others.
@@ -185,7 +185,7 @@ pub struct DecodeStream {
     decoder: Arc<Decoder>,
     vocabulary: Arc<Vocabulary>,
     skip_special: bool,
-    /// Special tokens that are not left out.
+    /// Special tokens that are shown as text.
     shown: Arc<[u32]>,
     first: bool,
     strip: Option<(char, usize)>,
@@ -199,7 +199,7 @@ impl DecodeStream {
         Self { decoder, vocabulary, skip_special, shown, first: true, strip, pending: Vec::new() }
     }
 
-    /// Makes the stream show these tokens, even if they are control tokens.
+    /// Makes the stream show `ids` as text, even if they are control tokens.
     #[must_use]
     pub fn showing(mut self, ids: Arc<[u32]>) -> Self {
         self.shown = ids;
@@ -210,7 +210,7 @@ impl DecodeStream {
     ///
     /// # Errors
     ///
-    /// [`TokenizerError::UnknownId`]; the stream is as before.
+    /// [`TokenizerError::UnknownId`]; the stream is unchanged then.
     pub fn push(&mut self, id: u32) -> Result<String> {
         let token =
             self.vocabulary.text(id).ok_or(TokenizerError::UnknownId { id, size: self.vocabulary.len() })?;
@@ -270,7 +270,7 @@ fn byte_of_char(char: char) -> Option<u8> {
     })
 }
 
-/// The letter of a byte in GPT-2's alphabet.
+/// The character that represents a byte in GPT-2's alphabet.
 pub(crate) fn char_of_byte(byte: u8) -> char {
     let code = u32::from(byte);
     let code = match byte {
@@ -282,7 +282,7 @@ pub(crate) fn char_of_byte(byte: u8) -> char {
     char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER)
 }
 
-/// The byte of `<0xHH>`.
+/// The byte of a token `<0xHH>`; `None` for other tokens.
 pub(crate) fn byte_of_token(token: &str) -> Option<u8> {
     let digits = token.strip_prefix("<0x")?.strip_suffix('>')?;
     (digits.len() == 2).then(|| u8::from_str_radix(digits, 16).ok()).flatten()

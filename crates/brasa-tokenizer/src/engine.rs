@@ -1,9 +1,9 @@
 //! The tokenizing pipeline: added tokens, normaliser, pre-tokenizer, model.
 //!
-//! A `tokenizer.json` means here what it means to transformers: the stages do what those of the `tokenizers` crate do, and most
-//! of them are its own. Ours are the [added tokens](crate::added), of which a file may have a million, the
-//! [normaliser](crate::normalize) and the [cuts](crate::split), whose failures are errors, and the two models of SentencePiece for
-//! vocabularies of GGUF files.
+//! A `tokenizer.json` has the same meaning as in transformers: the stages give the results of the `tokenizers` crate, and most of
+//! them are that crate's own. Brasa implements the [added tokens](crate::added), of which a file may have a million, the
+//! [normaliser](crate::normalize) and the [cuts](crate::split), whose failures are errors, and the two models of SentencePiece
+//! for vocabularies of GGUF files.
 
 use ahash::AHashMap;
 use tokenizers::{AddedToken, OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer, Token};
@@ -16,13 +16,13 @@ use crate::spm::Spm;
 use crate::unigram::Unigram;
 use crate::words::Words;
 
-/// A model: pieces of text to ids.
+/// A model: converts pieces of text to token ids.
 pub enum AnyModel {
     /// A model of the `tokenizers` crate.
     Hf(Box<Words>),
-    /// Merges by score.
+    /// Merges by score: SentencePiece's BPE.
     Spm(Box<Spm>),
-    /// The largest sum of scores.
+    /// The segmentation with the largest sum of scores: SentencePiece's unigram model.
     Unigram(Box<Unigram>),
 }
 
@@ -45,7 +45,7 @@ impl AnyModel {
     }
 }
 
-/// The texts that get a `▁` in front, unless they begin with one: the `prepend_scheme` of Metaspace.
+/// Which texts get a leading `▁`, unless they begin with one: the `prepend_scheme` of Metaspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpacePrefix {
     /// Each piece between added tokens.
@@ -56,24 +56,24 @@ pub enum SpacePrefix {
 
 /// The pipeline of every tokenizer in this crate.
 pub struct Engine {
-    /// Tokens that are looked for in the text as it comes.
+    /// Added tokens that are searched for in the original text.
     raw: AddedTokens,
     normalizer: Option<Normalizers>,
     prefix: Option<SpacePrefix>,
-    /// Tokens that are looked for in normalised text.
+    /// Added tokens that are searched for in the normalised text.
     normalized: AddedTokens,
     splitters: Splitters,
     model: AnyModel,
-    /// Ids of the added tokens whose text is normalised, by the text before it is.
+    /// Ids of the added tokens with a normalised text, by their original text.
     before_normalizing: AHashMap<String, u32>,
 }
 
 impl Engine {
-    /// Makes a pipeline. `added` are the added tokens with their ids in the file; an id in the model's own table wins over it.
+    /// Makes a pipeline. `added` are the added tokens with their ids in the file; an id in the model's own table has precedence.
     ///
     /// # Errors
     ///
-    /// The normaliser's, for the text of an added token.
+    /// The error of normalising the text of an added token.
     pub fn new(
         model: AnyModel,
         normalizer: Option<Normalizers>,
@@ -100,7 +100,7 @@ impl Engine {
         Ok(Self { raw, normalizer, prefix: None, normalized, splitters, model, before_normalizing })
     }
 
-    /// The pipeline with a `▁` in front of some texts, behind the normaliser.
+    /// The pipeline with a leading `▁` for some texts, added after the normaliser.
     pub fn with_prefix(self, prefix: Option<SpacePrefix>) -> Self {
         Self { prefix, ..self }
     }
@@ -109,7 +109,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// A pattern of the file that fails or takes too long, or the model's own.
+    /// The error of a pattern of the file that fails or takes too long, or of the model.
     pub fn encode(&self, text: &str, controls: Controls<'_>) -> tokenizers::Result<Vec<u32>> {
         let mut pieces = PreTokenizedString::from(text);
         pieces.split(|_, piece| self.raw.cut(&piece, controls))?;

@@ -1,6 +1,6 @@
 use std::fmt::Display;
 
-/// Faults of a tokenizer, its input or its chat template.
+/// An error of a tokenizer, its input or its chat template.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenizerError {
@@ -15,20 +15,20 @@ pub enum TokenizerError {
     /// The description is valid, but Brasa does not implement it.
     #[error("{what} `{found}` is not supported\nhint: {hint}")]
     Unsupported {
-        /// The thing that was named, such as `tokenizer.ggml.pre`.
+        /// The part that is not supported, such as `tokenizer.ggml.pre`.
         what: String,
         /// The value that was found.
         found: String,
-        /// A remedy.
+        /// A remedy for the user.
         hint: String,
     },
-    /// A strict caller met something that the checkpoint does not say.
+    /// The caller is strict, and the checkpoint leaves out a fact about its tokenizer.
     #[error("{doubt}")]
     Doubtful {
-        /// The warning that another caller gets.
+        /// The warning that a caller who is not strict gets.
         doubt: String,
     },
-    /// A directory without a tokenizer that can be read.
+    /// A directory has no tokenizer that can be read.
     #[error("{directory}: no tokenizer.json\nhint: {hint}")]
     Missing {
         /// The directory that was searched.
@@ -39,9 +39,9 @@ pub enum TokenizerError {
     /// A file could not be read.
     #[error("{path}: {error}")]
     Io {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// Why.
+        /// The system's error.
         error: std::io::Error,
     },
     /// A container could not be read.
@@ -50,12 +50,12 @@ pub enum TokenizerError {
     /// A text could not be turned into ids.
     #[error("text of {length_bytes} bytes cannot be tokenized: {reason}")]
     Encode {
-        /// Length of the text.
+        /// Length of the text in bytes.
         length_bytes: usize,
-        /// Why.
+        /// The reason why the text could not be encoded.
         reason: String,
     },
-    /// An id outside the vocabulary, or in a gap of it.
+    /// A token id is outside the vocabulary, or in a gap of it.
     #[error("token id {id} is not in the vocabulary of {size} tokens")]
     UnknownId {
         /// The id.
@@ -71,7 +71,7 @@ pub enum TokenizerError {
     /// The chat template cannot be parsed, fails, or refuses the conversation.
     #[error("chat template: {reason}")]
     Template {
-        /// The template engine's or the template's own words.
+        /// The message of the template engine or of the template.
         reason: String,
     },
     /// A message of a conversation is wrong for every template.
@@ -96,22 +96,22 @@ pub enum TokenizerError {
         /// The problem that was found.
         reason: String,
     },
-    /// The chat template does not tell which part of a conversation is the model's.
+    /// The chat template does not show which part of a conversation is the model's own text.
     #[error("messages[{turn}]: {reason}\nhint: {hint}")]
     Turns {
-        /// The assistant's message.
+        /// Number of the assistant's message, from 0.
         turn: usize,
-        /// Why its text cannot be found.
+        /// The reason why the text of the turn cannot be found.
         reason: String,
         /// A remedy.
         hint: &'static str,
     },
-    /// The chat template asked for more work or memory than any conversation needs.
+    /// The chat template needs more work or memory than any conversation should.
     #[error(
         "chat template: stopped because it exceeded its {limit}\nhint: the template loops or recurses without end; give another one"
     )]
     TemplateLimit {
-        /// The limit that was hit.
+        /// Name of the exceeded limit.
         limit: &'static str,
     },
 }
@@ -143,5 +143,5 @@ impl TokenizerError {
     }
 }
 
-/// The result of everything in this crate.
+/// The result of functions in this crate.
 pub type Result<T> = std::result::Result<T, TokenizerError>;

@@ -23,61 +23,61 @@ use crate::vocabulary::{MAX_IDS, TokenKind, Vocabulary};
 use crate::words::Words;
 use crate::{Result, TokenizerError};
 
-/// `tokenizer.*` of a GGUF file, each field under its key's last word.
+/// The keys `tokenizer.*` of a GGUF file, each in a field named like the key's last word.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GgufVocabulary {
     /// `gpt2`, `llama`, `bert`, `t5` or `gemma4`.
     pub model: String,
-    /// For `gpt2`: the name of the cuts that are made before merging.
+    /// For `gpt2`: the name of the pre-tokenizer.
     pub pre: Option<String>,
-    /// The text of every token, as it is in the file.
+    /// The text of every token, as the file spells it.
     pub tokens: Vec<String>,
-    /// For `llama`: which merge goes first. For `t5`: logarithms of the tokens' shares.
+    /// For `llama`: priorities of merges. For `t5`: logarithms of the tokens' probabilities.
     pub scores: Vec<f32>,
-    /// See [`TokenKind`].
+    /// The kind of every token; see [`TokenKind`].
     pub token_types: Vec<i32>,
     /// For `gpt2`: pairs in the order in which they are merged, with a space between.
     pub merges: Vec<String>,
-    /// `bos_token_id`.
+    /// The key `bos_token_id`.
     pub bos: Option<u32>,
-    /// `eos_token_id`.
+    /// The key `eos_token_id`.
     pub eos: Option<u32>,
-    /// `eot_token_id`.
+    /// The key `eot_token_id`.
     pub eot: Option<u32>,
-    /// `eom_token_id`.
+    /// The key `eom_token_id`.
     pub eom: Option<u32>,
-    /// `unknown_token_id`.
+    /// The key `unknown_token_id`.
     pub unknown: Option<u32>,
-    /// `seperator_token_id` (so spelt).
+    /// The key `seperator_token_id` (so spelt).
     pub separator: Option<u32>,
-    /// `padding_token_id`.
+    /// The key `padding_token_id`.
     pub padding: Option<u32>,
-    /// `cls_token_id`.
+    /// The key `cls_token_id`.
     pub cls: Option<u32>,
-    /// True if BOS goes in front of a text.
+    /// True if BOS is added before a text.
     pub add_bos: Option<bool>,
     /// True if EOS is appended to a text.
     pub add_eos: Option<bool>,
-    /// For `llama` and `t5`: true if a text is given a space in front.
+    /// For `llama` and `t5`: true if a space is added before a text.
     pub add_space_prefix: Option<bool>,
-    /// For `llama`: the texts that get a space in front. `first`: the text at the beginning, and none behind a special token.
-    /// `always`: each text. Both leave texts alone that begin with a space. `None`: every text, whatever it begins with. A key of
-    /// Brasa's own, for the `prepend_scheme` of a `tokenizer.json`.
+    /// For `llama`: which texts get a leading space. `first`: only the text at the beginning, none after a special token.
+    /// `always`: each text. Both leave texts unchanged that begin with a space. `None`: every text, whatever it begins with. A
+    /// key of Brasa's own, for the `prepend_scheme` of a `tokenizer.json`.
     pub space_prefix_scheme: Option<String>,
     /// For `t5`: true if several spaces count as one.
     pub remove_extra_whitespaces: Option<bool>,
-    /// For `t5`: the table by which characters are normalised; empty for none.
+    /// For `t5`: the table by which characters are normalised; empty for no table.
     pub precompiled_charsmap: Vec<u8>,
-    /// For `bert`.
+    /// For `bert`: true if text is converted to lower case.
     pub lowercase: Option<bool>,
-    /// For `bert`; as `lowercase` if absent.
+    /// For `bert`: true if accents are removed; the value of `lowercase` if absent.
     pub strip_accents: Option<bool>,
-    /// `tokenizer.chat_template`.
+    /// The key `tokenizer.chat_template`.
     pub chat_template: Option<String>,
 }
 
 impl Tokenizer {
-    /// A tokenizer from GGUF metadata. `pre` takes the place of the file's `tokenizer.ggml.pre`.
+    /// A tokenizer from GGUF metadata. `pre` replaces the file's `tokenizer.ggml.pre`.
     ///
     /// # Errors
     ///
@@ -140,7 +140,7 @@ impl GgufVocabulary {
         Ok(())
     }
 
-    /// The id in front of each text if the file names none, as llama.cpp has it.
+    /// The id of BOS if the file names none, as in llama.cpp.
     pub(crate) fn default_bos(&self) -> Option<u32> {
         match self.model.as_str() {
             "llama" => Some(1),
@@ -149,12 +149,12 @@ impl GgufVocabulary {
         }
     }
 
-    /// The id behind each text if the file names none.
+    /// The id of EOS if the file names none.
     pub(crate) fn default_eos(&self) -> Option<u32> {
         (self.model == "t5").then_some(1)
     }
 
-    /// The id of text that has no token if the file names none.
+    /// The id of the unknown token if the file names none.
     pub(crate) fn default_unknown(&self) -> Option<u32> {
         match self.model.as_str() {
             "llama" => Some(0),
@@ -164,7 +164,7 @@ impl GgufVocabulary {
         }
     }
 
-    /// The id between two texts if the file names none.
+    /// The id of the separator of two texts if the file names none.
     pub(crate) fn default_separator(&self) -> Option<u32> {
         (self.model == "bert").then_some(102)
     }
@@ -289,8 +289,7 @@ impl GgufVocabulary {
         self.finish(engine, Decoder::sentencepiece(add_space), self.add_bos.unwrap_or(true), bos, None)
     }
 
-    /// BERT's vocabulary, in which the file marks the first piece of a word by `▁` where the original marks all
-    /// others by `##`.
+    /// BERT's tokenizer. The file marks the first piece of a word by `▁`, whereas the original marks all other pieces by `##`.
     fn wordpiece(&self) -> Result<Tokenizer> {
         let original = |text: &str, kind: TokenKind| match text.strip_prefix('▁') {
             _ if kind.is_special() => text.to_owned(),
@@ -445,8 +444,8 @@ impl GgufVocabulary {
             .map_err(|error| TokenizerError::malformed("tokenizer.ggml.tokens", error))
     }
 
-    /// Phi-3 was trained with the white space after its control tokens dropped, which no GGUF key can say. Its
-    /// vocabulary is Llama 2's with these tokens behind it.
+    /// True for Phi-3, which was trained without the white space after its control tokens. No GGUF key can express that; the
+    /// vocabulary is recognised as Llama 2's followed by these tokens.
     fn strips_after_control(&self) -> bool {
         let has = |text: &str| self.tokens.iter().any(|token| token == text);
         self.model == "llama" && has("<|placeholder1|>") && has("<|assistant|>") && has("<|end|>")

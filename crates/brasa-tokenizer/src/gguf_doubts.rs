@@ -1,12 +1,12 @@
-//! Facts that a GGUF file leaves out about its tokenizer, and that change token ids.
+//! Facts about its tokenizer that a GGUF file may leave out and that change token ids.
 //!
-//! The reader has a value for each, as llama.cpp has. Where such a value may be wrong, a sentence says so.
+//! The reader has a default for each of them, as llama.cpp has. If a default may be wrong, a sentence says so.
 
 use crate::gguf::GgufVocabulary;
 use crate::pre;
 use crate::vocabulary::TokenKind;
 
-/// Texts of tokens that stand around texts, or for text that has no token.
+/// Texts of tokens that are added around texts, or that represent unknown text.
 const ROLES: [&str; 10] = [
     "<s>",
     "<bos>",
@@ -21,7 +21,7 @@ const ROLES: [&str; 10] = [
 ];
 
 impl GgufVocabulary {
-    /// The doubts, each a sentence with the key in front. `pre` is the name that the caller gives in place of the file's.
+    /// The doubts, each a sentence that begins with the key. `pre` is the caller's replacement for the file's pre-tokenizer.
     pub(crate) fn doubts(&self, pre: Option<&str>) -> Vec<String> {
         let mut doubts = Vec::new();
         if self.model == "gpt2" && pre.is_none() && self.pre.is_none() {
@@ -72,7 +72,7 @@ impl GgufVocabulary {
         }
     }
 
-    /// Ids beyond the vocabulary, and ids that are taken because the file names none.
+    /// Adds doubts about ids beyond the vocabulary, and about defaults for ids that the file does not name.
     fn doubt_ids(&self, doubts: &mut Vec<String>) {
         let count = self.tokens.len();
         let declared = [
@@ -128,7 +128,7 @@ impl GgufVocabulary {
         }
     }
 
-    /// Pieces with capitals of a vocabulary whose file does not say that text keeps its capitals.
+    /// Adds a doubt if a vocabulary has pieces with capitals and its file does not say whether text keeps capitals.
     fn doubt_case(&self, doubts: &mut Vec<String>) {
         if self.model != "bert" || self.lowercase.is_some() {
             return;

@@ -26,16 +26,16 @@ use crate::words::Words;
 use crate::{Result, TokenizerError, pattern};
 use brasa_fault::without_panic;
 
-/// Bytes of the largest `tokenizer.json` that is read; a vocabulary of a million ids takes an eighth of it.
+/// Most bytes of a `tokenizer.json` that is read. A vocabulary of a million ids takes an eighth of it.
 const LARGEST_FILE: u64 = 512 << 20;
 
-/// More steps of cutting than any published tokenizer has.
+/// Most steps of a pre-tokenizer; no published tokenizer has as many.
 const MOST_CUTS: usize = 64;
 
-/// The texts of the files that describe a tokenizer; only the first is needed.
+/// The texts of the files that describe a tokenizer. Only `tokenizer` is required.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HfFiles<'a> {
-    /// `tokenizer.json`.
+    /// The text of `tokenizer.json`.
     pub tokenizer: &'a str,
     /// `tokenizer_config.json`: the roles of special tokens, the chat template.
     pub tokenizer_config: Option<&'a str>,
@@ -43,9 +43,9 @@ pub struct HfFiles<'a> {
     pub special_tokens_map: Option<&'a str>,
     /// `generation_config.json`: the ids that end generation.
     pub generation_config: Option<&'a str>,
-    /// `config.json`: the same, in older checkpoints.
+    /// `config.json`: the ids that end generation, in older checkpoints.
     pub config: Option<&'a str>,
-    /// `chat_template.jinja`, which goes before the template of the configuration.
+    /// `chat_template.jinja`, which has precedence over the template in the configuration.
     pub chat_template: Option<&'a str>,
 }
 
@@ -175,7 +175,7 @@ impl Tokenizer {
         Self::from_files(&directory.display().to_string(), read, |name| directory.join(name).exists())
     }
 
-    /// A tokenizer from the files of `place`, which `read` reads if they exist.
+    /// A tokenizer from the files of `place`. `read` returns a file's text if the file exists.
     pub(crate) fn from_files(
         place: &str,
         read: impl Fn(&str) -> Result<Option<String>>,
@@ -305,7 +305,7 @@ impl<'de> Deserialize<'de> for Merge {
 
 type ModelParts = (ModelWrapper, AHashMap<String, u32>, Option<String>);
 
-/// The model, its vocabulary and its unknown token.
+/// Reads the model, its vocabulary and its unknown token.
 fn model(json: &RawValue) -> Result<ModelParts> {
     let fail = |error: &dyn std::fmt::Display| TokenizerError::malformed("tokenizer.json model", error);
     let kind: ModelType = serde_json::from_str(json.get()).map_err(|error| fail(&error))?;
@@ -362,7 +362,7 @@ fn model(json: &RawValue) -> Result<ModelParts> {
     Ok((ModelWrapper::BPE(bpe), json.vocab, json.unk_token))
 }
 
-/// The added tokens of both files; those of the configuration only if the first lacks them.
+/// The added tokens of both files. Those of the configuration are used only for ids that `tokenizer.json` lacks.
 fn added_tokens(listed: &[AddedJson], config: &Value) -> Result<Vec<(u32, AddedToken)>> {
     let mut added: Vec<(u32, AddedToken)> = listed.iter().map(|token| (token.id, token.token())).collect();
     let decoder = config["added_tokens_decoder"].as_object().filter(|decoder| !decoder.is_empty());
@@ -454,7 +454,7 @@ fn ids(value: &Value) -> Vec<u32> {
     }
 }
 
-/// `chat_template` of the configuration: a text, or a list of named ones of which `default` is meant.
+/// The `chat_template` of the configuration: a text, or the one named `default` in a list.
 fn config_template(config: &Value) -> Option<String> {
     let template = &config["chat_template"];
     if let Some(text) = template.as_str() {

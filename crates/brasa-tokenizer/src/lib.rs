@@ -16,7 +16,7 @@
 //! # Ok::<(), brasa_tokenizer::TokenizerError>(())
 //! ```
 //!
-//! This crate knows neither models, nor devices, nor where a text comes from.
+//! This crate is independent of models, devices and sources of text.
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,8 @@
 //! The normaliser: steps that rewrite the text before it is cut.
 //!
-//! The steps are those of the `tokenizers` crate. A file chooses them, so what a step may do is checked where it is read,
-//! and each must leave a text that is not much longer than the one that came in: six times "a hundred for one" would
-//! be more than any memory holds. Replacing is done here, with a pattern whose failure is an error.
+//! The steps are those of the `tokenizers` crate. A file chooses them, so each step is checked when it is read, and a step must
+//! not make a text much longer: replacing one character by a hundred, six times over, would exceed any memory. This module
+//! replaces text itself, so that the failure of a pattern is an error.
 
 use serde_json::Value;
 use tokenizers::normalizers::NormalizerWrapper;
@@ -12,11 +12,11 @@ use crate::charsmap::{self, Charsmap};
 use crate::pattern::{self, Fallible};
 use crate::{Result, TokenizerError};
 
-/// More steps than any published tokenizer has.
+/// Most steps of a normaliser; no published tokenizer has as many.
 const MOST_STEPS: usize = 64;
-/// Times that a text may grow; Unicode's own decompositions reach 18.
+/// Most times that a step may lengthen a text. Unicode's own decompositions reach 18.
 const MOST_GROWTH: usize = 32;
-/// Bytes that a text of any length may grow by.
+/// Bytes by which a step may lengthen any text.
 const FREE_GROWTH_BYTES: usize = 1 << 16;
 
 /// All steps of a normaliser.
@@ -25,11 +25,12 @@ pub struct Normalizers(Vec<Step>);
 enum Step {
     /// Any normaliser of the `tokenizers` crate but `Replace` and `Sequence`.
     Hf(Box<NormalizerWrapper>),
-    /// Put `content` in place of every match.
+    /// Replaces every match by `content`.
     Replace { pattern: Box<fancy_regex::Regex>, content: String },
     /// Replaces texts by a table.
     Charsmap(Charsmap),
-    /// Mark spaces by `▁`. `prefix`: one in front of the first word; `merge`: one in front of every word and none elsewhere.
+    /// Marks spaces by `▁`. With `prefix`, one is added before the first word. With `merge`, there is one before every word and
+    /// none elsewhere.
     Spaces { prefix: bool, merge: bool },
 }
 
@@ -40,8 +41,8 @@ impl From<NormalizerWrapper> for Normalizers {
 }
 
 impl Normalizers {
-    /// SentencePiece's normaliser: a table of characters, and spaces as `▁`, one `prefix`ed to the first word; `merge`d spaces count as
-    /// one, and none at the ends of a text.
+    /// SentencePiece's normaliser: a table of characters, and spaces as `▁`. With `prefix`, one is added before the first word.
+    /// With `merge`, several spaces count as one, and spaces at the ends of a text are dropped.
     pub fn sentencepiece(charsmap: Option<Charsmap>, prefix: bool, merge: bool) -> Self {
         Self(charsmap.map(Step::Charsmap).into_iter().chain([Step::Spaces { prefix, merge }]).collect())
     }
@@ -115,7 +116,7 @@ impl Normalizers {
     ///
     /// # Errors
     ///
-    /// Every error of [`normalize`](Self::normalize).
+    /// The errors of [`normalize`](Self::normalize).
     pub fn normalized(&self, text: &str) -> tokenizers::Result<String> {
         let mut text = NormalizedString::from(text);
         self.normalize(&mut text)?;
@@ -126,7 +127,7 @@ impl Normalizers {
     ///
     /// # Errors
     ///
-    /// A step that fails, takes too long or makes the text much longer.
+    /// The error of a step that fails, takes too long or makes the text much longer.
     pub fn normalize(&self, text: &mut NormalizedString) -> tokenizers::Result<()> {
         let most = text.get().len().saturating_mul(MOST_GROWTH).saturating_add(FREE_GROWTH_BYTES);
         let too_long = |bytes: usize| -> tokenizers::Error {
@@ -164,7 +165,7 @@ impl Normalizers {
     }
 }
 
-/// The text with `▁` for spaces, as SentencePiece puts them.
+/// The text with `▁` for spaces, as SentencePiece marks them.
 fn spaces_marked(text: &str, prefix: bool, merge: bool) -> String {
     let mut out = String::with_capacity(text.len() + 3);
     let (mut in_word, mut marked) = (false, false);

@@ -1,4 +1,4 @@
-//! Two texts as one sequence of ids.
+//! Encodes two texts as one sequence of ids.
 
 use serde_json::Value;
 
@@ -6,13 +6,13 @@ use crate::Result;
 use crate::post::{MOST_IDS, id, malformed};
 use crate::vocabulary::Vocabulary;
 
-/// How a tokenizer puts two texts into one sequence: `[CLS] query [SEP] document [SEP]`.
+/// The form in which a tokenizer joins two texts to one sequence, such as `[CLS] query [SEP] document [SEP]`.
 ///
-/// A model that judges pairs sees both texts at once. Models with token types tell the texts apart by the type of each id.
+/// Used for models that judge pairs of texts. Models with token types distinguish the texts by the type of each id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PairTemplate(Vec<Piece>);
 
-/// A part of a sequence, and the type of its ids.
+/// A part of a sequence, with the type of its ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Piece {
     part: Part,
@@ -27,7 +27,7 @@ enum Part {
 }
 
 impl PairTemplate {
-    /// Ids that belong to neither text.
+    /// Number of ids that belong to neither text.
     pub fn added(&self) -> usize {
         self.0.iter().filter(|piece| matches!(piece.part, Part::Token(_))).count()
     }
@@ -78,7 +78,7 @@ impl PairTemplate {
         Self(parts.concat().into_iter().map(|part| Piece { part, kind: 0 }).collect())
     }
 
-    /// Reads the form that a post-processor has for pairs; `None` if it has none.
+    /// Reads the template for pairs from a post-processor; `None` if it has none.
     pub(crate) fn of(post_processor: Option<&Value>, vocabulary: &Vocabulary) -> Result<Option<Self>> {
         let Some(value) = post_processor.filter(|value| !value.is_null()) else { return Ok(None) };
         let template = Self::read(value)?;

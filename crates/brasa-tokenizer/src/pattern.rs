@@ -1,4 +1,4 @@
-//! Regular expressions from a file: conversion, compilation and limits on their time.
+//! Regular expressions from files: conversion, compilation and time limits.
 
 use std::cell::Cell;
 use std::fmt::Display;
@@ -11,14 +11,15 @@ use tokenizers::pattern::Pattern;
 
 use crate::{Result, TokenizerError};
 
-/// No token is as long: the sizes of longer matches overflow inside of the engine.
+/// Most characters that a pattern may require in a match. Sizes of longer matches overflow inside the engine, and no token is as
+/// long.
 const LONGEST_MATCH: usize = 1 << 20;
 
 /// Compiles a pattern.
 ///
 /// # Errors
 ///
-/// [`TokenizerError::Malformed`] if it is none, or asks for matches of more than [`LONGEST_MATCH`] characters.
+/// [`TokenizerError::Malformed`] if it is not a valid pattern, or requires matches of more than [`LONGEST_MATCH`] characters.
 pub fn compile(pattern: &str) -> Result<Regex> {
     check(pattern)?;
     Regex::new(pattern).map_err(|error| malformed(pattern, error))
@@ -36,7 +37,7 @@ fn malformed(pattern: &str, reason: impl Display) -> TokenizerError {
     TokenizerError::malformed(format!("pattern {pattern:?}"), reason)
 }
 
-/// Refuses a part of `tokenizer.json` with a pattern that [`compile`] would refuse for its size or grammar.
+/// Refuses a part of `tokenizer.json` with a pattern that [`compile`] would refuse.
 ///
 /// # Errors
 ///
@@ -54,12 +55,12 @@ pub fn check_all(part: &Value) -> Result<()> {
     }
 }
 
-/// At least the characters that each group must match, first group first.
+/// For each group, first group first, a lower bound of the characters that it matches.
 #[derive(Default)]
 struct Sizes(Vec<usize>);
 
 impl Sizes {
-    /// At least the characters that `expr` must match, taking every branch; saturates.
+    /// A lower bound of the characters that `expr` matches, with every branch taken; saturates.
     fn of(&mut self, expr: &Expr) -> usize {
         match expr {
             Expr::Concat(parts) | Expr::Alt(parts) => {
@@ -91,16 +92,16 @@ thread_local! {
     static UNTIL: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// The longest that the patterns of a file may take for a text: ten seconds, and 20 µs for each byte.
+/// Starts the time limit for the patterns of a file on a text of `bytes` bytes: ten seconds plus 20 µs for each byte.
 ///
-/// One search ends after a million steps back, but a text may begin that many searches.
+/// One search ends after a million backtracking steps, but a text may need very many searches.
 pub fn begin_text(bytes: usize) {
     let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
     let most = Duration::from_secs(10) + Duration::from_micros(bytes.saturating_mul(20).min(1 << 40));
     UNTIL.set(Instant::now().checked_add(most));
 }
 
-/// An error once that time is over.
+/// An error once the time limit is exceeded.
 pub fn check_time() -> tokenizers::Result<()> {
     if UNTIL.get().is_some_and(|until| Instant::now() > until) {
         return Err("its patterns take too long".into());
@@ -108,7 +109,7 @@ pub fn check_time() -> tokenizers::Result<()> {
     Ok(())
 }
 
-/// A pattern from a file, with bounded time. Its failure is an error.
+/// A pattern from a file, with limited time. Its failure is an error.
 pub struct Fallible<'a>(pub &'a Regex);
 
 impl Pattern for Fallible<'_> {

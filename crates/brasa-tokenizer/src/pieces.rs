@@ -1,8 +1,8 @@
-//! Encoding for pre-tokenizers whose steps only cut text, as nearly all published ones do.
+//! Encoding for pre-tokenizers with only cutting steps, which nearly all published ones are.
 //!
-//! The `tokenizers` crate makes three copies of each piece in each cut. Here a piece is a slice of the text. What becomes of a
-//! piece depends on nothing but its text and the cuts that are still to come, so the ids of a short piece are copied if it was
-//! seen before: a megabyte of newlines is then cut once, and prose, whose words repeat, is mostly copied.
+//! The `tokenizers` crate makes three copies of each piece in each cut. Here a piece is a slice of the text. The ids of a piece
+//! depend only on its text and the remaining cuts. So the ids of a short piece are copied if the piece occurred before: a
+//! megabyte of newlines is cut only once, and ids of prose are mostly copied, since its words repeat.
 
 use std::ops::Range;
 
@@ -12,27 +12,27 @@ use crate::decode::char_of_byte;
 use crate::engine::AnyModel;
 use crate::split::{Cut, Splitter, Splitters};
 
-/// The longest piece that is remembered, in bytes.
+/// Most bytes of a piece that is remembered.
 const LONGEST_KNOWN: usize = 64;
-/// The most pieces that are remembered of one text.
+/// Most pieces that are remembered of one text.
 const MOST_KNOWN: usize = 1 << 16;
 
 /// Encodes the parts of one text. Results for one part are reused for the others.
 pub struct PieceEncoder<'e, 't> {
     cuts: Vec<&'e Cut>,
-    /// Bytes are spelt in GPT-2's alphabet once all is cut.
+    /// True if bytes are spelt in GPT-2's alphabet after all cuts.
     byte_level: bool,
     model: &'e AnyModel,
     /// The ids so far.
     pub ids: Vec<u32>,
-    /// Places in `ids` of the ids of a piece, by the number of cuts behind it.
+    /// Ranges of `ids` for known pieces, by the number of cuts done and the text.
     known: AHashMap<(usize, &'t str), Range<usize>>,
-    /// The last piece in GPT-2's alphabet.
+    /// Scratch memory: a piece in GPT-2's alphabet.
     spelt: String,
 }
 
 impl<'e, 't> PieceEncoder<'e, 't> {
-    /// An encoder; `None` if a step does more than cut.
+    /// An encoder; `None` if a step of `splitters` does more than cut.
     pub fn new(splitters: &'e Splitters, model: &'e AnyModel) -> Option<Self> {
         let (steps, byte_level) = match splitters.0.split_last() {
             Some((Splitter::Bytes, steps)) => (steps, true),
@@ -51,12 +51,12 @@ impl<'e, 't> PieceEncoder<'e, 't> {
     ///
     /// # Errors
     ///
-    /// A pattern that fails or takes too long, or the model's own.
+    /// The error of a pattern that fails or takes too long, or of the model.
     pub fn encode(&mut self, text: &'t str) -> tokenizers::Result<()> {
         self.encode_behind(0, text)
     }
 
-    /// Appends the ids of a piece that `done` cuts have made.
+    /// Appends the ids of a piece after `done` of the cuts.
     fn encode_behind(&mut self, done: usize, piece: &'t str) -> tokenizers::Result<()> {
         if piece.is_empty() {
             return Ok(());

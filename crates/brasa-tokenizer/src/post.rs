@@ -1,14 +1,14 @@
-//! Ids that a `tokenizer.json` puts around a text.
+//! The ids that a `tokenizer.json` adds around a text.
 //!
-//! A post-processor could do more (offsets; [`pair`](crate::pair) reads pairs of texts). For one text it is a list of ids in front and one
-//! behind.
+//! For one text, a post-processor is a list of ids before it and a list of ids after it. ([`pair`](crate::pair) reads the form
+//! for pairs of texts.)
 
 use serde_json::Value;
 
 use crate::vocabulary::Vocabulary;
 use crate::{Result, TokenizerError};
 
-/// The most ids around a text; published tokenizers have three.
+/// Most ids around a text; published tokenizers have three.
 pub const MOST_IDS: usize = 1024;
 
 /// The ids before and after a text.

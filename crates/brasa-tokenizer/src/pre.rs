@@ -1,6 +1,6 @@
 //! The pre-tokenizers that `tokenizer.ggml.pre` names.
 //!
-//! The patterns are those of the models' own `tokenizer.json`. Where that is not public, they are llama.cpp's.
+//! The patterns are those of the models' own `tokenizer.json`. If that file is not public, they are llama.cpp's.
 
 use crate::Result;
 use crate::split::{DigitGroups, Splitter};
@@ -9,24 +9,24 @@ use crate::split::{DigitGroups, Splitter};
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "independent properties, set by name in one table")]
 pub struct Pre {
-    /// Cuts, in order; each is isolated from what surrounds it.
+    /// The cuts, in order. Each makes every match a piece of its own.
     pub cuts: &'static [Cut],
-    /// Bytes are spelt in GPT-2's alphabet; otherwise spaces are `▁` and unknown characters `<0xHH>`.
+    /// True if bytes are spelt in GPT-2's alphabet. If false, spaces are `▁` and unknown characters `<0xHH>`.
     pub byte_level: bool,
-    /// True if a piece that is itself a token stays whole, whatever the merges are.
+    /// True if a piece that is a token is not merged.
     pub ignore_merges: bool,
-    /// BOS is added unless the file says otherwise.
+    /// True if BOS is added unless the file says otherwise.
     pub add_bos: bool,
     /// True if text is composed (NFC) first, as the model's own tokenizer does. GGUF has no key for this and llama.cpp does not do
     /// it, so for decomposed text these ids are the model's and not llama.cpp's.
     pub compose: bool,
 }
 
-/// One cut.
+/// One cut of a pre-tokenizer.
 #[derive(Clone, Copy, Debug)]
 pub enum Cut {
     Pattern(&'static str),
-    /// Threes from the right in runs of this class.
+    /// Groups of three from the right in runs of this class of digits.
     DigitGroups {
         class: &'static str,
         needs_word_end: bool,
@@ -35,9 +35,9 @@ pub enum Cut {
 
 use Cut::Pattern;
 
-/// GPT-2's words.
+/// GPT-2's pattern of words.
 pub const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
-/// Each digit is a piece.
+/// A pattern that makes each digit a piece.
 pub const DIGIT: &str = r"\p{N}";
 const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
@@ -61,10 +61,10 @@ const LIKE_DEEPSEEK3: Pre = Pre {
     ..PLAIN
 };
 const LINES_OF_SENTENCEPIECE: Pre = Pre { cuts: &[Pattern(r"[^\n]+|[\n]+")], byte_level: false, ..PLAIN };
-/// The pre-tokenizer that `tokenizer.ggml.model` = `gemma4` implies.
+/// The pre-tokenizer of files with `tokenizer.ggml.model` = `gemma4`.
 pub const GEMMA4: Pre = Pre { add_bos: true, ..LINES_OF_SENTENCEPIECE };
 
-/// The pre-tokenizer of a name; `None` for an unknown name.
+/// The pre-tokenizer called `name`; `None` for an unknown name.
 pub fn by_name(name: &str) -> Option<Pre> {
     Some(match name {
         "default" => Pre {

@@ -2,7 +2,7 @@
 
 use crate::vocabulary::{TokenKind, Vocabulary};
 
-/// The tokens with a role of their own.
+/// The tokens with special roles.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpecialTokens {
     /// Beginning of a text.
@@ -11,13 +11,13 @@ pub struct SpecialTokens {
     pub eos: Option<u32>,
     /// The token that fills unused places of a batch.
     pub pad: Option<u32>,
-    /// The token of text that the vocabulary cannot express.
+    /// The token for text that the vocabulary cannot express.
     pub unknown: Option<u32>,
     /// Every token that ends generation, ascending.
     ///
-    /// The union of EOS, of every `eos_token_id` of the model's configuration and generation configuration (or of
-    /// GGUF's eos, eot and eom ids), and of the tokens whose text is known to end a turn in some family: the list
-    /// that llama.cpp uses, with its two exceptions (see [`END_OF_GENERATION`]).
+    /// The union of EOS, of every `eos_token_id` of the model's configuration and generation configuration (or of GGUF's eos, eot
+    /// and eom ids), and of tokens with a text that ends a turn in some family: llama.cpp's list, with its two exceptions (see
+    /// [`END_OF_GENERATION`]).
     pub end_of_generation: Vec<u32>,
 }
 
@@ -66,9 +66,10 @@ const END_OF_FILL: [&str; 11] = [
     "<|file_sep|>",
 ];
 
-/// The tokens that end generation: those declared and those known by their text.
+/// The tokens that end generation: the declared ones, and those recognised by their text.
 ///
-/// `any_kind`: believe the text of ordinary tokens too, because GGUF files often mark control tokens as ordinary.
+/// With `any_kind`, tokens marked as ordinary are recognised by their text too, because GGUF files often mark control tokens as
+/// ordinary.
 pub(crate) fn end_of_generation(
     vocabulary: &Vocabulary,
     declared: impl IntoIterator<Item = u32>,

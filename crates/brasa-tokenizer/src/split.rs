@@ -1,7 +1,7 @@
-//! The pre-tokenizer: cuts a text into the pieces that the model sees one by one.
+//! The pre-tokenizer: cuts a text into the pieces that the model encodes one by one.
 //!
-//! It is that of the `tokenizers` crate, but that a pattern that fails is an error (the crate would silently stop splitting), and
-//! patterns of quadratic cost are plain loops.
+//! It works like that of the `tokenizers` crate with two differences: a failing pattern is an error (the crate silently stops
+//! splitting), and patterns of quadratic cost are replaced by loops.
 
 use regex::Regex;
 use tokenizers::pattern::Pattern;
@@ -12,7 +12,7 @@ use tokenizers::{Offsets, PreTokenizedString, PreTokenizer, SplitDelimiterBehavi
 use crate::pattern::{self, Fallible};
 use crate::{Result, TokenizerError};
 
-/// A chain of cuts: each splitter cuts the pieces that the one before it left.
+/// A chain of cuts: each splitter cuts the pieces of the one before.
 #[derive(Clone, Default)]
 pub struct Splitters(pub Vec<Splitter>);
 
@@ -21,11 +21,11 @@ pub struct Splitters(pub Vec<Splitter>);
 pub enum Splitter {
     /// Any pre-tokenizer of the `tokenizers` crate.
     Hf(Box<PreTokenizerWrapper>),
-    /// Cut around matches.
+    /// Cuts around matches.
     Cut(Cut),
-    /// Put a space in front of a text that has none.
+    /// Adds a leading space to a text that has none.
     SpacePrefix,
-    /// Spell bytes in GPT-2's alphabet; nothing is cut.
+    /// Spells bytes in GPT-2's alphabet; cuts nothing.
     Bytes,
 }
 
@@ -48,7 +48,7 @@ enum Matches {
 }
 
 impl Cut {
-    /// The matches of `matches`, cut off from what surrounds them.
+    /// A cut that makes every match of `matches` a piece of its own.
     fn isolating(matches: Matches) -> Self {
         Self { matches, behavior: SplitDelimiterBehavior::Isolated, invert: false }
     }
@@ -62,7 +62,7 @@ impl Cut {
     ///
     /// # Errors
     ///
-    /// A pattern that fails or takes too long.
+    /// The error of a pattern that fails or takes too long.
     pub fn pieces<'t>(&self, text: &'t str) -> tokenizers::Result<impl Iterator<Item = &'t str> + use<'t>> {
         let removes = self.behavior == SplitDelimiterBehavior::Removed;
         let kept = self.find_matches(text)?.into_iter().filter(move |(_, matched)| !(removes && *matched));
@@ -72,8 +72,8 @@ impl Cut {
 
 /// A pattern that ends in `|\s+(?!\S)|\s+`: white space before a word leaves its last character to the word.
 ///
-/// Nearly all published patterns do. Without the look-ahead the rest needs no backtracking, so the time is linear and
-/// a megabyte of spaces is no harder than a megabyte of prose.
+/// Nearly all published patterns end in this way. Without the look-ahead the rest needs no backtracking, so the time is linear
+/// and a megabyte of spaces is no harder than a megabyte of prose.
 #[derive(Clone)]
 pub struct Words {
     /// The alternatives before the white space, then white space.
@@ -83,7 +83,7 @@ pub struct Words {
 const SPACE_BEFORE_WORD: &str = r"|\s+(?!\S)|\s+";
 
 impl Words {
-    /// `None` if the pattern does not end so, or its rest needs backtracking.
+    /// The pattern in this form; `None` if it does not end so, or if its rest needs backtracking.
     fn new(pattern: &str) -> Option<Self> {
         let words = pattern.strip_suffix(SPACE_BEFORE_WORD)?;
         let compiled = regex_automata::meta::Regex::new_many(&[words, r"\s+"]).ok()?;
@@ -188,17 +188,17 @@ impl Pattern for &Cut {
 }
 
 impl Splitter {
-    /// Cut around every match and keep the matches.
+    /// A cut around every match that keeps the matches.
     pub fn isolated(pattern: &str) -> Result<Self> {
         Self::regex(pattern, SplitDelimiterBehavior::Isolated, false)
     }
 
-    /// Cut runs of digits into threes from the right.
+    /// A cut of runs of digits into groups of three from the right.
     pub fn digits(groups: DigitGroups) -> Self {
         Self::Cut(Cut::isolating(Matches::Digits(groups)))
     }
 
-    /// Cut around every match (`invert`: around everything else).
+    /// A cut around every match; with `invert`, around everything else.
     ///
     /// Patterns known to be quadratic become loops.
     pub fn regex(pattern: &str, behavior: SplitDelimiterBehavior, invert: bool) -> Result<Self> {

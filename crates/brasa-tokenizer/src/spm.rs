@@ -1,10 +1,10 @@
 //! SentencePiece's byte-pair merges by score (Kudo & Richardson 2018, arXiv:1808.06226).
 //!
-//! A text starts as its characters. The adjacent pair whose concatenation is the token with the highest score is
-//! merged, the leftmost of equals first, until no pair makes a token. Pairs wait in a heap and symbols in a linked
-//! list, so a text of n characters costs O(n log n). Where no token has a `▁` behind another character, as in most
-//! vocabularies, no merge crosses the beginning of a word and each word is merged by itself. A character without a token becomes its bytes `<0xHH>`; if
-//! those tokens are absent, the unknown token, so that nothing is dropped.
+//! A text starts as its characters. The adjacent pair whose concatenation is the token with the highest score is merged, the
+//! leftmost of equals first, until no pair makes a token. Pairs wait in a heap and symbols in a linked list, so a text of n
+//! characters costs O(n log n). If no token has a `▁` after another character, as in most vocabularies, no merge crosses the
+//! beginning of a word, and each word is merged by itself. A character without a token becomes its bytes `<0xHH>`; if those
+//! tokens are absent, the unknown token, so that nothing is dropped.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -12,18 +12,18 @@ use std::collections::BinaryHeap;
 use ahash::AHashMap;
 use tokenizers::Token;
 
-/// The model: tokens that merges may make, and the byte tokens.
+/// The model: the tokens that merges may make, and the byte tokens.
 #[derive(Clone, Debug)]
 pub struct Spm {
     tokens: AHashMap<String, (u32, f32)>,
     bytes: Vec<Option<u32>>,
     unknown: Option<u32>,
     longest_bytes: usize,
-    /// No token continues beyond the end of a word.
+    /// True if no token continues beyond the end of a word.
     words_apart: bool,
 }
 
-/// The character that stands for a space.
+/// The character that represents a space.
 const SPACE: char = '▁';
 
 struct Symbol {
@@ -61,7 +61,7 @@ impl Ord for Pair {
 }
 
 impl Spm {
-    /// `tokens` are those that text may become; `bytes[b]` is the id of `<0xHH>`.
+    /// A model of `tokens`: the tokens that text may become, with id and score. `bytes[b]` is the id of `<0xHH>` for byte `b`.
     pub fn new(tokens: AHashMap<String, (u32, f32)>, bytes: Vec<Option<u32>>, unknown: Option<u32>) -> Self {
         let longest_bytes = tokens.keys().map(String::len).max().unwrap_or(0);
         let words_apart = !tokens.keys().any(|token| token.trim_start_matches(SPACE).contains(SPACE));

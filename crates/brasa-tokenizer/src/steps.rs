@@ -11,11 +11,11 @@ use crate::{Result, TokenizerError};
 pub enum Step<'a> {
     /// A cut at every match of a pattern.
     Split { pattern: &'a str, behavior: SplitDelimiterBehavior, invert: bool },
-    /// A space in front of a text that has none.
+    /// A leading space for a text that has none.
     SpacePrefix,
-    /// The cuts of GPT-2.
+    /// Cuts by GPT-2's pattern.
     Gpt2,
-    /// Bytes become letters; nothing is cut.
+    /// Spells bytes in GPT-2's alphabet; cuts nothing.
     Bytes,
     /// Any other pre-tokenizer of the `tokenizers` crate.
     Other(&'a Value),
@@ -59,7 +59,7 @@ fn collect<'a>(value: &'a Value, steps: &mut Vec<Step<'a>>) -> Result<()> {
     Ok(())
 }
 
-/// The names that are recognised. Of names that cut alike, the best known comes first.
+/// The names that are recognised. Of names for the same cuts, the best known comes first.
 const NAMES: [&str; 9] = [
     "llama-bpe",
     "dbrx",
@@ -72,14 +72,14 @@ const NAMES: [&str; 9] = [
     "starcoder",
 ];
 
-/// The value of `tokenizer.ggml.pre` for a pre-tokenizer that cuts text like this `tokenizer.json`.
+/// The value of `tokenizer.ggml.pre` for a pre-tokenizer with the same cuts as the one in this `tokenizer.json`.
 ///
-/// llama.cpp's converter knows published tokenizers by a hash of some encoded text. Here the rules themselves are
-/// compared, so that a new vocabulary under known rules is recognised too.
+/// llama.cpp's converter recognises published tokenizers by a hash of some encoded text. This function compares the rules
+/// themselves, so that a new vocabulary under known rules is recognised too.
 ///
 /// # Errors
 ///
-/// The steps of a pre-tokenizer that no name fits, for a message.
+/// A description of the steps of a pre-tokenizer without a name, for a message.
 pub fn pre_tokenizer_name(tokenizer: &Value) -> std::result::Result<&'static str, String> {
     let steps = steps(&tokenizer["pre_tokenizer"]).map_err(|error| error.to_string())?;
     let ignore_merges = tokenizer["model"]["ignore_merges"] == true;
@@ -101,7 +101,8 @@ pub fn pre_tokenizer_name(tokenizer: &Value) -> std::result::Result<&'static str
     })
 }
 
-/// The pattern by which a step cuts, `Some(None)` for a step that no name can have; `None` for a step that cuts nothing.
+/// The pattern by which a step cuts; `Some(None)` for a step that no named pre-tokenizer has; `None` for a step that cuts
+/// nothing.
 #[expect(clippy::option_option, reason = "cuts nothing, or cuts in an unknown way")]
 fn cut(step: &Step<'_>) -> Option<Option<String>> {
     use SplitDelimiterBehavior::{Isolated, Removed};

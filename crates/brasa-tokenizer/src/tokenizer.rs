@@ -12,29 +12,29 @@ use crate::vocabulary::Vocabulary;
 use crate::{Result, TokenizerError};
 use brasa_fault::without_panic;
 
-/// A choice: do the model's own special tokens go around a text?
+/// Whether the model's own special tokens are added around a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddSpecial {
-    /// BOS in front, EOS behind, or other tokens that the model was trained with. A text that already begins with BOS (see
-    /// [`ParseSpecial`]) gets no second one.
+    /// Adds BOS before and EOS after the text, or other tokens that the model was trained with. A text that already begins with
+    /// BOS (see [`ParseSpecial`]) gets no second one.
     AsModel,
     /// No ids are added.
     No,
 }
 
-/// A choice: may the text name control tokens?
+/// Whether a text may name control tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParseSpecial {
-    /// `<|im_end|>` in the text is the control token: right for a rendered chat template.
+    /// `<|im_end|>` in the text is the control token, as needed for a rendered chat template.
     Yes,
-    /// `<|im_end|>` in the text is nine characters: right for text from outside.
+    /// `<|im_end|>` in the text is ten characters, as needed for text from outside.
     No,
 }
 
 /// Text to token ids and back, for one model.
 pub struct Tokenizer {
     engine: Engine,
-    /// Shared with the streams, which may outlive the tokenizer.
+    /// The vocabulary, shared with streams, which may outlive the tokenizer.
     vocabulary: Arc<Vocabulary>,
     decoder: Arc<Decoder>,
     special: SpecialTokens,
@@ -43,12 +43,12 @@ pub struct Tokenizer {
     pair: Option<PairTemplate>,
     chat_template: Option<String>,
     template_tokens: Vec<(String, String)>,
-    /// Characters with which control tokens begin and end, once they were asked for.
+    /// Characters with which control tokens begin and end; computed when first needed.
     edges: OnceLock<Edges>,
     warnings: Vec<String>,
 }
 
-/// The parts of a tokenizer, from the reader of either container.
+/// The parts of a tokenizer, made by the reader of either container.
 pub(crate) struct Parts {
     pub engine: Engine,
     pub vocabulary: Vocabulary,
@@ -57,9 +57,9 @@ pub(crate) struct Parts {
     pub around: (Vec<u32>, Vec<u32>),
     pub pair: Option<PairTemplate>,
     pub chat_template: Option<String>,
-    /// Texts of special tokens by the names that templates have for them.
+    /// Texts of special tokens, by their names in templates.
     pub template_tokens: Vec<(String, String)>,
-    /// See [`Tokenizer::warnings`].
+    /// The warnings of [`Tokenizer::warnings`].
     pub warnings: Vec<String>,
 }
 
@@ -85,7 +85,7 @@ impl Tokenizer {
     ///
     /// # Errors
     ///
-    /// [`TokenizerError::Encode`], when a pattern of the tokenizer fails on this text.
+    /// [`TokenizerError::Encode`] if a pattern of the tokenizer fails on this text.
     pub fn encode(&self, text: &str, add: AddSpecial, parse: ParseSpecial) -> Result<Vec<u32>> {
         let controls = match parse {
             ParseSpecial::Yes => Controls::Parse,
@@ -110,7 +110,7 @@ impl Tokenizer {
         self.encode(&String::from_utf8_lossy(text), add, parse)
     }
 
-    /// The text of `ids`; `skip_special` leaves control tokens out.
+    /// The text of `ids`. `skip_special` leaves out control tokens.
     ///
     /// # Errors
     ///
@@ -125,7 +125,7 @@ impl Tokenizer {
         Ok(text)
     }
 
-    /// Decodes ids as they are generated; see [`DecodeStream`].
+    /// A stream that decodes ids as they are generated; see [`DecodeStream`].
     pub fn decode_stream(&self, skip_special: bool) -> DecodeStream {
         DecodeStream::new(Arc::clone(&self.decoder), Arc::clone(&self.vocabulary), skip_special)
     }
@@ -141,7 +141,7 @@ impl Tokenizer {
         Ok(self.decoder.bytes(token, self.vocabulary.kind(id), false))
     }
 
-    /// [`piece_bytes`](Self::piece_bytes) as text; incomplete characters show as U+FFFD.
+    /// The text that a token adds inside a text; incomplete characters become U+FFFD. See [`piece_bytes`](Self::piece_bytes).
     ///
     /// # Errors
     ///
@@ -175,17 +175,17 @@ impl Tokenizer {
         (&self.prefix, &self.suffix)
     }
 
-    /// How two texts become one sequence; `None` if the file does not say.
+    /// The template by which two texts are joined to one sequence; `None` if the file has none.
     pub fn pair(&self) -> Option<&PairTemplate> {
         self.pair.as_ref()
     }
 
-    /// Facts that the checkpoint leaves out and that change token ids. Each sentence tells what was assumed.
+    /// Facts that the checkpoint leaves out and that change token ids. Each sentence says what was assumed instead.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// [`warnings`](Self::warnings); an error if the caller is `strict` and there is one.
+    /// The [`warnings`](Self::warnings); an error if the caller is `strict` and there are any.
     ///
     /// # Errors
     ///
@@ -210,8 +210,8 @@ impl Tokenizer {
         self.template_tokens.iter().map(|(role, text)| (role.as_str(), text.as_str()))
     }
 
-    /// The ids of `text`, in which control tokens are parsed but those that hold a character at one of `places`, ascending bytes of
-    /// the text.
+    /// The ids of `text`. Control tokens are parsed, except those with a character at one of `places`, which are ascending byte
+    /// offsets.
     pub(crate) fn encode_beside(&self, text: &str, places: &[usize]) -> Result<Vec<u32>> {
         self.encode_with(text, Controls::Beside(places))
     }

@@ -1,37 +1,37 @@
 //! SentencePiece's unigram model (Kudo 2018, arXiv:1804.10959): the tokens of a text are those whose scores have the largest sum.
 //!
-//! The search goes through a text from left to right and keeps the best way to each place. Tokens lie in a table sorted by
-//! their bytes, so the tokens that begin at a place are found by narrowing a range of that table byte by byte. A text of n bytes and tokens
-//! of at most m bytes cost O(n · m) steps.
+//! The search goes through a text from left to right and keeps the best segmentation up to each offset. Tokens are in a table
+//! sorted by their bytes, so the tokens that begin at an offset are found by narrowing a range of that table byte by byte. A text
+//! of n bytes and tokens of at most m bytes cost O(n · m) steps.
 
 use std::ops::Range;
 
 use ahash::AHashMap;
 use tokenizers::Token;
 
-/// Bytes of the longest token. SentencePiece makes tokens of at most 16 characters unless it is told otherwise.
+/// Most bytes of a token. SentencePiece makes tokens of at most 16 characters by default.
 pub const LONGEST_TOKEN: usize = 256;
 
-/// Distance of the score of an unknown character from the lowest score of a token.
+/// The score of an unknown character is this much below the lowest score of a token.
 const UNKNOWN_PENALTY: f64 = 10.0;
 
-/// The model: tokens with their scores, in the order of their bytes.
+/// The model: tokens with their scores, sorted by their bytes.
 #[derive(Clone, Debug)]
 pub struct Unigram {
     texts: Vec<Box<str>>,
     ids: Vec<u32>,
     scores: Vec<f64>,
-    /// Places in the table of the tokens that begin with each byte.
+    /// For each byte, the range of the table with tokens that begin with it.
     first: Vec<Range<usize>>,
     unknown: u32,
     unknown_score: f64,
 }
 
-/// The best way to a place in the text.
+/// The best segmentation up to an offset of the text.
 #[derive(Clone, Copy)]
 struct Best {
     score: f64,
-    /// The place at which the last token begins.
+    /// The offset at which its last token begins.
     start: usize,
     id: u32,
 }
@@ -55,7 +55,7 @@ impl Unigram {
         }
     }
 
-    /// The tokens of a text. Unknown characters that follow each other are one token.
+    /// The tokens of a text. Adjacent unknown characters form one token.
     pub fn tokenize(&self, text: &str) -> Vec<Token> {
         let nothing = Best { score: f64::NEG_INFINITY, start: 0, id: self.unknown };
         let mut best = vec![nothing; text.len() + 1];
@@ -92,7 +92,7 @@ impl Unigram {
         Some(self.ids[place])
     }
 
-    /// Calls `found` with the place of every token that `text` begins with, and its length, shortest first.
+    /// Calls `found` with the index and the length of every token that `text` begins with, shortest first.
     fn each_prefix(&self, text: &[u8], mut found: impl FnMut(usize, usize)) {
         let Some(&first) = text.first() else { return };
         let mut range = self.first[usize::from(first)].clone();

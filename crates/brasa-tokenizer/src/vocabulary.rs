@@ -1,6 +1,6 @@
 use crate::{Result, TokenizerError};
 
-/// More ids than any published vocabulary has; a larger id is a hostile or broken file.
+/// Most ids of a vocabulary; a larger id means a hostile or broken file.
 pub(crate) const MAX_IDS: u32 = 1 << 22;
 
 /// The role of a token. The discriminants are those of `tokenizer.ggml.token_type`.
@@ -8,11 +8,11 @@ pub(crate) const MAX_IDS: u32 = 1 << 22;
 #[repr(u8)]
 #[non_exhaustive]
 pub enum TokenKind {
-    /// A hole in the numbering: no token has this id.
+    /// A gap in the numbering: no token has this id.
     Missing = 0,
-    /// Text.
+    /// A token of ordinary text.
     Normal = 1,
-    /// The token of text that the vocabulary cannot express.
+    /// The token for text that the vocabulary cannot express.
     Unknown = 2,
     /// A control token such as BOS or the end of a turn: never part of the text.
     Control = 3,
@@ -25,7 +25,7 @@ pub enum TokenKind {
 }
 
 impl TokenKind {
-    /// The kind for a value of `tokenizer.ggml.token_type`. Unknown values count as missing text.
+    /// The kind for a value of `tokenizer.ggml.token_type`. Unknown values become [`Unused`](Self::Unused).
     pub fn from_gguf(value: i32) -> Self {
         match value {
             1 => Self::Normal,
@@ -42,13 +42,13 @@ impl TokenKind {
         matches!(self, Self::Control | Self::Unknown)
     }
 
-    /// True if the token is looked for in the text before the model splits it.
+    /// True if the token is searched for in the text before pre-tokenizing.
     pub(crate) fn is_added(self) -> bool {
         matches!(self, Self::Control | Self::Unknown | Self::UserDefined)
     }
 }
 
-/// Every token as its file spells it, in one allocation.
+/// The table of all tokens as their file spells them, in one allocation.
 #[derive(Debug)]
 pub struct Vocabulary {
     text: String,
@@ -57,7 +57,7 @@ pub struct Vocabulary {
 }
 
 impl Vocabulary {
-    /// Builds the table from `(id, text, kind)` in any order; of two texts for one id the last wins.
+    /// Builds the table from `(id, text, kind)` in any order. Of several texts for one id, the last is kept.
     pub(crate) fn new<'a>(entries: impl IntoIterator<Item = (u32, &'a str, TokenKind)>) -> Result<Self> {
         let mut entries: Vec<_> = entries.into_iter().collect();
         entries.sort_by_key(|entry| entry.0);
@@ -96,7 +96,7 @@ impl Vocabulary {
         self.kinds.len()
     }
 
-    /// True if there is no token at all.
+    /// True if there are no tokens.
     pub fn is_empty(&self) -> bool {
         self.kinds.is_empty()
     }

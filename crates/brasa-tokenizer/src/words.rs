@@ -11,10 +11,10 @@ const CAPACITY: usize = 10_000;
 /// Words of this many bytes or more are not remembered.
 const LONG_BYTES: usize = 256;
 
-/// A model of the `tokenizers` crate, and the tokens of words that it has met.
+/// A model of the `tokenizers` crate, with a cache of words and their tokens.
 ///
-/// The crate's own memory of words belongs to the thread that tokenizes and outlives the model: a server that loaded a model again and
-/// again held the words of each. So BPE models are built without it, and this one goes with the model.
+/// The crate's own cache belongs to the thread that tokenizes and outlives the model, so a server that loads models repeatedly
+/// keeps the words of each. So BPE models are built without that cache, and this cache is dropped with the model.
 pub struct Words {
     model: ModelWrapper,
     known: Mutex<AHashMap<Box<str>, Vec<Token>>>,
@@ -46,7 +46,7 @@ impl Words {
         self.model.token_to_id(token)
     }
 
-    /// Runs `work` on the known words, unless another thread holds them: tokenizing a word is faster than waiting.
+    /// Runs `work` on the cached words, unless another thread uses the cache: tokenizing a word is faster than waiting.
     fn with_known<T>(&self, work: impl FnOnce(&mut AHashMap<Box<str>, Vec<Token>>) -> T) -> Option<T> {
         match self.known.try_lock() {
             Ok(mut known) => Some(work(&mut known)),

@@ -2,17 +2,17 @@ use std::fmt::Write;
 
 use super::message::Message;
 
-/// Forms for checkpoints without a template, chosen by the control tokens that the vocabulary has.
+/// Built-in chat templates for checkpoints without one, chosen by the control tokens that the vocabulary has.
 ///
-/// Each begins with BOS only if its family does; the text is to be encoded with nothing added.
+/// A template begins with BOS only if its family does, so its text must be encoded with nothing added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BuiltinTemplate {
-    /// `<|start_header_id|>role<|end_header_id|>`, as Llama 3.
+    /// Llama 3: `<|start_header_id|>role<|end_header_id|>`.
     Llama3,
-    /// `<|im_start|>role … <|im_end|>`, as Qwen and many others; no BOS.
+    /// ChatML, for Qwen and many others: `<|im_start|>role … <|im_end|>`, without BOS.
     ChatMl,
-    /// `<start_of_turn>role … <end_of_turn>`, as Gemma 1 to 3; the system text goes into the first user turn.
+    /// Gemma 1 to 3: `<start_of_turn>role … <end_of_turn>`, with the system text in the first user turn.
     Gemma,
 }
 
@@ -33,12 +33,12 @@ impl BuiltinTemplate {
         }
     }
 
-    /// The form of a [`name`](Self::name).
+    /// The template with this [`name`](Self::name).
     pub fn by_name(name: &str) -> Option<Self> {
         [Self::Llama3, Self::ChatMl, Self::Gemma].into_iter().find(|form| form.name() == name)
     }
 
-    /// The control tokens that a vocabulary must have for this form.
+    /// The control tokens that a vocabulary must have for the template.
     pub fn control_tokens(self) -> &'static [&'static str] {
         match self {
             Self::Llama3 => &["<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"],

@@ -1,4 +1,4 @@
-//! Conversations to ids.
+//! Encodes conversations to token ids.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use super::message::Message;
 use super::template::{ChatOptions, ChatTemplate};
 use crate::{AddSpecial, ParseSpecial, Result, Tokenizer, TokenizerError};
 
-/// A conversation whose characters are told from the template's.
+/// A conversation with marks on the characters that do not come from the template.
 pub(super) struct Marked {
     pub messages: Vec<Message>,
     pub tools: Option<Vec<Value>>,
@@ -20,9 +20,9 @@ pub(super) struct Marked {
 }
 
 impl Tokenizer {
-    /// The checkpoint's chat template; without one, the built-in template whose control tokens the vocabulary has.
+    /// The checkpoint's chat template; without one, the built-in template with control tokens that the vocabulary has.
     ///
-    /// [`ChatTemplate::guess`] tells that the form was guessed.
+    /// [`ChatTemplate::guess`] returns the guess, if a built-in template was chosen.
     ///
     /// # Errors
     ///
@@ -36,16 +36,16 @@ impl Tokenizer {
         Ok(self.builtin_chat_template(form).guessed())
     }
 
-    /// A template from elsewhere, with the texts of this tokenizer's special tokens.
+    /// Compiles a template given as `source`, with the texts of this tokenizer's special tokens.
     ///
     /// # Errors
     ///
-    /// [`TokenizerError::Template`] with the line of the fault.
+    /// [`TokenizerError::Template`] with the line of the mistake.
     pub fn chat_template_from(&self, source: &str) -> Result<ChatTemplate> {
         ChatTemplate::new(source, self.template_tokens())
     }
 
-    /// A built-in form, with the text of this tokenizer's BOS.
+    /// A built-in template, with the text of this tokenizer's BOS.
     pub fn builtin_chat_template(&self, form: BuiltinTemplate) -> ChatTemplate {
         let mut template = ChatTemplate::builtin(form, self.template_tokens());
         if !self.added_around().0.iter().any(|id| Some(*id) == self.special_tokens().bos) {
@@ -55,12 +55,12 @@ impl Tokenizer {
         template
     }
 
-    /// The ids of a conversation, whose messages are [fitted](ChatTemplate::fit) to the template. Nothing is added to what the
-    /// template writes, so BOS is never doubled.
+    /// The token ids of a conversation. Messages are [fitted](ChatTemplate::fit) to the template. Nothing is added to the
+    /// template's text, so BOS is never doubled.
     ///
-    /// `in_messages` decides what the texts of control tokens mean inside messages, tools and documents: with
-    /// [`ParseSpecial::No`] a user who writes `<|im_end|>` ends no turn, whatever the template makes of the message. The ids are
-    /// otherwise those of the text that [`ChatTemplate::render`] returns.
+    /// `in_messages` decides whether texts of control tokens inside messages, tools and documents are parsed. With
+    /// [`ParseSpecial::No`], a user who writes `<|im_end|>` cannot end a turn, however the template changes the message. The ids
+    /// are otherwise those of the text that [`ChatTemplate::render`] returns.
     ///
     /// # Errors
     ///
@@ -82,7 +82,7 @@ impl Tokenizer {
         self.encode_marked(&template.render_with(&messages, &options, &marks)?, &marks)
     }
 
-    /// Fitted messages, tools and documents with marks.
+    /// Fits the messages, and marks the characters of messages, tools and documents.
     pub(super) fn marked(&self, mut messages: Vec<Message>, options: &ChatOptions<'_>) -> Result<Marked> {
         let mut tools = options.tools.map(<[Value]>::to_vec);
         let mut documents = options.documents.map(<[Value]>::to_vec);
@@ -126,7 +126,7 @@ impl Tokenizer {
         self.encode_beside(&plain, &data)
     }
 
-    /// Characters with which a control token begins or ends, in either case, and the marks of training.
+    /// The characters with which a control token begins or ends, in either case, and the marks of training.
     pub(crate) fn find_edges_of_control_tokens(&self) -> Edges {
         let control = self.vocabulary().iter().filter(|(_, _, kind)| kind.is_special());
         let edges =
@@ -135,7 +135,7 @@ impl Tokenizer {
         edges.collect::<BTreeSet<char>>().into_iter().flat_map(either_case).chain([START, END]).collect()
     }
 
-    /// True if a text holds the text of a control token.
+    /// True if a text contains the text of a control token.
     fn has_control_token(&self, text: &str) -> bool {
         let edges = self.edges_of_control_tokens();
         text.contains(|char| edges.contains(char))

@@ -1,25 +1,25 @@
-//! Numbers of any length, exactly as they are written.
+//! JSON numbers of any length, with all their digits.
 //!
-//! A JSON number beyond 64 bits would become a float: an id of 23 digits would reach the model with 16 of them. Such a number is kept as
-//! a text that begins with a sign, and templates print it without quotation marks. So is a decimal number with more digits than a float has,
-//! where a schema of a tool says one.
+//! A JSON number beyond 64 bits would become a float: an id of 23 digits would reach the model with 16 right digits. Such a
+//! number is kept as a text with a special first character, and templates print it without quotation marks. Decimal numbers in a
+//! tool's schema with more digits than a float are kept in the same way.
 
 use serde_json::Value;
 
-/// In front of the digits of a number that is kept as text, a private-use character.
+/// The character before the digits of a number that is kept as text: a private-use character.
 const SIGN: char = '\u{F0A3E}';
 
-/// Parses a JSON text without rounding its whole numbers: one that 64 bits do not hold becomes a marked text of its digits, which
+/// Parses a JSON text without rounding its whole numbers. A number beyond 64 bits becomes a marked text of its digits, which
 /// [`exact_json`] writes as a number again.
 ///
 /// # Errors
 ///
-/// That of `serde_json`, if the text is no JSON.
+/// The error of `serde_json`, if the text is not JSON.
 pub fn exact_value(text: &str) -> serde_json::Result<Value> {
     serde_json::from_str(&signed(text))
 }
 
-/// The text with quotation marks and a sign around each whole number beyond 64 bits.
+/// The JSON text with each whole number beyond 64 bits replaced by a marked text.
 fn signed(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -55,7 +55,7 @@ fn signed(text: &str) -> String {
     out
 }
 
-/// True for a whole number of JSON that 64 bits do not hold.
+/// True for the JSON text of a whole number beyond 64 bits.
 fn is_long(token: &str) -> bool {
     let digits = token.strip_prefix('-').unwrap_or(token);
     digits.len() > 18
@@ -65,7 +65,7 @@ fn is_long(token: &str) -> bool {
         && token.parse::<u64>().is_err()
 }
 
-/// True for a decimal number of JSON with more digits than a float is sure to have.
+/// True for the JSON text of a decimal number with more digits than a float is sure to keep.
 fn is_fine(token: &str) -> bool {
     const SURE_DIGITS: usize = 15;
     let has_part = |letter: char| matches!(letter, '.' | 'e' | 'E');
@@ -80,13 +80,13 @@ fn is_of_number(byte: u8) -> bool {
     byte.is_ascii_digit() || matches!(byte, b'-' | b'+' | b'.' | b'e' | b'E')
 }
 
-/// A number of a tool's schema that a JSON value would round, in the form in which templates and grammars of calls know all its digits. `None` for
-/// a text that is no such number.
+/// The marked text for a number of a tool's schema that a JSON value would round. Templates and grammars of calls write it with
+/// all its digits. `None` if `digits` is not such a number.
 pub fn exact_number(digits: &str) -> Option<Value> {
     (is_long(digits) || is_fine(digits)).then(|| format!("{SIGN}{digits}").into())
 }
 
-/// The digits of a number that was kept as text.
+/// The digits of a number that is kept as a marked text; `None` for other texts.
 pub fn digits(text: &str) -> Option<&str> {
     text.strip_prefix(SIGN).filter(|digits| is_long(digits) || is_fine(digits))
 }

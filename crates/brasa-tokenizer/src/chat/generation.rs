@@ -1,18 +1,19 @@
-//! The tag `generation`, which marks the model's own text in a template: the part to train on.
+//! The tag `generation`, which marks the model's own text in a template, for training.
 
 /// The filter that puts marks around the model's own text.
 pub const MARKS: &str = "written_by_the_model";
 /// The mark before the model's own text, a private-use character.
 pub const START: char = '\u{F0A2E}';
-/// The mark behind the model's own text, a private-use character.
+/// The mark after the model's own text, a private-use character.
 pub const END: char = '\u{F0A2F}';
 
-/// Replaces the tag by one that opens a scope and does nothing.
+/// The source with each tag replaced by one that opens a scope and has no effect.
 pub fn without_generation_tags(source: &str) -> String {
     retagged(source, "with", "endwith")
 }
 
-/// Replaces the tag by a filter that puts [`START`] and [`END`] around its text. `None` if the source has no such tag.
+/// The source with each tag replaced by a filter that puts [`START`] and [`END`] around its text. `None` if the source has no
+/// such tag.
 pub fn with_generation_marks(source: &str) -> Option<String> {
     let marked = retagged(source, &format!("filter {MARKS}"), "endfilter");
     (marked != source).then_some(marked)

@@ -1,8 +1,8 @@
 //! Conversion of messages from the clients' form to the template's form.
 //!
-//! Clients follow OpenAI: arguments of calls are JSON text, content may come in parts, `developer` is a role. Templates differ: most
-//! want arguments as objects, some as text; some know neither roles nor calls nor tools. What a template wants is found by rendering a
-//! call with it once, and by words in its source.
+//! Clients follow OpenAI: arguments of calls are JSON text, content may come in parts, `developer` is a role. Templates differ:
+//! most want arguments as objects, some as text; some support neither `developer` nor calls nor tools. The form is found by
+//! rendering a call with the template once, and by words in its source.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -20,14 +20,14 @@ use crate::{Result, TokenizerError};
 pub struct Words {
     /// The template shows tools.
     tools: bool,
-    /// The template has a role of that name.
+    /// The template supports the role `developer`.
     developer: bool,
-    /// The template wants ids of nine letters and digits, as Mistral's do.
+    /// The template requires ids of nine letters and digits, as Mistral's do.
     short_ids: bool,
 }
 
 impl Words {
-    /// The words in a source.
+    /// Finds the words in a template's source.
     pub fn of(source: &str) -> Self {
         Self {
             tools: source.contains("tools"),
@@ -37,7 +37,7 @@ impl Words {
     }
 }
 
-/// The form of earlier calls that a template wants.
+/// The form in which a template reads earlier calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallForm {
     /// Arguments as an object.
@@ -56,7 +56,7 @@ struct Call {
 }
 
 impl Call {
-    /// The arguments as an object: a text that is none becomes the object's only member.
+    /// The arguments as an object. A text that is not an object becomes the only member of one.
     fn object(&self) -> Value {
         match &self.arguments {
             Arguments::Object(arguments) => Value::Object(arguments.clone()),
@@ -67,16 +67,17 @@ impl Call {
 
 impl ChatTemplate {
     /// The messages in the form that the template reads: arguments of calls parsed or written, text parts joined by line breaks,
-    /// `developer` as `system`, tools and calls as text where the template knows nothing of them.
+    /// `developer` as `system`, tools and calls as text if the template does not support them.
     ///
-    /// Arguments of an earlier call that are no JSON object, such as an object that was cut off, are given as they are to a
-    /// template that takes text, and as `{"arguments": "the text"}` to any other. Whole numbers in the JSON text of arguments keep
-    /// all digits.
+    /// Arguments of an earlier call that are no JSON object, such as an object that was cut off, stay text for a template that
+    /// takes text, and become `{"arguments": "the text"}` for others. Whole numbers in the JSON text of arguments keep all
+    /// digits.
     ///
     /// # Errors
     ///
-    /// [`TokenizerError::Message`], [`TokenizerError::MissingField`] or [`TokenizerError::NotText`] for a message that no template
-    /// could read, such as one with a part that is no text. [`TokenizerError::TemplateLimit`] when the template does too much.
+    /// [`TokenizerError::Message`], [`TokenizerError::MissingField`] or [`TokenizerError::NotText`] for a message that no
+    /// template could read, such as one with a part that is no text. [`TokenizerError::TemplateLimit`] if the template exceeds a
+    /// limit.
     pub fn fit(&self, messages: &[Message], options: &ChatOptions<'_>) -> Result<Vec<Message>> {
         let mut fitted: Vec<Message> = Vec::with_capacity(messages.len() + 1);
         let mut names: HashMap<String, String> = HashMap::new();
@@ -173,7 +174,7 @@ impl ChatTemplate {
         Ok(())
     }
 
-    /// The form in which the template wants earlier calls.
+    /// The form in which the template reads earlier calls.
     fn call_form(&self) -> Result<CallForm> {
         self.found().call_form(|| {
             for (form, arguments) in [
@@ -195,7 +196,7 @@ impl ChatTemplate {
         })
     }
 
-    /// True if a template that wants arguments as objects shows a text as it is.
+    /// True if a template that takes arguments as objects shows a text unchanged.
     fn takes_text(&self) -> Result<bool> {
         self.found().takes_text(|| {
             let text = self.try_call(&json!("{needle_text"), Content::Text(String::new()))?;
@@ -203,7 +204,7 @@ impl ChatTemplate {
         })
     }
 
-    /// True if the template fails where an answer with calls has no content.
+    /// True if the template fails for an answer with calls and without content.
     fn needs_content(&self) -> Result<bool> {
         self.found().needs_content(|| {
             let arguments = match self.call_form()? {
@@ -254,7 +255,7 @@ impl ChatTemplate {
     }
 }
 
-/// The calls of a message, with their arguments read.
+/// Reads the calls of message number `index`.
 fn calls(calls: &[Value], index: usize) -> Result<Vec<Call>> {
     let read = |(at, call): (usize, &Value)| {
         let field = format!("messages[{index}].tool_calls[{at}].function");
@@ -269,7 +270,7 @@ fn calls(calls: &[Value], index: usize) -> Result<Vec<Call>> {
     calls.iter().enumerate().map(read).collect()
 }
 
-/// A result of a tool as a message of the user.
+/// A tool's result as a message of the user.
 fn told(result: &Message) -> Message {
     let text = result.content.text();
     match &result.name {
@@ -278,7 +279,7 @@ fn told(result: &Message) -> Message {
     }
 }
 
-/// Puts the description of tools into the system message, in the words of the general form of calls.
+/// Adds the description of tools to the system message, in the words of the general form of calls.
 fn introduce(tools: &[Value], messages: &mut Vec<Message>) {
     let mut text = String::from("You can call these functions:\n\n");
     for tool in tools {
@@ -295,8 +296,8 @@ fn introduce(tools: &[Value], messages: &mut Vec<Message>) {
     }
 }
 
-/// Moves the text of system messages, from message `first` on, to the user: to the user's message before it, else to the one behind
-/// it, else into a new one. The beginning of a growing conversation never changes.
+/// Moves the text of system messages, from message `first` on, to the user: to the user's message before it, else to the one
+/// after it, else to a new one. The text of earlier messages does not change as a conversation grows.
 fn without_system(messages: Vec<Message>, first: usize) -> Vec<Message> {
     let mut waiting = String::new();
     let mut kept: Vec<Message> = Vec::with_capacity(messages.len());
@@ -325,7 +326,7 @@ fn without_system(messages: Vec<Message>, first: usize) -> Vec<Message> {
     kept
 }
 
-/// An id of nine letters and digits: the id itself if it is one, else one made of it.
+/// An id of nine letters and digits: the id itself if it has that form, else a hash of it.
 fn short_id(id: &str) -> String {
     if id.len() == 9 && id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
         return id.to_owned();

@@ -1,13 +1,13 @@
 //! Marks for characters of a rendered conversation that come from its messages, tools and documents.
 //!
-//! A message may hold the text of a control token, and in the rendered text that must stay text, whatever the template did with the
-//! message: cut it, split it at that very token, turn it round. So a character of data with which a control token can begin or end
-//! stands in the template's variables as another character, its *mark*, which the conversation has nowhere else. The operations of
-//! the template read a mark as the character that it stands for ([`sandbox`](super::sandbox)): a template does what it would do
-//! without marks. A text that it cuts out keeps its marks, so the rendered text tells for each such character where it comes from. A
-//! control token that holds a marked character is text.
+//! A message may contain the text of a control token. In the rendered text it must stay plain text, even if the template cuts the
+//! message, splits it at that token or reverses it. So each character of data with which a control token can begin or end is
+//! replaced in the template's variables by another character, its *mark*, which occurs nowhere else in the conversation. The
+//! operations of the template treat a mark as the character that it replaces ([`sandbox`](super::sandbox)), so a template behaves
+//! as without marks. Parts of a text keep their marks, so the rendered text shows where such a character comes from. A control
+//! token with a marked character is plain text.
 //!
-//! Signs before and behind a control token would not do: a template that splits at the token would tear them apart.
+//! Signs before and after a control token would not work: a template that splits at the token would separate them.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -45,15 +45,15 @@ impl FromIterator<char> for Edges {
     }
 }
 
-/// Characters of data and the marks that stand for them.
+/// Characters of data, and the marks that replace them.
 #[derive(Clone, Debug, Default)]
 pub struct Marks {
-    /// Characters and their marks, both ascending.
+    /// Pairs of a character and its mark, both ascending.
     pairs: Vec<(char, char)>,
 }
 
 impl Marks {
-    /// Marks for characters of data. `taken` are the private-use characters in the data, which are never used as marks.
+    /// Chooses marks for `characters`. `taken` are private-use characters in the data, which are not used as marks.
     ///
     /// `None` if the data leaves too few private-use characters.
     pub fn new(characters: &Edges, taken: &BTreeSet<char>) -> Option<Self> {
@@ -70,13 +70,13 @@ impl Marks {
         self.pairs.is_empty()
     }
 
-    /// True if a text may have marks.
+    /// True if a text may contain marks.
     pub fn may_be_in(&self, text: &str) -> bool {
         // The private-use planes begin so in UTF-8.
         !self.is_empty() && text.bytes().any(|byte| byte >= 0xF3)
     }
 
-    /// The character that a mark stands for; a character that is no mark is returned unchanged.
+    /// The character that a mark replaces; any other character is returned unchanged.
     pub fn plain_char(&self, char: char) -> char {
         if char < '\u{F0000}' {
             return char;
@@ -85,7 +85,7 @@ impl Marks {
         found.map_or(char, |found| self.pairs[found].0)
     }
 
-    /// A text without marks.
+    /// A text with marks replaced by their characters.
     pub fn plain<'a>(&self, text: &'a str) -> Cow<'a, str> {
         if !self.may_be_in(text) {
             return Cow::Borrowed(text);
@@ -93,18 +93,18 @@ impl Marks {
         text.chars().map(|char| self.plain_char(char)).collect::<String>().into()
     }
 
-    /// The mark of a character of data, if it has one.
+    /// The mark of a character, or the character itself if it has none.
     pub fn mark_char(&self, char: char) -> char {
         let found = self.pairs.binary_search_by_key(&char, |pair| pair.0);
         found.map_or(char, |found| self.pairs[found].1)
     }
 
-    /// A text of data, with marks.
+    /// A text with characters replaced by their marks.
     pub fn mark(&self, text: &str) -> String {
         text.chars().map(|char| self.mark_char(char)).collect()
     }
 
-    /// A text without marks, and the places of the characters that were marked, in bytes of that text.
+    /// A text with marks replaced by their characters, and the offsets of these characters in bytes of the returned text.
     pub fn take_apart(&self, text: &str) -> (String, Vec<usize>) {
         let (mut plain, mut places) = (String::with_capacity(text.len()), Vec::new());
         for char in text.chars() {
@@ -121,7 +121,7 @@ impl Marks {
 /// Position of a text in a conversation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// A role, or the name of a member: templates look for these.
+    /// A role, or the name of a member, for which templates search.
     Name,
     /// Any other text.
     Data,

@@ -14,13 +14,13 @@ struct Paid {
 }
 
 impl Paid {
-    /// An empty text for the printed form of a value, which is at least as long as the texts in the value.
+    /// An empty text for the printed form of a value. Pays for the texts in the value, which are the least size of that form.
     fn for_printing(value: &Value) -> Result<Self, Error> {
         let paid_bytes = pay_for_printing(value)?;
         Ok(Self { text: String::new(), paid_bytes })
     }
 
-    /// Pays for what was written and is not paid for, and for `more` bytes to come.
+    /// Pays for the bytes written since the last payment, and for `more` bytes to come.
     fn pay(&mut self, more: usize) -> Result<(), Error> {
         let needed = self.text.len().saturating_add(more);
         let due = needed.saturating_sub(self.paid_bytes);
@@ -87,7 +87,7 @@ fn number(value: &Value, out: &mut String) {
     }
 }
 
-/// The shortest digits that mean the same number, in Python's choice of notation.
+/// The shortest digits that give the same number, in the notation that Python chooses.
 pub fn repr_float(value: f64) -> String {
     if value.is_nan() {
         return "nan".to_owned();
@@ -131,8 +131,8 @@ fn repr_str(text: &str, out: &mut String) {
     out.push(quote);
 }
 
-/// Writes `text`, and each special character as `write` does; the runs between them are copied whole. A mark is special if its
-/// character is.
+/// Writes `text`, with `write` for each special character; runs in between are copied whole. A mark is special if its character
+/// is.
 fn escape(text: &str, out: &mut String, special: impl Fn(char) -> bool, write: impl Fn(char, &mut String)) {
     let marks = marks();
     let mut rest = text;
@@ -147,7 +147,7 @@ fn escape(text: &str, out: &mut String, special: impl Fn(char) -> bool, write: i
     out.push_str(rest);
 }
 
-/// `json.dumps` with the arguments that transformers gives its filter.
+/// `json.dumps` with the arguments that transformers gives the filter `tojson`.
 struct Json {
     ensure_ascii: bool,
     indent: Option<String>,

@@ -1,7 +1,8 @@
-//! The one reader of messages: of requests, of rows that are learned from, of saved conversations, and of serde.
+//! Reads messages: of requests, of training rows, of saved conversations, and from serde.
 //!
-//! Messages are in OpenAI's form as clients and data sets write it. A null is an absent field. Arguments of calls may be anything,
-//! because nobody can correct them any more; [`ChatTemplate::fit`](super::ChatTemplate::fit) makes of them what a template takes.
+//! Messages are in OpenAI's form as clients and data sets write it. A null is an absent field. Arguments of earlier calls may be
+//! any text, because they can no longer be corrected; [`ChatTemplate::fit`](super::ChatTemplate::fit) converts them to a form
+//! that a template takes.
 
 use serde::{Deserialize, Deserializer, de};
 use serde_json::{Map, Value, json};
@@ -9,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::message::{Content, Message};
 use crate::{Result, TokenizerError};
 
-/// Names of the thoughts in front of an answer; the first that has a text counts.
+/// Names of the field for thoughts before an answer; the first one with a text is used.
 const THOUGHTS: [&str; 3] = ["reasoning_content", "reasoning", "thinking"];
 
 impl Message {
@@ -73,7 +74,7 @@ impl Message {
         }
     }
 
-    /// Places of the calls with arguments that are neither an object nor the JSON text of one.
+    /// Indices of the calls with arguments that are neither an object nor the JSON text of one.
     pub fn calls_without_object(&self) -> impl Iterator<Item = usize> {
         let calls = self.tool_calls.iter().enumerate();
         calls.filter_map(|(at, call)| {
@@ -89,7 +90,7 @@ impl<'de> Deserialize<'de> for Message {
 }
 
 impl Content {
-    /// Reads a content: a text, or parts with texts, among which parts of thoughts may stand. Errors name it by `place`.
+    /// Reads a content: a text, or parts with texts, which may include parts of thoughts. Errors name it by `place`.
     ///
     /// # Errors
     ///
@@ -108,8 +109,8 @@ impl Content {
         }
     }
 
-    /// The content with its text parts joined as [`text`](Self::text) joins them. Parts stay parts beside parts of thoughts, which
-    /// some templates know.
+    /// The content with its text parts joined as [`text`](Self::text) joins them. The parts stay separate if some are thoughts,
+    /// since some templates support these.
     ///
     /// # Errors
     ///
@@ -123,7 +124,7 @@ impl Content {
         Ok(if has_thoughts { self } else { Self::Text(self.text()) })
     }
 
-    /// The text: the texts of all parts, joined by line breaks, if there are parts.
+    /// The content as one text: the texts of all parts, joined by line breaks, if there are parts.
     pub fn text(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),
@@ -163,7 +164,7 @@ fn text_of<'a>(part: &'a Value, place: &str) -> Result<Option<&'a str>> {
     }
 }
 
-/// A call in the form of functions. A call of a custom tool becomes one whose only argument is the text.
+/// Reads a call as a call of a function. A call of a custom tool becomes a call with the text as its only argument.
 fn read_call(call: Value, place: &str) -> Result<Value> {
     let mut fields = match call {
         Value::Object(fields) => fields,
@@ -211,7 +212,7 @@ pub enum Arguments {
 }
 
 impl Arguments {
-    /// Reads arguments, which come as an object or as the JSON text of one. None are an empty object.
+    /// Reads arguments, which are an object or the JSON text of one. Missing arguments are an empty object.
     pub fn of(value: &Value) -> Self {
         match value {
             Value::Object(arguments) => Self::Object(arguments.clone()),

@@ -14,11 +14,11 @@ use super::sandbox::Sandbox;
 use super::time::CivilTime;
 use crate::Result;
 
-/// A chat template, ready to render.
+/// A compiled chat template.
 ///
-/// A template from a file is a program by whoever made the file. It runs on a thread of its own, one rendering after the
-/// other, within limits that hold a conversation of a thousand messages of 10 kB: 20 million instructions,
-/// 128 MiB built, 1 GiB read, 64 MiB written, 10 seconds, 160 levels of lists, 1 MiB of source.
+/// A template from a file is an untrusted program. It runs on a thread of its own, one rendering after the other, within limits
+/// that are enough for a conversation of a thousand messages of 10 kB: 20 million instructions, 128 MiB built, 1 GiB read, 64 MiB
+/// written, 10 seconds, 160 levels of lists, 1 MiB of source.
 #[derive(Debug)]
 pub struct ChatTemplate {
     form: Form,
@@ -26,11 +26,11 @@ pub struct ChatTemplate {
     tokens: Map<String, serde_json::Value>,
     words: Words,
     found: Found,
-    /// The source that marks what the model wrote, if the template tells, and the source compiled.
+    /// The source with marks around the model's own text, and its compiled form; `None` if the template does not mark that text.
     marked: Option<(String, OnceLock<Sandbox>)>,
 }
 
-/// Features of a template, as far as they were looked for.
+/// Features of a template, as far as they were determined.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     call_form: OnceLock<CallForm>,
@@ -62,7 +62,7 @@ impl Found {
     }
 }
 
-/// The answer that is known, or else asked for. An error is asked for again.
+/// The value in `known`, or the result of `ask`, which is then stored. An error is not stored.
 fn answer<T: Copy>(known: &OnceLock<T>, ask: impl FnOnce() -> Result<T>) -> Result<T> {
     match known.get() {
         Some(answer) => Ok(*answer),
@@ -76,12 +76,12 @@ enum Form {
     Builtin { form: BuiltinTemplate, guessed: bool },
 }
 
-/// A built-in form that was taken because the checkpoint has no chat template of its own.
+/// A built-in template that was chosen because the checkpoint has no chat template of its own.
 ///
-/// Its text says which form, and why.
+/// Printing the guess names the template and the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TemplateGuess {
-    /// The form.
+    /// The chosen template.
     pub form: BuiltinTemplate,
 }
 
@@ -96,20 +96,20 @@ impl std::fmt::Display for TemplateGuess {
     }
 }
 
-/// Arguments of a rendering besides the messages.
+/// Options of a rendering besides the messages.
 #[derive(Clone, Debug)]
 pub struct ChatOptions<'a> {
-    /// Open the assistant's turn at the end.
+    /// True to open the assistant's turn at the end.
     pub add_generation_prompt: bool,
     /// JSON schemas of tools, `{"type": "function", "function": {…}}`; `None` is not the same as an empty list.
     pub tools: Option<&'a [serde_json::Value]>,
-    /// Documents to answer from, for templates that know them.
+    /// Documents to answer from, for templates that support them.
     pub documents: Option<&'a [serde_json::Value]>,
     /// The template's `enable_thinking`: may the model think first? `None` leaves it to the template.
     pub thinking: Option<bool>,
-    /// Any other variable.
+    /// Further variables of the template.
     pub variables: Map<String, serde_json::Value>,
-    /// The moment that `strftime_now` tells; `None` is now.
+    /// The time that `strftime_now` formats; `None` is the present.
     pub time: Option<CivilTime>,
 }
 
@@ -140,7 +140,7 @@ struct Variables<'a> {
     other: &'a Map<String, serde_json::Value>,
 }
 
-/// A message as templates see it: those of gpt-oss call the reasoning `thinking`.
+/// A message as templates see it. The reasoning has the second name `thinking`, which gpt-oss uses.
 #[derive(Serialize)]
 struct Visible<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -154,7 +154,7 @@ impl ChatTemplate {
     ///
     /// # Errors
     ///
-    /// [`TokenizerError::Template`](crate::TokenizerError::Template) with the line of the fault;
+    /// [`TokenizerError::Template`](crate::TokenizerError::Template) with the line of the mistake;
     /// [`TokenizerError::TemplateLimit`](crate::TokenizerError::TemplateLimit) when compiling takes too much.
     pub fn new<'a>(source: &str, tokens: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Self> {
         let sandbox = Sandbox::new(without_generation_tags(source))?;
@@ -162,7 +162,7 @@ impl ChatTemplate {
         Ok(Self { marked, ..Self::of(Form::Jinja(sandbox), token_map(tokens), Words::of(source)) })
     }
 
-    /// One of the forms that need no source.
+    /// A built-in template, without source.
     pub fn builtin<'a>(form: BuiltinTemplate, tokens: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         Self::of(Form::Builtin { form, guessed: false }, token_map(tokens), Words::default())
     }
@@ -209,18 +209,17 @@ impl ChatTemplate {
 
     /// The conversation as text, to be encoded with special tokens parsed and none added.
     ///
-    /// The template sees the messages as they are; [`fit`](Self::fit) makes them what it can read.
+    /// The template gets the messages unchanged; [`fit`](Self::fit) converts them to a form that it can read.
     ///
     /// # Errors
     ///
-    /// [`TokenizerError::Template`](crate::TokenizerError::Template) when the template fails or refuses the conversation, in its
-    /// own words;
-    /// [`TokenizerError::TemplateLimit`](crate::TokenizerError::TemplateLimit) when it does too much.
+    /// [`TokenizerError::Template`](crate::TokenizerError::Template) if the template fails or refuses the conversation, with the
+    /// template's message; [`TokenizerError::TemplateLimit`](crate::TokenizerError::TemplateLimit) if it exceeds a limit.
     pub fn render(&self, messages: &[Message], options: &ChatOptions<'_>) -> Result<String> {
         self.render_with(messages, options, &Marks::default())
     }
 
-    /// Like [`render`](Self::render), of messages with marks, which the text has too.
+    /// Like [`render`](Self::render), for messages with marks. The text keeps the marks.
     pub(super) fn render_with(
         &self,
         messages: &[Message],
@@ -237,8 +236,8 @@ impl ChatTemplate {
         self.render_in(sandbox, messages, options, marks)
     }
 
-    /// Like [`render_with`](Self::render_with), but with a sign before and behind each text that the model wrote, by the template's tags
-    /// `{% generation %}`; `None` if it has none.
+    /// Like [`render_with`](Self::render_with), but with a mark before and after each text that the model wrote, by the
+    /// template's tags `{% generation %}`; `None` if it has no such tags.
     pub(super) fn render_turns(
         &self,
         messages: &[Message],

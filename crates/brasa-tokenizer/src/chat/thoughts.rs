@@ -5,17 +5,17 @@ use crate::Tokenizer;
 /// The marks around a model's thoughts.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ThoughtMarks {
-    /// The text in front of the thoughts.
+    /// The text before the thoughts.
     pub start: &'static str,
-    /// The text behind the thoughts.
+    /// The text after the thoughts.
     pub end: &'static str,
     /// Tokens of the marks. A vocabulary that has all of them may belong to a model with these marks.
     tokens: &'static [&'static str],
 }
 
-/// The marks of all families that are known.
+/// The marks of all known families.
 ///
-/// A vocabulary may have `<think>` beside the marks that its model uses, so that row is the last.
+/// A vocabulary may have `<think>` besides the marks that its model uses, so that row comes last.
 const MARKS: &[ThoughtMarks] = &[
     // gpt-oss: everything in front of the final channel is thought.
     ThoughtMarks {
@@ -68,16 +68,16 @@ impl ThoughtMarks {
 pub enum AnswerPart {
     /// A part of the thoughts.
     Thought(String),
-    /// A mark around thoughts, which belongs to neither.
+    /// A mark before or after thoughts, which belongs to neither part.
     Mark(&'static str),
     /// A part of the answer proper.
     Answer(String),
 }
 
-/// Splits an answer that comes in fragments into thoughts and the answer proper.
+/// Splits an answer that arrives in fragments into thoughts and the answer proper.
 ///
-/// Thoughts come first: behind the first word of the answer a mark is plain text, as in an answer about marks. A fragment that
-/// may end within a mark is held back until more is known.
+/// Thoughts come first. After the first word of the answer proper, a mark is plain text, as in an answer about marks. A fragment
+/// that may end within a mark is held back until more is known.
 ///
 /// ```
 /// use brasa_tokenizer::{AnswerPart, Thoughts, Tokenizer};
@@ -97,7 +97,7 @@ pub enum AnswerPart {
 pub struct Thoughts {
     marks: Option<&'static ThoughtMarks>,
     place: Place,
-    /// Text that may begin a mark.
+    /// Text that may be the beginning of a mark.
     held: String,
 }
 
@@ -111,8 +111,8 @@ enum Place {
 }
 
 impl Thoughts {
-    /// A splitter for the answer to `prompt`. Only the end of the prompt counts: templates may open the thoughts themselves.
-    /// Without marks the whole answer is content.
+    /// A splitter for the answer to `prompt`. The end of the prompt tells whether the template has opened the thoughts. Without
+    /// marks the whole answer is content.
     pub fn new(marks: Option<&'static ThoughtMarks>, prompt: &str) -> Self {
         let is_open = marks.is_some_and(|marks| prompt.trim_end().ends_with(marks.start));
         let place = match marks {
@@ -148,7 +148,7 @@ impl Thoughts {
         self.place == Place::Start
     }
 
-    /// True if all text that comes is the answer proper.
+    /// True if all further text is the answer proper.
     pub(crate) fn is_answer(&self) -> bool {
         self.place == Place::Answer && self.held.is_empty()
     }
@@ -202,7 +202,7 @@ impl Thoughts {
     }
 }
 
-/// Bytes at the end of `text` with which `mark` may begin.
+/// Number of bytes at the end of `text` that may be the beginning of `mark`.
 fn begun(text: &str, mark: &str) -> usize {
     let lengths = mark.char_indices().map(|(at, _)| at).filter(|&at| at > 0);
     lengths.filter(|&at| text.ends_with(&mark[..at])).max().unwrap_or(0)

@@ -1,7 +1,7 @@
 use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A moment in the calendar, UTC, for templates that ask for the date.
+/// A moment of the calendar in UTC, for templates that use the date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CivilTime {
     days: i64,
@@ -31,7 +31,7 @@ impl CivilTime {
         Self::from_unix(i64::try_from(since.as_secs()).unwrap_or_default())
     }
 
-    /// Seconds since 1970-01-01 00:00 UTC.
+    /// The moment `seconds` after 1970-01-01 00:00 UTC.
     pub fn from_unix(seconds: i64) -> Self {
         Self { days: seconds.div_euclid(86_400), second_of_day: seconds.rem_euclid(86_400) }
     }

@@ -1,9 +1,9 @@
-//! Conversations to ids, with the ranges of the model's own turns, for training.
+//! Encodes conversations to token ids, with the ranges of the model's own turns, for training.
 //!
-//! A template with tags `{% generation %}` tells which text is the model's. Of any other, the text before a turn is found by
-//! rendering the messages before it with the turn opened, and the text up to its end by rendering the messages up to it.
-//! Both must begin the whole conversation; a template that shows earlier turns in another way (Qwen3 leaves out earlier
-//! thoughts) is refused, and each of its turns can be trained on as the last one.
+//! A template with tags `{% generation %}` marks the model's text. For other templates, the text before a turn is found by
+//! rendering the messages before it with the turn opened, and the text up to the turn's end by rendering the messages including
+//! it. Both must be prefixes of the whole conversation's text; a template that shows earlier turns in another way (Qwen3 leaves
+//! out earlier thoughts) is refused, and each of its turns can be trained on as the last one.
 
 use std::ops::Range;
 
@@ -14,17 +14,17 @@ use super::message::Message;
 use super::template::{ChatOptions, ChatTemplate};
 use crate::{Result, Tokenizer, TokenizerError};
 
-/// Which of a conversation's assistant turns are wanted.
+/// Which of a conversation's assistant turns are trained on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum TrainedTurns {
-    /// All.
+    /// All turns of the assistant.
     #[default]
     All,
-    /// The last one.
+    /// The last turn of the assistant.
     Last,
 }
 
-/// A conversation as ids.
+/// A conversation as token ids.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EncodedTurns {
     /// All ids, as [`Tokenizer::encode_chat`] makes them.
@@ -81,7 +81,7 @@ impl Tokenizer {
         Ok(EncodedTurns { ids, turns })
     }
 
-    /// How many of `ids` the text `before` is made of.
+    /// The number of `ids` that the text `before` consists of.
     fn ids_within(&self, before: &str, marks: &Marks, ids: &[u32]) -> Result<usize> {
         let own = self.encode_marked(before, marks)?;
         Ok(own.iter().zip(ids).take_while(|(a, b)| a == b).count())

@@ -14,40 +14,40 @@ use crate::chat::thoughts::{AnswerPart, ThoughtMarks, Thoughts};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AnswerEvent {
-    /// More of the thoughts.
+    /// A further part of the thoughts.
     Reasoning(String),
-    /// More of the answer proper.
+    /// A further part of the answer proper.
     Content(String),
     /// A call begins.
     CallBegin {
-        /// The number of the call, from 0.
+        /// The number of the call in the answer, from 0.
         index: usize,
-        /// The tool.
+        /// Name of the called tool.
         name: String,
     },
-    /// More of the JSON text of a call's arguments.
+    /// A further part of the JSON text of a call's arguments.
     CallArguments {
-        /// The number of the call.
+        /// The number of the call in the answer, from 0.
         index: usize,
-        /// The text.
+        /// The further part of the text.
         text: String,
     },
-    /// The end of a call. Its arguments are a JSON object, unless the answer was cut off within the call, or the call went wrong
-    /// far behind its beginning.
+    /// The end of a call. Its arguments are a JSON object, unless the answer was cut off within the call, or the call became
+    /// malformed after part of it was passed on.
     CallEnd {
-        /// The number of the call.
+        /// The number of the call in the answer, from 0.
         index: usize,
     },
 }
 
 /// Parses an answer in fragments into thoughts, content and calls of tools.
 ///
-/// Reading never fails: text that looks like a call and is none is content, as is the call of a tool that nobody offered. The
-/// events of an answer are the same however it is cut into fragments, but for cuts within their texts. Space around thoughts and
-/// calls belongs to neither.
+/// Reading never fails: text that only looks like a call is content, and so is a call of a tool that was not offered. The events
+/// of an answer do not depend on how the answer is cut into fragments, except for cuts within their texts. Space around thoughts
+/// and calls belongs to neither.
 ///
-/// A call is held back until it is complete or its arguments are longer than about 100 bytes; from then on they come as they are
-/// written. Other text is held back only while it may be the beginning of a mark.
+/// A call is held back until it is complete or its arguments are longer than about 100 bytes; from then on arguments are passed
+/// on as they arrive. Other text is held back only while it may be the beginning of a mark.
 ///
 /// ```
 /// use brasa_tokenizer::{AnswerEvent, AnswerParser, ToolChoice, ToolFormat};
@@ -72,27 +72,27 @@ pub enum AnswerEvent {
 pub struct AnswerParser {
     thoughts: Thoughts,
     marks: &'static [Mark],
-    /// The marks that count within thoughts.
+    /// The marks that are recognised within thoughts.
     marks_in_thoughts: &'static [Mark],
     sink: Sink,
-    /// Text that may begin a mark.
+    /// Text that may be the beginning of a mark.
     held: String,
     /// Space that is dropped if a mark follows.
     space: String,
-    /// The position behind the text and the space that came.
+    /// The position after the text and the space read so far.
     position: Position,
-    /// True if the text that comes is thought.
+    /// True if the next text belongs to the thoughts.
     is_thought: bool,
-    /// True if space is dropped up to the next text.
+    /// True if space is dropped until the next text.
     trims: bool,
     has_content: bool,
     calls: Calls,
-    /// True if a mark shows where calls begin.
+    /// True if the form has marks before calls.
     is_marked: bool,
     region: Option<Region>,
 }
 
-/// How calls and content share an answer.
+/// How calls and content may occur in an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Calls {
     BesideContent,
@@ -108,7 +108,7 @@ enum Position {
 }
 
 impl AnswerParser {
-    /// A parser for the answer to `prompt`. Only the end of the prompt counts: templates may open the thoughts themselves.
+    /// A parser for the answer to `prompt`. The end of the prompt tells whether the template has opened the thoughts.
     ///
     /// Without tools, or with [`ToolChoice::None`], the whole answer is thoughts and content.
     pub fn new(
@@ -142,14 +142,14 @@ impl AnswerParser {
 
     /// Makes the parser read answers that are either calls or content, as grammars of [`ToolFormat::calls_alone`] make them. An
     /// answer that does not begin with the mark of calls is content to its end, even if it looks like a call. In forms without
-    /// marks an answer is calls if it begins with a call of an offered tool.
+    /// marks, an answer consists of calls if it begins with a call of an offered tool.
     #[must_use]
     pub fn either(mut self) -> Self {
         self.calls = Calls::InsteadOfContent;
         self
     }
 
-    /// The events that are sure with the next fragment, in order.
+    /// Takes the next fragment; returns the events that are certain with it, in order.
     pub fn push(&mut self, fragment: &str) -> Vec<AnswerEvent> {
         let mut letters = [0; 4];
         for letter in fragment.chars() {
@@ -179,7 +179,7 @@ impl AnswerParser {
         self.finish()
     }
 
-    /// Ends the answer and returns the remaining events. An incomplete call that was held back is content.
+    /// Ends the answer and returns the remaining events. An incomplete call that was held back becomes content.
     pub fn finish(&mut self) -> Vec<AnswerEvent> {
         if let Some(part) = self.thoughts.finish() {
             self.read_part(&part);
@@ -206,7 +206,7 @@ impl AnswerParser {
         }
     }
 
-    /// Reads a character that is no part of a mark around thoughts.
+    /// Reads a character that does not belong to a mark around thoughts.
     fn read(&mut self, letter: char, is_thought: bool) {
         self.is_thought = is_thought;
         let Some(region) = &mut self.region else { return self.read_text(letter) };
@@ -254,7 +254,7 @@ impl AnswerParser {
         }
     }
 
-    /// The marks that count at this position.
+    /// The marks that are recognised at the present position.
     fn marks_here(&self) -> impl Iterator<Item = &'static Mark> + use<> {
         let (position, is_either, is_marked) =
             (self.position, self.calls == Calls::InsteadOfContent, self.is_marked);
@@ -297,7 +297,7 @@ impl AnswerParser {
         }
     }
 
-    /// Ends a call with the text.
+    /// Ends the current call at the end of the text.
     fn end_region(&mut self) {
         if let Some(mut region) = self.region.take() {
             if region.finish(&mut self.sink) {
@@ -308,7 +308,7 @@ impl AnswerParser {
         }
     }
 
-    /// Makes content of a call that is none.
+    /// Turns the text of a malformed call into content.
     fn abandon(&mut self) {
         self.region = None;
         if self.sink.is_open() {
@@ -325,7 +325,7 @@ impl AnswerParser {
         }
     }
 
-    /// Lets go of a character that is part of no mark.
+    /// Passes on a character that belongs to no mark.
     fn release(&mut self, letter: char) {
         if letter.is_whitespace() {
             if letter == '\n' && self.position == Position::Middle {

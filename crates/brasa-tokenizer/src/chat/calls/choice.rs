@@ -7,23 +7,23 @@ pub enum ToolChoice {
     /// The model decides.
     #[default]
     Auto,
-    /// No calls.
+    /// The answer must have no calls.
     None,
-    /// At least one call.
+    /// The answer must have at least one call.
     Required,
-    /// A call of the tool of this name.
+    /// The answer must call the tool with this name.
     Named(String),
-    /// Calls of the tools of these names only.
+    /// The answer may call only the tools with these names.
     Allowed {
-        /// The names.
+        /// Names of the allowed tools.
         names: Vec<String>,
-        /// True if at least one call is wanted.
+        /// True if the answer must have at least one call.
         required: bool,
     },
 }
 
 impl ToolChoice {
-    /// True if an answer may call the tool of that name.
+    /// True if an answer may call the tool `name`.
     pub fn allows(&self, name: &str) -> bool {
         match self {
             Self::Auto | Self::Required => true,

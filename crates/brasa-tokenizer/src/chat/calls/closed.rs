@@ -1,15 +1,16 @@
 //! Schemas of arguments in the form for call grammars: an object that names its properties allows no others, unless its schema says
 //! so.
 //!
-//! Models invent arguments where they may. Where several schemas measure one object together, none of them knows all of its names, and all stay open.
+//! Models invent arguments if a schema allows them. If several schemas apply to one object, none of them has all of its names, so
+//! all stay open.
 
 use serde_json::{Map, Value, json};
 
-/// Keywords whose values measure the same value as the schema itself.
+/// Keywords with subschemas that apply to the same value as the schema itself.
 const PARTS: [&str; 6] = ["allOf", "anyOf", "oneOf", "if", "then", "else"];
-/// Keywords with which a schema says by itself which other properties there are.
+/// Keywords with which a schema itself decides about further properties.
 const OPENNESS: [&str; 2] = ["additionalProperties", "unevaluatedProperties"];
-/// Deepest nesting that is looked at.
+/// Deepest nesting of schemas that is processed.
 const DEEPEST: usize = 100;
 
 /// The schema with closed objects.
@@ -21,14 +22,14 @@ pub fn closed(schema: &Value) -> Value {
     closed
 }
 
-/// Whether other schemas measure the same value.
+/// Whether other schemas apply to the same value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Alone,
     Combined,
 }
 
-/// References to schemas that hold together with others.
+/// Finds references to schemas that apply to a value together with others.
 fn find_combined(schema: &Value, is_combined: bool, found: &mut Vec<String>, depth: usize) {
     if depth > DEEPEST {
         return;
@@ -106,7 +107,7 @@ fn close(schema: &mut Value, here: &str, place: Place, combined: &[String], dept
     }
 }
 
-/// True if a part of a schema may name properties.
+/// True if a subschema that applies to the same value may name properties.
 fn part_names(part: &Value, depth: usize) -> bool {
     match part {
         Value::Array(parts) => parts.iter().any(|part| part_names(part, depth)),

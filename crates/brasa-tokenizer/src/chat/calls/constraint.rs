@@ -17,54 +17,54 @@ use crate::{Result, Tokenizer, TokenizerError};
 /// How a model writes calls.
 #[derive(Clone, Copy, Debug)]
 pub struct Writing {
-    /// In front of all calls.
+    /// Text before all calls.
     pub open: &'static str,
-    /// In front of each call.
+    /// Text before each call.
     pub before: &'static str,
     pub call: Call,
-    /// Behind each call.
+    /// Text after each call.
     pub after: &'static str,
     pub between: &'static str,
-    /// Behind all calls.
+    /// Text after all calls.
     pub close: &'static str,
-    /// True if a mark shows where calls begin; else they are the whole answer.
+    /// True if a mark shows where calls begin. If false, an answer consists either of calls or of other text.
     pub is_marked: bool,
 }
 
 /// How a model writes one call.
 #[derive(Clone, Copy, Debug)]
 pub enum Call {
-    /// An object with a name and arguments under these keys, behind other members.
+    /// An object with name and arguments under these keys, after other members.
     Object {
         other: &'static str,
         name: &'static str,
         arguments: &'static str,
     },
-    /// A name, a text and a JSON object.
+    /// A name, this text, and a JSON object.
     Headed(&'static str),
-    /// A name, a number and a JSON object, with texts between.
+    /// A name, a number and a JSON object, with these texts in between.
     Numbered(&'static str, &'static str),
     Literal(&'static Dialect),
     Tagged(&'static Tags),
 }
 
 impl ToolFormat {
-    /// The grammar that makes an answer's calls right, in Lark as llguidance reads it. `None` if the answer is free.
+    /// The grammar of answers with right calls, in Lark as llguidance reads it. `None` if the answer is not restricted.
     ///
-    /// If calls are required, the answer is calls and nothing else. If the model decides, any text may stand before and between
-    /// calls, and the grammar sets in where a call begins; that is asked for only if a tool says `"strict": true`. `parallel` allows
-    /// several calls. Thoughts are no part of the grammar.
+    /// If calls are required, the answer consists of calls alone. If the model decides, any text may come before and between
+    /// calls, and the grammar restricts only the calls; there is such a grammar only if a tool has `"strict": true`. `parallel`
+    /// allows several calls. The grammar does not cover thoughts.
     ///
     /// Arguments of strict tools follow their schemas, and a keyword that is not supported makes the grammar invalid. For other
-    /// tools such keywords are ignored. Objects whose schema has `properties` have no others, unless the schema says so or the tool says
-    /// `"strict": false`. Strings in tags and in quotation marks of control tokens are free, but for a property whose
-    /// schema says `"x-grammar": {"syntax": "lark" | "regex", "definition": …}` and which is the tool's only one: its text follows that
-    /// grammar, in JSON too.
+    /// tools such keywords are ignored. An object with `properties` in its schema may have no others, unless the schema allows
+    /// them or the tool has `"strict": false`. Strings in tags, or between control tokens as quotation marks, are not restricted.
+    /// There is one exception: if a tool's only property has a schema with `"x-grammar": {"syntax": "lark" | "regex",
+    /// "definition": …}`, its text follows that grammar, in JSON too.
     ///
     /// # Errors
     ///
-    /// [`TokenizerError::Unsupported`] for models whose calls no grammar describes, if no tool has the name that is chosen, or for a
-    /// text's grammar that has no form in JSON.
+    /// [`TokenizerError::Unsupported`] for models with a form of calls without a grammar, if no tool has the chosen name, or for
+    /// a text's grammar that cannot be written for JSON.
     pub fn constraint(
         self,
         tools: &[Value],
@@ -145,7 +145,7 @@ impl ToolFormat {
         Ok(Some(lark.finish(&start)))
     }
 
-    /// The grammar of answers that are nothing but calls, for a request whose other answers follow another grammar. `None` if no
+    /// The grammar of answers that consist of calls alone, for a request with another grammar for its other answers. `None` if no
     /// calls are allowed.
     ///
     /// # Errors
@@ -185,12 +185,12 @@ impl ToolFormat {
     }
 }
 
-/// The answers beside calls, as far as that tells which of the two an answer is.
+/// The known properties of the answers beside calls, to tell such answers from calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OtherAnswers {
-    /// Any texts.
+    /// The other answers may be any texts.
     Any,
-    /// Texts that do not begin like a list.
+    /// No other answer begins like a list.
     NoLists,
 }
 
@@ -198,19 +198,20 @@ pub enum OtherAnswers {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Beside {
     Text,
-    /// A text of another grammar, maybe of JSON. Calls that are JSON without a mark are then a schema, so that both grammars have
-    /// the same lexemes. A call as literal text would shut out every object that begins like it.
+    /// A text of another grammar, which may be JSON. Calls that are JSON without a mark are then described by a schema, so that
+    /// both grammars have the same lexemes. With a call as literal text, the lexer would refuse every object that begins like the
+    /// call.
     Grammar,
 }
 
-/// The schema of a call as an object.
+/// The schema of a whole call as a JSON object.
 fn whole_call(name_key: &str, name: &str, arguments: &str, schema: &Value) -> Value {
     let whole = json!({"type": "object", "properties": {name_key: {"const": name}, arguments: schema},
         "required": [name_key, arguments], "additionalProperties": false});
     with_definitions(&whole, schema)
 }
 
-/// Mistral's models before Small 3.2.
+/// The form of Mistral's models before Small 3.2.
 const OLD_MISTRAL: Writing = Writing {
     open: "[TOOL_CALLS][",
     before: "",
@@ -221,7 +222,7 @@ const OLD_MISTRAL: Writing = Writing {
     is_marked: true,
 };
 
-/// One call, without what stands around each call.
+/// The grammar of one call, without the texts around it.
 fn call(
     lark: &mut Lark<'_>,
     writing: &Writing,
@@ -295,7 +296,7 @@ fn tagged(
     Ok(format!("{body} {}", lark.text(tags.end)?))
 }
 
-/// True for a text that does not stand for a number.
+/// True if a value is a string that does not represent an exact number.
 fn is_text(value: &Value) -> bool {
     value.as_str().is_some_and(|text| exact::digits(text).is_none())
 }

@@ -11,13 +11,13 @@ use crate::Tokenizer;
 #[derive(Clone, Copy, Debug)]
 pub struct ToolFormat(&'static Row);
 
-/// A form: how to know it, and how to read it.
+/// A form of calls: how to recognise it, and how to read and write it.
 #[derive(Debug)]
 struct Row {
     name: &'static str,
-    /// Texts that the chat template of such a model holds, all of them.
+    /// Texts that the chat template of such a model contains, all of them.
     template: &'static [&'static str],
-    /// Tokens that only the vocabulary of such a model has, all of them; none if no token tells.
+    /// Tokens that only the vocabulary of such a model has, all of them; empty if no token identifies the form.
     vocabulary: &'static [&'static str],
     marks: &'static [Mark],
     /// Tokens within calls.
@@ -28,33 +28,33 @@ struct Row {
     ends_thoughts: bool,
 }
 
-/// A text at which something begins or ends.
+/// A text before or after a call.
 #[derive(Debug)]
 pub struct Mark {
     pub text: &'static str,
     pub place: Place,
-    /// The form of the text behind the mark; `None` for a mark that closes a call.
+    /// The form of the text after the mark; `None` for a mark that ends a call.
     pub opens: Option<Form>,
-    /// How much of the mark's end belongs to the call.
+    /// Number of bytes at the mark's end that also belong to the call.
     pub shared_bytes: usize,
 }
 
-/// The places in which a mark counts.
+/// The positions at which a mark is recognised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     Anywhere,
-    /// At the beginning of a line, or behind a call.
+    /// At the beginning of a line, or after a call.
     Line,
-    /// Behind a call, with only white space since.
+    /// After a call, with only white space in between.
     AfterCall,
 }
 
-/// A mark in front of a call, wherever it stands.
+/// A mark before a call, at any position.
 const fn opens(text: &'static str, form: Form) -> Mark {
     Mark { text, place: Place::Anywhere, opens: Some(form), shared_bytes: 0 }
 }
 
-/// A mark in front of a call, at the beginning of a line.
+/// A mark before a call, at the beginning of a line.
 const fn opens_line(text: &'static str, form: Form, shared_bytes: usize) -> Mark {
     Mark { text, place: Place::Line, opens: Some(form), shared_bytes }
 }
@@ -64,15 +64,15 @@ const fn joins(text: &'static str, form: Form, shared_bytes: usize) -> Mark {
     Mark { text, place: Place::AfterCall, opens: Some(form), shared_bytes }
 }
 
-/// A mark behind a call.
+/// A mark after a call.
 const fn closes(text: &'static str) -> Mark {
     Mark { text, place: Place::AfterCall, opens: None, shared_bytes: 0 }
 }
 
-/// A brace too many behind a call.
+/// A superfluous brace after a call.
 const BRACE: Mark = closes("}");
 
-/// Calls with the same texts around each of them.
+/// Calls with texts around each of them.
 const fn each(before: &'static str, call: Call, after: &'static str, between: &'static str) -> Writing {
     Writing { open: "", before, call, after, between, close: "", is_marked: true }
 }
@@ -82,7 +82,7 @@ const fn all(open: &'static str, call: Call, between: &'static str, close: &'sta
     Writing { open, before: "", call, after: "", between, close, is_marked: true }
 }
 
-/// A call as an object, with these keys behind other members.
+/// A call as an object with these keys, after other members.
 const fn object_of(other: &'static str, name: &'static str, arguments: &'static str) -> Call {
     Call::Object { other, name, arguments }
 }
@@ -94,7 +94,7 @@ const DEEPSEEK: Form = Form::Json { otherwise: Otherwise::Headed(deepseek) };
 const KIMI: Form = Form::Json { otherwise: Otherwise::Headed(kimi) };
 const HARMONY: Form = Form::Json { otherwise: Otherwise::Headed(harmony) };
 
-/// The form for models without tools in their template: a JSON object on a line of its own, in a block of code or not.
+/// The form for models without tools in their template: a JSON object on a line of its own, within a code block or outside.
 const GENERIC: Row = Row {
     name: "generic",
     template: &[],
@@ -114,7 +114,7 @@ const GENERIC: Row = Row {
     ends_thoughts: false,
 };
 
-/// The forms of all families that are known. The first that fits is taken.
+/// The forms of all known families. The first one that fits a model is used.
 const ROWS: &[Row] = &[
     Row {
         name: "gpt-oss",
@@ -429,12 +429,12 @@ impl ToolFormat {
         Self(row.unwrap_or(&GENERIC))
     }
 
-    /// The form of that [`name`](Self::name).
+    /// The form with this [`name`](Self::name).
     pub fn by_name(name: &str) -> Option<Self> {
         ROWS.iter().chain([&GENERIC]).find(|row| row.name == name).map(Self)
     }
 
-    /// The form's name: a family that writes it.
+    /// The form's name: that of a model family that writes it.
     pub fn name(self) -> &'static str {
         self.0.name
     }
@@ -456,7 +456,7 @@ impl ToolFormat {
         self.0.writing
     }
 
-    /// True if a mark shows where calls begin; else an answer that begins like a call is one.
+    /// True if a mark shows where calls begin. If false, an answer that begins like a call is one.
     pub(super) fn is_marked(self) -> bool {
         self.0.writing.is_some_and(|writing| writing.is_marked)
     }

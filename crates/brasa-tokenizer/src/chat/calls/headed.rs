@@ -1,23 +1,23 @@
-//! A call as a name in front of a JSON object, as Mistral, DeepSeek, Kimi and gpt-oss write it.
+//! A call as a name followed by a JSON object, as Mistral, DeepSeek, Kimi and gpt-oss write it.
 
 use super::json::JsonReader;
 use super::sink::Sink;
 use super::{LONGEST_NAME, Step};
 
-/// Takes the name out of the text in front of the arguments.
+/// Finds the tool's name in the text before the arguments.
 pub type Head = fn(&str) -> Option<&str>;
 
 /// Reads `name…{…}`.
 #[derive(Clone, Debug)]
 pub struct HeadedCall {
     head: Head,
-    /// The text in front of the arguments.
+    /// The text before the arguments.
     before: String,
     arguments: Option<JsonReader>,
 }
 
 impl HeadedCall {
-    /// A call in front of its name.
+    /// A reader at the beginning of a call.
     pub fn new(head: Head) -> Self {
         Self { head, before: String::new(), arguments: None }
     }
@@ -48,7 +48,7 @@ impl HeadedCall {
     }
 }
 
-/// `name`, `name[ARGS]` or `name[CALL_ID]id[ARGS]`.
+/// Finds the name in `name`, `name[ARGS]` or `name[CALL_ID]id[ARGS]`.
 pub fn mistral(head: &str) -> Option<&str> {
     let head = head.trim_end();
     let head = head.strip_suffix("[ARGS]").unwrap_or(head);
@@ -56,7 +56,7 @@ pub fn mistral(head: &str) -> Option<&str> {
     (!name.contains('\n')).then_some(name)
 }
 
-/// `name<｜tool▁sep｜>`, or `function<｜tool▁sep｜>name` and the beginning of a block of code.
+/// Finds the name in `name<｜tool▁sep｜>`, or in `function<｜tool▁sep｜>name` with the beginning of a code block.
 pub fn deepseek(head: &str) -> Option<&str> {
     let (kind, rest) = head.split_once("<｜tool▁sep｜>")?;
     match rest.trim() {
@@ -65,14 +65,14 @@ pub fn deepseek(head: &str) -> Option<&str> {
     }
 }
 
-/// `functions.name:0<|tool_call_argument_begin|>`.
+/// Finds the name in `functions.name:0<|tool_call_argument_begin|>`.
 pub fn kimi(head: &str) -> Option<&str> {
     let id = head.trim().strip_suffix("<|tool_call_argument_begin|>")?.trim();
     let id = id.strip_prefix("functions.").unwrap_or(id);
     Some(id.rsplit_once(':').map_or(id, |(name, _)| name))
 }
 
-/// `name`, then anything up to `<|message|>`: the channel and the type of the arguments.
+/// Finds the name before the channel and the type of the arguments, which end with `<|message|>`.
 pub fn harmony(head: &str) -> Option<&str> {
     let head = head.trim_end().strip_suffix("<|message|>")?;
     let end = head.find(|letter: char| letter.is_whitespace() || letter == '<').unwrap_or(head.len());

@@ -1,7 +1,7 @@
-//! Grammars of a tool's free text, which is the only argument of the tool, within the grammar of its call.
+//! Grammars of a tool's free text, the tool's only argument, within the grammar of its calls.
 //!
-//! Where a model writes arguments as JSON, every terminal of the grammar becomes a terminal of its texts as JSON writes them: `/.+/`
-//! may hold `\"` and never a bare quotation mark. Each character has one spelling, so the grammar's texts stay the same.
+//! If a model writes arguments as JSON, every terminal of the grammar is converted to match the JSON form of its texts: `/.+/`
+//! then matches `\"` but never a bare quotation mark. Each character has one spelling, so the grammar's texts stay the same.
 
 use std::fmt::Write;
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::lark::{Lark, quoted};
 use crate::{Result, TokenizerError};
 
-/// Longest grammar that is written, in bytes. Classes of characters take more room than their names.
+/// Longest grammar that is written, in bytes. Classes of characters take more bytes than their names.
 const LONGEST: usize = 1 << 20;
 
 /// The keyword of a property's schema that holds the grammar of its text: `{"syntax": "lark" | "regex", "definition": …}`.
@@ -36,7 +36,7 @@ impl<'a> TextGrammar<'a> {
         }
     }
 
-    /// The text in quotation marks, with JSON's escapes.
+    /// Adds the text in quotation marks, with JSON's escapes.
     pub fn in_json(self, lark: &mut Lark<'_>) -> Result<String> {
         Ok(match self {
             // One lexeme, which is never empty.
@@ -56,7 +56,7 @@ impl<'a> TextGrammar<'a> {
     }
 }
 
-/// The JSON object of arguments with a single member, a text of a grammar; `None` for another schema.
+/// Adds the JSON object of arguments with a single member, a text of a grammar; `None` for another schema.
 pub fn json_object(schema: &Value, lark: &mut Lark<'_>) -> Result<Option<String>> {
     let properties = schema.get("properties").and_then(Value::as_object);
     let Some((key, property)) = properties.filter(|all| all.len() == 1).and_then(|all| all.iter().next())
@@ -86,7 +86,7 @@ fn regex_literal(text: &str) -> String {
     literal
 }
 
-/// The expression of a regular expression's texts as JSON writes them, as Lark writes it.
+/// The regular expression of `text`'s matches as JSON writes them, as Lark writes it.
 fn regex_in_json(text: &str) -> Result<String> {
     let parsed = regex_syntax::parse(text).map_err(|error| wrong(&error.to_string()))?;
     let mut out = String::new();
@@ -145,7 +145,7 @@ fn is_escaped(letter: char) -> bool {
     letter < ' ' || letter == '"' || letter == '\\'
 }
 
-/// A character as JSON spells it.
+/// Writes a character as JSON spells it.
 fn write_letter(letter: char, out: &mut String) {
     let spelt = Value::from(letter.to_string()).to_string();
     out.push_str(&regex_syntax::escape(&spelt[1..spelt.len() - 1]));
@@ -176,14 +176,14 @@ fn write_class(ranges: &[ClassUnicodeRange], out: &mut String) {
     let _ = write!(out, "(?:{bare}{spelt})");
 }
 
-/// Writes the characters from `start` to the one in front of `end`.
+/// Writes the characters from `start` up to, but without, `end`.
 fn write_range(start: char, end: char, out: &mut String) {
     if start < end {
         let _ = write!(out, "\\x{{{:x}}}-\\x{{{:x}}}", u32::from(start), u32::from(end) - 1);
     }
 }
 
-/// A Lark grammar whose texts are those of `definition` as JSON writes them.
+/// A Lark grammar of the texts of `definition` as JSON writes them.
 fn lark_in_json(definition: &str) -> Result<String> {
     let mut out = String::new();
     let mut rest = definition;
@@ -233,12 +233,12 @@ fn lark_in_json(definition: &str) -> Result<String> {
     Ok(out)
 }
 
-/// True for what stands behind a `~` that repeats, not one that excludes: `~ 2` or `~ 2..3`.
+/// True if the text after a `~` shows that it repeats, as in `~ 2` or `~ 2..3`, and does not negate.
 fn is_repetition(behind: &str) -> bool {
     behind.trim_start().starts_with(|letter: char| letter.is_ascii_digit())
 }
 
-/// The place of the second `mark` of a text, which begins with one. A mark behind a backslash does not count.
+/// The offset of the second `mark` in a text that begins with one. A mark after a backslash is skipped.
 fn closing(text: &str, mark: char) -> Option<usize> {
     let mut is_escaped = false;
     let end = text[1..].find(|letter| {
@@ -249,7 +249,7 @@ fn closing(text: &str, mark: char) -> Option<usize> {
     end.map(|end| end + 1)
 }
 
-/// The string at the beginning of a text, its flag, and the text behind.
+/// The string at the beginning of a text, its flag, and the rest of the text.
 fn string(text: &str) -> Result<(String, &str, &str)> {
     let end = closing(text, '"').ok_or_else(|| wrong("a string has no end"))?;
     let (literal, behind) = text.split_at(end + 1);
@@ -261,7 +261,7 @@ fn string(text: &str) -> Result<(String, &str, &str)> {
     })
 }
 
-/// The regular expression at the beginning of a text, and the text behind.
+/// The regular expression at the beginning of a text, and the rest of the text.
 fn regex(text: &str) -> Result<(String, &str)> {
     let end = closing(text, '/').ok_or_else(|| wrong("a regular expression has no end"))?;
     let behind = &text[end + 1..];
@@ -271,7 +271,7 @@ fn regex(text: &str) -> Result<(String, &str)> {
     Ok((if flags.is_empty() { body.to_owned() } else { format!("(?{flags}){body}") }, behind))
 }
 
-/// Writes the rule for `%import`, given the text behind that word.
+/// Writes the rule for `%import` of `path`.
 fn import(path: &str, out: &mut String) -> Result<()> {
     let path = path.split("//").next().unwrap_or_default().trim();
     let (path, alias) = match path.split_once("->") {

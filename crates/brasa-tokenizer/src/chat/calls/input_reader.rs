@@ -2,8 +2,8 @@
 
 /// Reads the text in a call's arguments, `{"input": "…"}`, while they arrive.
 ///
-/// Arguments of another form, which a model may write if nothing keeps it from that, are the text as they are. The text is the same
-/// however the arguments are cut.
+/// Arguments of another form, which a model may write if no grammar forbids it, are taken as the text unchanged. The text does
+/// not depend on how the arguments are cut.
 ///
 /// ```
 /// use brasa_tokenizer::InputReader;
@@ -15,11 +15,11 @@
 #[derive(Clone, Debug, Default)]
 pub struct InputReader {
     state: State,
-    /// The arguments up to the text.
+    /// The arguments before the text.
     head: String,
-    /// An escape that is not complete.
+    /// An escape that is incomplete so far.
     escape: String,
-    /// The first half of a pair of escapes that stand for one character.
+    /// The first half of a surrogate pair of escapes.
     high: Option<u16>,
 }
 
@@ -33,7 +33,7 @@ enum State {
 }
 
 impl InputReader {
-    /// The text that is sure with more of the arguments.
+    /// Takes more of the arguments; returns the further text that is certain.
     pub fn push(&mut self, arguments: &str) -> String {
         let mut text = String::new();
         for letter in arguments.chars() {
@@ -98,7 +98,7 @@ impl InputReader {
         }
     }
 
-    /// Replaces the first half of a pair that has no second one.
+    /// Writes U+FFFD for the first half of a surrogate pair without a second half.
     fn end_pair(&mut self, text: &mut String) {
         if self.high.take().is_some() {
             text.push(char::REPLACEMENT_CHARACTER);

@@ -2,35 +2,35 @@
 
 use super::Wrong;
 
-/// Deepest nesting that is read; parsers of whole texts often stop at 128 levels.
+/// Deepest nesting that is read. Many JSON parsers stop at 128 levels.
 const DEEPEST: usize = 100;
 /// Longest number that is read, in bytes.
 const LONGEST_NUMBER: u8 = 100;
 
-/// Checks a JSON value while it arrives, and writes it again.
+/// Checks a JSON value while it arrives, and writes it with small mistakes corrected.
 ///
-/// The text stays as it is where it is JSON. Slips whose meaning is beyond doubt are put right: control characters in strings, where
-/// JSON wants escapes; backslashes in front of characters that need none, as in `\d`; a comma behind the last member; Python's
-/// `True`, `False`, `None` and single quotes.
+/// Valid JSON is unchanged. Clear mistakes are corrected: control characters in strings, which JSON wants as escapes; backslashes
+/// before characters that need none, as in `\d`; a comma after the last member; Python's `True`, `False`, `None` and single
+/// quotes.
 #[derive(Clone, Debug)]
 pub struct JsonReader {
-    /// The objects (true) and arrays (false) that are open.
+    /// The open containers: true for an object, false for an array.
     open: Vec<bool>,
     state: State,
-    /// A comma and the space behind it. If the container ends there, the comma is dropped.
+    /// A comma and the space after it. If the container ends next, the comma is dropped.
     comma: String,
     /// The digits of an escape so far.
     digits: String,
 }
 
-/// Parts of the members of the outermost object.
+/// Positions relative to the members of the outermost object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Member {
-    /// A key, between its quotes.
+    /// In a key, between its quotes.
     Key,
-    /// A value.
+    /// In a value.
     Value,
-    /// Between the members.
+    /// Between members.
     Between,
 }
 
@@ -41,18 +41,18 @@ enum State {
     FirstKey,
     Key,
     Colon,
-    /// A comma or the end of a container.
+    /// Before a comma or the end of a container.
     Next,
     String {
         is_key: bool,
         quote: char,
         letter: Letter,
     },
-    /// A number and its length in bytes.
+    /// In a number, with its length in bytes.
     Number(Number, u8),
-    /// The remaining letters of `true`, `false` or `null`.
+    /// In `true`, `false` or `null`, with the remaining letters.
     Word(&'static str),
-    /// The remaining letters of a Python word, whose JSON form is written already.
+    /// In a Python word, with the remaining letters. Its JSON form has been written already.
     PythonWord(&'static str),
     Done,
 }
@@ -61,11 +61,11 @@ enum State {
 enum Letter {
     Plain,
     Escape,
-    /// Digits of `\uXXXX`. `high`: the unit before was the first half of a pair.
+    /// In the digits of `\uXXXX`. `high` is true after the first half of a surrogate pair.
     Hex {
         high: bool,
     },
-    /// The first half of a pair was read: `\` and then `u` have to come.
+    /// After the first half of a surrogate pair: `\` and then `u` must follow.
     LowEscape,
     LowHex,
 }
@@ -80,22 +80,22 @@ enum Number {
     Exponent,
     Sign,
     Power,
-    /// The second digit of a power.
+    /// After the first digit of an exponent.
     LastPower,
 }
 
 impl JsonReader {
-    /// A reader in front of a value.
+    /// A reader at the beginning of a value.
     pub fn new() -> Self {
         Self { open: Vec::new(), state: State::Value, comma: String::new(), digits: String::new() }
     }
 
-    /// True behind the last character of an object, array, string or word.
+    /// True after the last character of an object, array, string or word.
     pub fn is_done(&self) -> bool {
         self.state == State::Done
     }
 
-    /// The part of the outermost object's members in which the reader stands.
+    /// The reader's position relative to the members of the outermost object.
     pub fn member(&self) -> Member {
         match self.state {
             _ if self.open.len() > 1 => Member::Value,
@@ -320,7 +320,7 @@ pub struct Unescaper {
 }
 
 impl Unescaper {
-    /// The character that is complete with the next one of valid JSON; `None` within an escape.
+    /// Takes a character of valid JSON; returns the decoded character that it completes. `None` within an escape.
     pub fn read(&mut self, letter: char) -> Option<char> {
         if self.escape.is_empty() && letter != '\\' {
             return Some(letter);

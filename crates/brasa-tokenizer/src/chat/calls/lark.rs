@@ -9,17 +9,17 @@ use super::tools::Types;
 use crate::chat::exact;
 use crate::{AddSpecial, ParseSpecial, Result, Tokenizer};
 
-/// Deepest nesting of a schema that is followed; what lies deeper may be anything.
+/// Deepest nesting of a schema that is followed. Deeper values are not restricted.
 const DEEPEST: usize = 12;
 
-/// A grammar on its way.
+/// A Lark grammar that is being written.
 pub struct Lark<'a> {
     tokenizer: &'a Tokenizer,
     rules: Vec<String>,
 }
 
 impl<'a> Lark<'a> {
-    /// A grammar of no rules but for a few terminals.
+    /// A grammar with a few terminals and no rules.
     pub fn new(tokenizer: &'a Tokenizer) -> Self {
         let terminals = [
             r"TEXT: /(?s:.*)/",
@@ -32,12 +32,12 @@ impl<'a> Lark<'a> {
         Self { tokenizer, rules: terminals.map(str::to_owned).to_vec() }
     }
 
-    /// Adds a rule of a name that begins with `name`, and returns the name.
+    /// Adds a rule with a name that begins with `name`; returns the name.
     pub fn rule(&mut self, name: &str, body: &str) -> String {
         self.rule_with(name, "", body)
     }
 
-    /// Adds a rule whose text ends as early as possible.
+    /// Adds a rule whose match is as short as possible.
     pub fn lazy_rule(&mut self, name: &str, body: &str) -> String {
         self.rule_with(name, "[lazy]", body)
     }
@@ -48,13 +48,13 @@ impl<'a> Lark<'a> {
         name
     }
 
-    /// The grammar, which begins with `start`.
+    /// The finished grammar, with `start` as its first rule.
     pub fn finish(mut self, start: &str) -> String {
         self.rules.insert(0, format!("start: {start}"));
         self.rules.join("\n")
     }
 
-    /// A literal text. Control tokens in it are tokens; the rest may be tokenized in any way.
+    /// An expression of a literal text. Control tokens in the text are tokens; the rest may be tokenized in any way.
     pub fn text(&self, text: &str) -> Result<String> {
         let mut parts = Vec::new();
         let mut rest = text;
@@ -72,7 +72,7 @@ impl<'a> Lark<'a> {
         Ok(if parts.is_empty() { quoted("") } else { parts.join(" ") })
     }
 
-    /// Any text up to a mark, and the mark.
+    /// An expression of any text up to a mark, and the mark.
     pub fn text_until(&mut self, mark: &str) -> Result<String> {
         let mark = self.text(mark)?;
         Ok(if mark.starts_with('<') {
@@ -83,7 +83,7 @@ impl<'a> Lark<'a> {
         })
     }
 
-    /// A literal of a dialect, of a type that a schema allows.
+    /// An expression of a literal in a dialect, of a type that the schema allows.
     pub fn literal(&mut self, schema: &Value, dialect: &'static Dialect, depth: usize) -> Result<String> {
         if let Some(grammar) = TextGrammar::of(schema) {
             return match dialect.quote {
@@ -152,7 +152,8 @@ impl<'a> Lark<'a> {
         Ok(format!("({})", written.join(" | ")))
     }
 
-    /// Writes the members of an object in the order of its schema, with commas between. `assign` is the text between key and value.
+    /// An expression of the members of an object in the order of its schema, with commas in between. `assign` is the text between
+    /// key and value.
     pub fn members(
         &mut self,
         schema: &Value,
@@ -185,12 +186,12 @@ impl<'a> Lark<'a> {
     }
 }
 
-/// How the grammar of a call follows the schema of its arguments.
+/// How closely the grammar of a call follows the schema of its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strictness {
-    /// `"strict": true`: a keyword that is not supported makes the grammar invalid.
+    /// `"strict": true`: an unsupported keyword makes the grammar invalid.
     Strict,
-    /// Keywords that are not supported are ignored.
+    /// No `strict` field: unsupported keywords are ignored.
     Plain,
     /// `"strict": false`: unsupported keywords are ignored, and objects may have properties that their schemas do not name.
     Open,
@@ -207,7 +208,7 @@ impl Strictness {
     }
 }
 
-/// A JSON value of a schema for arguments of `tool`.
+/// An expression of JSON values that follow a schema, for arguments of `tool`.
 pub fn json_of(schema: &Value, strictness: Strictness, tool: &str) -> String {
     let mut schema = if strictness == Strictness::Open { schema.clone() } else { closed(schema) };
     if let Some(keywords) = schema.as_object_mut() {
@@ -231,7 +232,7 @@ pub fn is_required(schema: &Value, key: &str) -> bool {
     required.is_some_and(|required| required.iter().any(|name| name == key))
 }
 
-/// A text as a string of the grammar.
+/// A text as a string literal of the grammar.
 pub fn quoted(text: &str) -> String {
     Value::from(text).to_string().replace('\u{7f}', "\\u007f")
 }

@@ -1,4 +1,4 @@
-//! Calls with arguments in other literals than JSON: Python's, or Gemma's.
+//! Calls with arguments as literals of another language than JSON: Python's, or Gemma's.
 
 use serde_json::Value;
 
@@ -11,16 +11,16 @@ use crate::chat::exact;
 /// Deepest nesting that is read.
 const DEEPEST: usize = 100;
 
-/// How a family writes a call with literals.
+/// The form in which a family writes a call with literals.
 #[derive(Debug)]
 pub struct Dialect {
-    /// Between the name and the first argument.
+    /// The character between the name and the first argument.
     pub open: char,
-    /// Behind the last argument.
+    /// The character after the last argument.
     pub close: char,
-    /// Between an argument's name and its value.
+    /// The character between an argument's name and its value.
     assign: char,
-    /// The mark on both sides of a string, for a language without escapes; `None` for Python's strings.
+    /// The mark on both sides of a string in a language without escapes; `None` for Python's strings.
     pub quote: Option<&'static str>,
 }
 
@@ -66,7 +66,7 @@ impl Dialect {
     }
 }
 
-/// `f(a='x', b=[1, None])`.
+/// Python: `f(a='x', b=[1, None])`.
 pub const PYTHON: Dialect = Dialect { open: '(', close: ')', assign: '=', quote: None };
 /// Gemma 4: `f{a:<|"|>x<|"|>,b:[1,null]}`.
 pub const GEMMA_4: Dialect = Dialect { open: '{', close: '}', assign: ':', quote: Some("<|\"|>") };
@@ -80,7 +80,7 @@ pub struct LiteralCall {
     state: State,
     /// Open containers, outermost first.
     open: Vec<Container>,
-    /// A name, a key or a word while it comes, or the beginning of a quotation mark.
+    /// The beginning of a name, a key, a word or a quotation mark.
     word: String,
 }
 
@@ -96,27 +96,27 @@ enum Container {
 #[derive(Clone, Debug)]
 enum State {
     Name,
-    /// In front of a key, or of the end behind a comma.
+    /// Before a key, or before the end after a comma.
     Key {
         is_first: bool,
     },
     BareKey,
     Assign,
-    /// In front of a value, or of the end of a list.
+    /// Before a value, or before the end of a list.
     Value {
         is_first: bool,
         may_close: bool,
     },
     Bare,
-    /// A comma or an end.
+    /// Before a comma or an end.
     Next,
-    /// Behind one or two of Python's quotation marks: a string begins, or is empty, or three marks open a long one.
+    /// After one or two of Python's quotation marks: a string begins, is empty, or three marks begin a long one.
     Quote {
         quote: char,
         is_key: bool,
         has_two: bool,
     },
-    /// Within a Python string. `ends` counts the quotation marks that may end a long one.
+    /// In a Python string. `ends` counts the quotation marks that may end a long one.
     Python {
         quote: char,
         is_key: bool,
@@ -124,17 +124,17 @@ enum State {
         ends: u8,
         escape: Escape,
     },
-    /// Within the mark in front of a string without escapes.
+    /// In the mark before a string without escapes.
     Opening {
         rest: &'static str,
         is_key: bool,
     },
-    /// Within a string without escapes.
+    /// In a string without escapes.
     Plain {
         until: Until,
         is_key: bool,
     },
-    /// Behind a mark that may end a string without escapes, and the white space behind the mark.
+    /// After a mark that may end a string without escapes, and the white space after the mark.
     Closed {
         is_key: bool,
         space: String,
@@ -149,7 +149,7 @@ enum Escape {
 }
 
 impl LiteralCall {
-    /// A call in front of its name.
+    /// A reader at the beginning of a call.
     pub fn new(dialect: &'static Dialect) -> Self {
         Self { dialect, state: State::Name, open: Vec::new(), word: String::new() }
     }

@@ -1,7 +1,7 @@
 //! Calls of tools in answers.
 //!
-//! Every reader here takes one character at a time and knows nothing of the fragments in which a text comes. So a text gives the
-//! same events however it is cut.
+//! Every reader takes one character at a time, and does not see the fragments in which a text arrives. So a text gives the same
+//! events however it is cut.
 
 mod answer;
 mod choice;
@@ -34,19 +34,19 @@ const LONGEST_VALUE: usize = 1 << 20;
 /// Longest text that is held back because it may be a call, in bytes.
 const LONGEST_HELD: usize = 1 << 16;
 
-/// The text is not of the form that a reader reads.
+/// The error for a text that is not in the reader's form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Wrong;
 
 /// The outcome of reading a character.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// The call goes on.
+    /// The call continues.
     More,
     /// The character was the call's last.
     Done,
-    /// The call ended in front of the character, and maybe of some before it.
+    /// The call ended before the character, and perhaps before some earlier ones.
     DoneBefore,
-    /// The text is no call.
+    /// The text is not a call.
     Wrong,
 }

@@ -4,11 +4,11 @@ use super::json::{JsonReader, Member, Unescaper};
 use super::sink::Sink;
 use super::{LONGEST_NAME, Step, Wrong};
 
-/// Keys of the name.
+/// Keys for the name.
 const NAME: [&str; 2] = ["name", "tool_name"];
-/// Keys of the arguments.
+/// Keys for the arguments.
 const ARGUMENTS: [&str; 2] = ["arguments", "parameters"];
-/// Further keys that families write in calls. Any other key shows that the object is no call.
+/// Further keys that families write in calls. Any other key shows that the object is not a call.
 const OTHERS: [&str; 5] = ["id", "type", "call_id", "tool_call_id", "index"];
 
 /// Reads `{"name": …, "arguments": {…}}`, its members in any order.
@@ -18,7 +18,7 @@ pub struct ObjectCall {
     /// JSON text of the member's key, without quotes.
     key: String,
     role: Role,
-    /// JSON text of the name, while it comes.
+    /// JSON text of the name, as far as it has come.
     name: String,
     /// Arguments that came before the name.
     waiting: String,
@@ -28,7 +28,7 @@ pub struct ObjectCall {
     has_arguments: bool,
 }
 
-/// An object in the text of a JSON string.
+/// An object within the text of a JSON string.
 #[derive(Clone, Debug)]
 struct Encoded {
     string: Unescaper,
@@ -38,7 +38,7 @@ struct Encoded {
 }
 
 impl Encoded {
-    /// Reads more of the string's JSON text and returns more of the object's.
+    /// Takes more of the string's JSON text; returns more of the object's.
     fn read(&mut self, text: &str) -> Result<String, Wrong> {
         let mut out = String::new();
         for letter in text.chars() {
@@ -60,15 +60,15 @@ impl Encoded {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     Name,
-    /// Arguments, which are sent while they arrive.
+    /// Arguments that are passed on while they arrive.
     Flowing,
-    /// Arguments in front of the name.
+    /// Arguments before the name, which are held back.
     Waiting,
     Other,
 }
 
 impl ObjectCall {
-    /// A call in front of its brace.
+    /// A reader before the opening brace.
     pub fn new() -> Self {
         Self {
             json: JsonReader::new(),
@@ -100,7 +100,7 @@ impl ObjectCall {
         }
     }
 
-    /// Ends a call that lacks only its last brace; `false` if more is missing.
+    /// Ends a call that lacks only its last brace; returns false if more is missing.
     pub fn finish(&mut self, sink: &mut Sink) -> bool {
         let is_complete = self.has_name && self.has_arguments && self.json.is_behind_member();
         if is_complete {

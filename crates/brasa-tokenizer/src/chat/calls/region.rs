@@ -1,4 +1,4 @@
-//! The text behind a mark: a call in one of several forms.
+//! Reads the text after a mark: a call in one of several forms.
 
 use super::Step;
 use super::headed::{Head, HeadedCall};
@@ -7,14 +7,14 @@ use super::object::ObjectCall;
 use super::sink::Sink;
 use super::tagged::{TaggedCall, Tags};
 
-/// The form of the text behind a mark.
+/// The form of the text after a mark.
 #[derive(Clone, Copy, Debug)]
 pub enum Form {
-    /// JSON objects. `otherwise` is the meaning of other text.
+    /// JSON objects. `otherwise` is the form of text that does not begin with a brace.
     Json { otherwise: Otherwise },
     /// A name and literals.
     Literal(&'static Dialect),
-    /// Tags.
+    /// A name and arguments in tags.
     Tagged(&'static Tags),
 }
 
@@ -23,7 +23,7 @@ pub enum Form {
 pub enum Otherwise {
     /// The text is not a call.
     Nothing,
-    /// A name in front of a JSON object.
+    /// A name followed by a JSON object.
     Headed(Head),
     /// A call as Python writes it.
     Python,
@@ -32,7 +32,7 @@ pub enum Otherwise {
 /// Reads one call.
 #[derive(Clone, Debug)]
 pub enum Region {
-    /// The form is not known yet: space and at most one bracket came.
+    /// The form is not known yet. Only space and at most one bracket have come.
     Open {
         otherwise: Otherwise,
         in_list: bool,
@@ -44,7 +44,7 @@ pub enum Region {
 }
 
 impl Region {
-    /// A call of a form.
+    /// A reader for a call in `form`.
     pub fn new(form: Form) -> Self {
         match form {
             Form::Json { otherwise } => Self::Open { otherwise, in_list: false },
@@ -80,7 +80,7 @@ impl Region {
         }
     }
 
-    /// Ends the call with the text. `false` if the call is not complete.
+    /// Ends the call at the end of the text; returns false if the call is not complete.
     pub fn finish(&mut self, sink: &mut Sink) -> bool {
         match self {
             Self::Object(call) => call.finish(sink),
@@ -89,7 +89,7 @@ impl Region {
         }
     }
 
-    /// Takes the characters that were read behind the end of a call, `letter` included.
+    /// Takes the characters that were read after the end of a call, `letter` included.
     pub fn unread(&mut self, letter: char) -> String {
         match self {
             Self::Tagged(call) => call.take_unread(),

@@ -1,25 +1,25 @@
-//! Events on their way out.
+//! Collects the events of an answer.
 
 use super::AnswerEvent;
 use super::tools::Tools;
 
-/// Bytes of arguments that are held back, in case that the call turns out to be none.
+/// Bytes of arguments that are held back, in case the call turns out to be malformed.
 const HELD_ARGUMENTS: usize = 96;
 
-/// Collects events. A call and its text are held back until it is complete or its arguments are long. If it turns out to be no
-/// call, the text is content.
+/// Collects events. A call and its text are held back until the call is complete or its arguments are long. If it turns out not
+/// to be a call, its text is content.
 #[derive(Clone, Debug)]
 pub struct Sink {
     /// The tools that may be called.
     pub tools: Tools,
-    /// The text of the call that is held back.
+    /// The text of the call that is being held back.
     pub raw: String,
     out: Vec<AnswerEvent>,
-    /// The name and the arguments so far of the call that is held back.
+    /// The name and the arguments so far of the call that is being held back.
     held: Option<(String, String)>,
-    /// True while a call is open whose beginning was passed on.
+    /// True if the beginning of the current call was passed on.
     is_open: bool,
-    /// Calls that were begun.
+    /// Number of calls begun.
     calls: usize,
 }
 
@@ -28,12 +28,12 @@ impl Sink {
         Self { tools, raw: String::new(), out: Vec::new(), held: None, is_open: false, calls: 0 }
     }
 
-    /// The events since the last time.
+    /// Takes the events since the last call of this function.
     pub fn take(&mut self) -> Vec<AnswerEvent> {
         std::mem::take(&mut self.out)
     }
 
-    /// Begins a call; returns `false` if no offered tool has the name. A namespace `functions` in front of the name is dropped.
+    /// Begins a call; returns false if no offered tool has the name. A prefix `functions.` of the name is dropped.
     pub fn begin(&mut self, name: &str) -> bool {
         let bare =
             name.strip_prefix("functions.").filter(|bare| !self.tools.has(name) && self.tools.has(bare));
@@ -45,7 +45,7 @@ impl Sink {
         known
     }
 
-    /// Adds to the arguments of the call.
+    /// Adds `text` to the arguments of the current call.
     pub fn arguments(&mut self, text: &str) {
         if let Some((_, held)) = &mut self.held {
             held.push_str(text);
@@ -57,30 +57,30 @@ impl Sink {
         }
     }
 
-    /// Ends the call.
+    /// Ends the current call.
     pub fn end(&mut self) {
         self.pass();
         self.close();
     }
 
-    /// True once the beginning of the call cannot be taken back.
+    /// True once the beginning of the current call was passed on.
     pub fn is_open(&self) -> bool {
         self.is_open
     }
 
-    /// True if the call has a name that may be called, passed on or not.
+    /// True if the current call has the name of an offered tool, whether or not it was passed on.
     pub fn has_begun(&self) -> bool {
         self.is_open || self.held.is_some()
     }
 
-    /// Ends a call that goes wrong. The text that was held back is content.
+    /// Gives up a malformed call; returns the text that was held back, which is content.
     pub fn abandon(&mut self) -> String {
         self.held = None;
         self.close();
         std::mem::take(&mut self.raw)
     }
 
-    /// Adds to the answer or to the thoughts.
+    /// Adds a character to the thoughts if `is_thought`, else to the answer proper.
     pub fn text(&mut self, letter: char, is_thought: bool) {
         match (self.out.last_mut(), is_thought) {
             (Some(AnswerEvent::Content(text)), false) | (Some(AnswerEvent::Reasoning(text)), true) => {

@@ -1,30 +1,31 @@
-//! Calls as tags around a name and arguments, as Qwen3-Coder, GLM and MiniMax write them.
+//! Calls in tags around a name and arguments, as Qwen3-Coder, GLM and MiniMax write them.
 
 use super::json::{push_letter, push_string};
 use super::sink::Sink;
 use super::tools::Types;
 use super::{LONGEST_NAME, LONGEST_VALUE, Step, Wrong};
 
-/// The tags of a family.
+/// The tags with which a family writes calls.
 #[derive(Debug)]
 pub struct Tags {
-    /// In front of the name.
+    /// Text before the tool's name.
     pub name: &'static str,
-    /// Behind the name.
+    /// Text after the tool's name.
     pub name_end: &'static str,
-    /// In front of an argument's name.
+    /// Text before an argument's name.
     pub key: &'static str,
-    /// Behind an argument's name.
+    /// Text after an argument's name.
     pub key_end: &'static str,
-    /// In front of the value.
+    /// Text before a value.
     pub value: &'static str,
-    /// Behind the value.
+    /// Text after a value.
     pub value_end: &'static str,
-    /// Behind the last argument.
+    /// Text after the last argument.
     pub end: &'static str,
-    /// Texts that may follow the end of a call. One of them, or the end of the answer, shows that `end` is no part of a value.
+    /// Texts that may follow the end of a call. One of them, or the end of the answer, shows that `end` does not belong to a
+    /// value.
     pub next: &'static [&'static str],
-    /// True if a value may stand on lines of its own. The line break on each side then does not belong to it.
+    /// True if a value may be on lines of its own. The line breaks around it then do not belong to the value.
     pub on_lines: bool,
 }
 
@@ -71,7 +72,7 @@ pub const GLM: Tags = Tags {
 pub struct TaggedCall {
     tags: &'static Tags,
     state: State,
-    /// A name or a tag while it comes.
+    /// The beginning of a name or a tag.
     word: String,
     /// The tool's name.
     name: String,
@@ -79,13 +80,13 @@ pub struct TaggedCall {
     key: String,
     /// Names of the arguments so far.
     given: Vec<String>,
-    /// Characters that were read and come behind the call.
+    /// Characters that were read but come after the call.
     unread: String,
 }
 
 #[derive(Clone, Debug)]
 enum State {
-    /// In front of the name's tag.
+    /// Before the tag of the name.
     Open,
     Name,
     /// Between arguments.
@@ -96,23 +97,23 @@ enum State {
     Value(Value),
 }
 
-/// A value on its way.
+/// A value that is being read.
 #[derive(Clone, Debug)]
 struct Value {
-    /// Characters that may end the value.
+    /// Characters that may be the end of the value.
     held: String,
     types: Types,
-    /// The text of a value that may be something else than a string.
+    /// The text of a value that need not be a string.
     text: String,
     is_first: bool,
-    /// True if the value stands on lines of its own.
+    /// True if the value is on lines of its own.
     on_lines: bool,
-    /// A line break that belongs to the value if more of it comes.
+    /// A line break that belongs to the value if more of the value follows.
     held_line: bool,
 }
 
 impl TaggedCall {
-    /// A call in front of its first tag.
+    /// A reader before the first tag.
     pub fn new(tags: &'static Tags) -> Self {
         let state = if tags.name.is_empty() { State::Name } else { State::Open };
         Self {
@@ -153,12 +154,12 @@ impl TaggedCall {
         Ok(Step::More)
     }
 
-    /// Takes the characters that were read behind the end of the call.
+    /// Takes the characters that were read after the end of the call.
     pub fn take_unread(&mut self) -> String {
         std::mem::take(&mut self.unread)
     }
 
-    /// Ends a call at the end of the text; `false` if more than white space is missing.
+    /// Ends a call at the end of the text; returns false if more than white space is missing.
     pub fn finish(&mut self, sink: &mut Sink) -> bool {
         let State::Value(value) = &self.state else { return false };
         // The last argument's closing tag is left out at times.
@@ -311,7 +312,7 @@ impl TaggedCall {
 }
 
 impl Value {
-    /// Lets go of the first character that was held, which belongs to the value. A string goes on to `out`.
+    /// Passes on the first held character, which belongs to the value: to `out` if the value is a string.
     fn release(&mut self, out: &mut String) {
         let letter = self.held.remove(0);
         let Self { types, text, is_first, on_lines, held_line, .. } = self;
@@ -332,25 +333,25 @@ impl Value {
     }
 }
 
-/// The meaning of a text that may end a value.
+/// The meaning of held text that may end a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Fit {
-    /// More of the value.
+    /// The text belongs to the value.
     Other,
-    /// The value ends here if the right text follows.
+    /// The text ends the value if the right text follows.
     MayEnd,
-    /// The end of the value, and the tag in front of the next argument's name.
+    /// The text ends the value, and has the tag before the next argument's name.
     Key,
-    /// The next argument up to its name, without the closing tag of the value.
+    /// The text has the next argument up to its name, without the closing tag of the value.
     NamedKey(String),
-    /// The end of the call. The text from byte `next` on comes behind it.
+    /// The text ends the call. From byte `next` on it comes after the call.
     End { next: usize },
 }
 
-/// Longest text that is held back at the end of a value; most of it can be space.
+/// Longest text that is held back at the end of a value, in bytes. Most of it may be space.
 const LONGEST_END: usize = 128;
 
-/// The text behind `start`: `None` if the text begins otherwise, `Some(None)` while it is too short to tell.
+/// The text after `start`; `None` if the text begins differently, `Some(None)` while it is too short to decide.
 #[expect(clippy::option_option, reason = "another text, or too short a text")]
 fn behind<'a>(text: &'a str, start: &str) -> Option<Option<&'a str>> {
     match text.strip_prefix(start) {

@@ -12,7 +12,7 @@ use crate::chat::exact;
 pub struct Tools(Arc<BTreeMap<String, Value>>);
 
 impl Tools {
-    /// The tools of a list, `{"type": "function", "function": {"name": …, "parameters": {…}}}` each, that `may_call` allows.
+    /// The tools of a list that `may_call` allows. Each is `{"type": "function", "function": {"name": …, "parameters": {…}}}`.
     pub fn new(tools: &[Value], may_call: impl Fn(&str) -> bool) -> Self {
         let named = tools.iter().filter_map(|tool| {
             let function = tool.get("function").unwrap_or(tool);
@@ -21,12 +21,12 @@ impl Tools {
         Self(Arc::new(named.filter(|(name, _)| may_call(name)).collect()))
     }
 
-    /// True if there are none.
+    /// True if there are no tools.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// True if there is a tool of that name.
+    /// True if there is a tool called `name`.
     pub fn has(&self, name: &str) -> bool {
         self.0.contains_key(name)
     }
@@ -101,18 +101,18 @@ impl Types {
         if found == Self(0) { Self::ANY } else { found }
     }
 
-    /// True if a type is among them.
+    /// True if the set contains the type `one`.
     pub fn contains(self, one: Self) -> bool {
         self.0 & one.0 != 0
     }
 
-    /// True if only strings are allowed.
+    /// True if the set contains strings alone.
     pub fn is_string(self) -> bool {
         self == Self::STRING
     }
 
-    /// The JSON text of an argument that was written without quotation marks: of a type that is allowed if the text has one,
-    /// else a string.
+    /// The JSON text of an argument that was written without quotation marks: a value of an allowed type if `text` is one,
+    /// otherwise a string.
     pub fn json(self, text: &str) -> String {
         let trimmed = text.trim();
         let word = match trimmed {

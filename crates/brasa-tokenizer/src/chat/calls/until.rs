@@ -1,6 +1,6 @@
 //! A text up to a mark.
 
-/// Passes a text on, up to a mark that ends it. Characters that may belong to the mark are held back.
+/// Passes on a text up to a mark. Characters that may belong to the mark are held back.
 #[derive(Clone, Debug)]
 pub struct Until {
     mark: &'static str,
@@ -8,7 +8,7 @@ pub struct Until {
 }
 
 impl Until {
-    /// A text that ends in front of `mark`.
+    /// A reader of a text that ends before `mark`.
     pub fn new(mark: &'static str) -> Self {
         Self { mark, held: String::new() }
     }

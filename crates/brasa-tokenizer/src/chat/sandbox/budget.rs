@@ -1,23 +1,23 @@
-//! The budget of the rendering on this thread: every operation that costs more than a few words pays before it works.
+//! The budget of the current thread's rendering. Every operation that costs more than a few words pays before it works.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use minijinja::{Error, ErrorKind};
 
-/// Bytes that one rendering may build: texts, lists, maps, captured output. Nothing is paid back.
+/// Most bytes that one rendering may build: texts, lists, maps, captured output. Freed memory is not subtracted.
 pub const MEMORY_BYTES: u64 = 128 << 20;
-/// Bytes that one rendering may read. [`Weight::steps`](super::values::Weight::steps) tells what else counts.
+/// Most bytes that one rendering may read. Walks over values count by [`Weight::steps`](super::values::Weight::steps).
 pub const WORK: u64 = 1 << 30;
-/// Bytes that one rendering may write.
+/// Most bytes that one rendering may write.
 pub const OUTPUT_BYTES: u64 = 64 << 20;
-/// The longest that one rendering may take.
+/// Longest time of one rendering.
 pub const TIME: Duration = Duration::from_secs(10);
 
-/// Marks an error of the budget among the engine's own errors; the name of the limit follows.
+/// Marks an error of the budget among the template engine's errors. The name of the limit follows.
 pub const LIMIT: &str = "\u{2}";
 
-/// Payments between two looks at the clock.
+/// Number of payments between two checks of the time.
 const BETWEEN_LOOKS: u32 = 256;
 
 #[derive(Clone, Copy)]
@@ -32,12 +32,12 @@ thread_local! {
     static LEFT: Cell<Left> = const { Cell::new(Left { memory: 0, work: 0, until: None, payments: 0 }) };
 }
 
-/// Gives this thread the budget of one rendering.
+/// Starts the budget of one rendering on this thread.
 pub fn begin() {
     LEFT.set(Left { memory: MEMORY_BYTES, work: WORK, until: Some(Instant::now() + TIME), payments: 0 });
 }
 
-/// Pays for bytes that are about to be built.
+/// Pays for `bytes` that are about to be built.
 pub fn memory(bytes: u64) -> Result<(), Error> {
     let mut left = LEFT.get();
     left.memory = left.memory.checked_sub(bytes).ok_or_else(|| exceeded("memory"))?;
@@ -45,7 +45,7 @@ pub fn memory(bytes: u64) -> Result<(), Error> {
     work(bytes)
 }
 
-/// Pays for bytes or items that are about to be read.
+/// Pays for `steps` bytes or items that are about to be read.
 pub fn work(steps: u64) -> Result<(), Error> {
     let mut left = LEFT.get();
     left.work = left.work.checked_sub(steps.max(1)).ok_or_else(|| exceeded("amount of work"))?;
@@ -60,12 +60,12 @@ pub fn work(steps: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// The error of a limit.
+/// The error for exceeding `limit`.
 pub fn exceeded(limit: &'static str) -> Error {
     Error::new(ErrorKind::InvalidOperation, format!("{LIMIT}{limit}"))
 }
 
-/// The limit that an error names.
+/// The limit that an error reports; `None` for other errors.
 pub fn limit_of(error: &Error) -> Option<&'static str> {
     let name = error.detail()?.strip_prefix(LIMIT)?;
     ["memory", "amount of work", "time", "depth of values", "length of text"]

@@ -1,4 +1,4 @@
-//! Operations on texts with [marks](crate::chat::marks). Each does the same as without marks, and its result keeps them.
+//! Operations on texts with [marks](crate::chat::marks). Each works as on the text without marks, and its result keeps them.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -39,7 +39,7 @@ pub fn plain(text: &str) -> Result<Cow<'_, str>> {
     })
 }
 
-/// A text without marks; any other value as it is.
+/// A text without marks; any other value unchanged.
 pub fn plain_value(value: Value) -> Result<Value> {
     if !is_marked(&value) {
         return Ok(value);
@@ -51,23 +51,23 @@ fn is_marked(value: &Value) -> bool {
     value.as_str().is_some_and(|text| MARKS.with_borrow(|marks| marks.may_be_in(text)))
 }
 
-/// The way an operation treats the characters of a text.
+/// How an operation uses the characters of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sight {
-    /// Passes characters on and looks at none.
+    /// Passes characters on without reading any.
     Passes,
-    /// Cuts parts out of the first argument, in order.
+    /// Takes parts of the first argument, in order.
     Cuts,
     /// Replaces one text by another.
     Replaces,
-    /// Sorts the items of a list, or takes some of them.
+    /// Sorts the items of a list, or selects some.
     Orders,
     /// Reads all characters, and makes another text of them.
     Reads,
 }
 
 impl Sight {
-    /// The sight of a filter.
+    /// How a filter uses characters.
     pub fn of_filter(name: &str) -> Self {
         match name {
             "trim" | "split" | "lines" => Self::Cuts,
@@ -79,7 +79,7 @@ impl Sight {
         }
     }
 
-    /// The sight of a method of texts.
+    /// How a method of texts uses characters.
     pub fn of_method(name: &str) -> Self {
         match name {
             "strip" | "lstrip" | "rstrip" | "split" | "splitlines" => Self::Cuts,
@@ -90,7 +90,7 @@ impl Sight {
     }
 }
 
-/// Runs an operation on text without marks, and puts the marks back into its result.
+/// Runs an operation on texts without marks, and restores the marks in its result.
 pub fn through(
     sight: Sight,
     args: Vec<Value>,
@@ -147,7 +147,7 @@ pub fn through(
     }
 }
 
-/// Calls an operation that orders or chooses items of a list. Each item of the result is one of the list, with its marks.
+/// Runs an operation that sorts or selects items of a list. Items of the result are items of the list, with their marks.
 fn in_order(mut args: Vec<Value>, call: impl FnOnce(&[Value]) -> Result<Value>) -> Result<Value> {
     let is_list = |value: &Value| matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable);
     let items: Vec<Value> = match args.first().filter(|first| is_list(first)) {
@@ -172,7 +172,7 @@ fn in_order(mut args: Vec<Value>, call: impl FnOnce(&[Value]) -> Result<Value>) 
     if is_list(&result) { list(result.try_iter()?.map(with_marks).collect()) } else { Ok(with_marks(result)) }
 }
 
-/// Parts of a text with marks, at ascending places in bytes of the text without.
+/// Parts of `text`, which has marks, at ascending ranges of bytes of `plain`, the same text without marks.
 pub fn cut_at<'a>(text: &'a str, plain: &str, places: impl Iterator<Item = Range<usize>>) -> Vec<&'a str> {
     let mut ends =
         text.char_indices().zip(plain.char_indices()).map(|((own, _), (plain, _))| (plain, own)).peekable();
@@ -185,7 +185,7 @@ pub fn cut_at<'a>(text: &'a str, plain: &str, places: impl Iterator<Item = Range
     places.map(|place| own_place(place.start)..own_place(place.end)).map(|place| &text[place]).collect()
 }
 
-/// A text with marks in which `old` is replaced by `new`, `most` times.
+/// A text with marks in which `old` is replaced by `new`, at most `most` times.
 fn replaced(text: &str, plain: &str, old: &str, new: &str, most: Option<usize>) -> String {
     let found = plain.match_indices(old).take(most.unwrap_or(usize::MAX));
     let places: Vec<Range<usize>> = found.map(|(at, _)| at..at + old.len()).collect();
@@ -194,7 +194,8 @@ fn replaced(text: &str, plain: &str, old: &str, new: &str, most: Option<usize>) 
     cut_at(text, plain, kept.map(|(start, end)| start..end)).join(new)
 }
 
-/// `read` with marks: if it has as many characters as `text`, at the places where `text` has them, else wherever they can be.
+/// `read` with marks. If it has as many characters as `text`, at the places where `text` has marks; otherwise at every character
+/// that can have one.
 fn marked_like(text: &str, read: &str) -> String {
     let marks = marks();
     if text.chars().count() != read.chars().count() {

@@ -1,7 +1,7 @@
-//! The engine's filters and tests. Each pays before it works, by a bound on what it reads and builds.
+//! The filters and tests of the engine. Each pays before it works, by an upper bound on the bytes that it reads and builds.
 //!
-//! A filter's result is made ours, so nothing lazy is left behind it. Filters that are not listed do not exist:
-//! a template that names one is told so.
+//! A filter's result is converted to this module's containers, so that it is not lazy. Filters that are not listed do not exist;
+//! a template that uses one fails with an error.
 
 use minijinja::value::{Kwargs, Rest, ValueKind, ValueOrKwargs, from_args};
 use minijinja::{Environment, Error, ErrorKind, State, Value, filters, tests};
@@ -13,21 +13,21 @@ use crate::chat::python;
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// More arguments than any filter takes; `map` calls itself once for each.
+/// Most arguments of a filter; `map` calls itself once for each.
 const MOST_ARGUMENTS: usize = 64;
 
-/// The most that a filter reads and builds, given its arguments.
+/// An upper bound on what a filter reads and builds, from its arguments.
 #[derive(Clone, Copy)]
 enum Cost {
-    /// Looks at a value without walking over it.
+    /// Reads a value without visiting its items.
     Glance,
     /// Reads the items of the first argument, or the bytes of a text.
     Items,
     /// Sorts the items of the first argument.
     Sort,
-    /// Prints its arguments, and builds this many bytes for each byte.
+    /// Prints its arguments, and builds this number of bytes for each printed byte.
     Text(u64),
-    /// Cuts the characters of the second argument off both ends.
+    /// Removes the characters of the second argument from both ends.
     Trim,
     /// Replaces every occurrence of the second argument by the third.
     Replace,
@@ -35,11 +35,11 @@ enum Cost {
     Join,
     /// Indents each line by the second argument's number of spaces.
     Indent,
-    /// Puts the arguments into the pattern.
+    /// Fills the arguments into the pattern.
     Format,
     /// Splits the text at the second argument.
     Split,
-    /// Makes as many groups, or groups as large, as the second argument says.
+    /// Makes groups: the second argument is their number or size.
     Groups,
     /// Prints its argument with every level indented.
     Indented,
@@ -101,7 +101,7 @@ impl Cost {
     }
 }
 
-/// Pays for reading items one after the other; those of a text are its characters, each of which becomes a value.
+/// Pays for reading items one after the other. The items of a text are its characters, each of which becomes a value.
 fn items(value: &Value) -> Result<()> {
     if let Some(text) = value.as_str() {
         return budget::memory(32 * text.len() as u64);
@@ -109,7 +109,7 @@ fn items(value: &Value) -> Result<()> {
     scan(value)
 }
 
-/// An argument that may be given by place or by name.
+/// An argument that may be given by position or by name.
 fn named(args: &[Value], index: usize, name: &str) -> Option<Value> {
     let by_place = args.get(index).filter(|value| !value.is_kwargs()).cloned();
     by_place.or_else(|| {
@@ -118,14 +118,14 @@ fn named(args: &[Value], index: usize, name: &str) -> Option<Value> {
     })
 }
 
-/// An argument as a filter sees it that wants text.
+/// An argument as text.
 fn printed(args: &[Value], index: usize) -> Result<String> {
     let Some(value) = args.get(index) else { return Ok(String::new()) };
     budget::memory(printed_bytes(value))?;
     Ok(value.as_str().map_or_else(|| value.to_string(), str::to_owned))
 }
 
-/// Adds all filters and tests; nothing else is in the environment.
+/// Adds all filters and tests to an empty environment.
 pub fn add_to(environment: &mut Environment<'static>) {
     let engine: [(&'static str, Value, Cost); 47] = [
         ("safe", Value::from_function(filters::safe), Cost::Text(2)),

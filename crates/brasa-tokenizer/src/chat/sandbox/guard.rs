@@ -1,9 +1,9 @@
-//! The template that is run: the one that was written, with every operation that can cost much replaced by ours.
+//! Rebuilds a template with every operation that can cost much replaced by one that pays.
 //!
-//! The parsed tree is rebuilt node by node. `a + b` becomes a call of the filter [`ADD`] with two arguments, a literal
-//! list a call of [`LIST`], text between tags an output of a constant, and so on; no template can name these filters,
-//! because their names are no identifiers. The match is exhaustive, so a new kind of node in the engine does not
-//! compile until somebody has thought about it.
+//! The parsed tree is rebuilt node by node. `a + b` becomes a call of the filter [`ADD`] with two arguments, a literal list a
+//! call of [`LIST`], text between tags an output of a constant, and so on. No template can name these filters, because their
+//! names are not identifiers. The match is exhaustive, so this crate does not compile with a new kind of node in the engine until
+//! the node is handled.
 
 use std::cell::Cell;
 
@@ -44,25 +44,25 @@ pub const ITEM: &str = "\0item";
 pub const LIST: &str = "\0list";
 /// `{a: b}`, keys and values in turn.
 pub const MAP: &str = "\0map";
-/// A value about to be compared or passed to a method: pays for a walk over all of it.
+/// Pays for a walk over all of a value that is about to be compared or passed to a method.
 pub const WALK: &str = "\0walk";
-/// A value that is about to be compared by the engine: like [`WALK`], and a text without marks.
+/// Pays like [`WALK`] for a value that the engine is about to compare, and removes marks from a text.
 pub const COMPARED: &str = "\0compared";
-/// A value that is about to be looped over, cut or given to a function: pays for its own items or bytes.
+/// Pays for the items or bytes of a value that is about to be looped over, cut or given to a function.
 pub const SCAN: &str = "\0scan";
-/// `value[start:stop:step]`, with none for a part that is left out.
+/// `value[start:stop:step]`, with none for an omitted part.
 pub const SLICE: &str = "\0slice";
 /// `{% set namespace.name = value %}`.
 pub const SET: &str = "\0set";
-/// Pays for a macro, which keeps all variables that it refers to.
+/// Pays for a macro, which keeps all variables that it uses.
 pub const MACRO: &str = "\0macro";
 
 thread_local! {
-    /// Names of variables in the expressions that were rebuilt so far.
+    /// Number of variable names in the expressions rebuilt so far.
     static NAMES: Cell<u64> = const { Cell::new(0) };
 }
 
-/// A captured text on its way into a namespace.
+/// A captured text that is about to be stored in a namespace.
 const CAPTURED: &str = "\0captured";
 
 type Result<T> = std::result::Result<T, Error>;
@@ -193,14 +193,14 @@ fn constant<'a>(value: Value, span: Span) -> Expr<'a> {
     Expr::Const(Spanned::new(Const { value }, span))
 }
 
-/// A call of a filter; the first argument is what it is applied to.
+/// A call of a filter; the first argument is the value that it is applied to.
 fn filter<'a>(name: &'static str, args: impl IntoIterator<Item = Expr<'a>>, span: Span) -> Expr<'a> {
     let mut args = args.into_iter();
     let expr = args.next();
     Expr::Filter(Spanned::new(Filter { name, expr, args: args.map(CallArg::Pos).collect() }, span))
 }
 
-/// Writes nothing: the filter returns an empty text.
+/// Sets an attribute of a namespace, by a filter that returns an empty text, so that nothing is written.
 fn set_attribute<'a>(attribute: &GetAttr<'a>, value: Expr<'a>, span: Span) -> Result<Stmt<'a>> {
     let name = constant(Value::from(attribute.name), span);
     Ok(emit(filter(SET, [value, expr(&attribute.expr)?, name], span), span))
@@ -210,7 +210,7 @@ fn pay_for_macro<'a>(names: u64, span: Span) -> Stmt<'a> {
     emit(filter(MACRO, [constant(Value::from(names), span)], span), span)
 }
 
-/// A declaration, and how many variables it may keep alive.
+/// Rebuilds a macro's declaration; also returns how many variables it may keep alive.
 fn macro_declaration<'a>(x: &Spanned<Macro<'a>>) -> Result<(Spanned<Macro<'a>>, u64)> {
     let before = NAMES.get();
     let declaration = Macro {

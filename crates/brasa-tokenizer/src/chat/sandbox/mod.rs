@@ -1,22 +1,22 @@
 //! Runs chat templates on a thread with limits. A template comes with the model file, so it is untrusted code.
 //!
-//! minijinja bounds the number of instructions and of nested calls, and nothing else: in its own hands a template of
-//! a hundred bytes takes all memory (`s = s + s`), never ends (`[d, d]` nested forty times and printed), or overflows
-//! the stack and with it the process (`not not …`, lists in lists). Here
+//! minijinja bounds the number of instructions and of nested calls, and nothing else. Without further limits, a template of a
+//! hundred bytes takes all memory (`s = s + s`), never ends (`[d, d]` nested forty times and printed), or overflows the stack and
+//! with it the process (`not not …`, lists in lists). Here
 //!
 //! - nesting of the source is refused before parsing ([`source`]);
 //! - the parsed tree is rebuilt with operators that pay for what they do from a [`budget`] of bytes built, bytes read
-//!   and time ([`guard`], [`operations`]), and filters, tests and methods pay likewise ([`filters`], [`text`]);
+//!   and time ([`guard`], [`operations`]), and filters, tests and methods pay too ([`filters`], [`text`]);
 //! - lists and maps know the cost of a walk over them and are at most so deep ([`values`]), so walks are paid for
 //!   before they begin, and recursion is bounded;
-//! - texts that come from messages keep the [marks](super::marks) of their characters, which every operation reads as what
-//!   they stand for ([`data`]);
-//! - all of it happens on a thread of the template's own, with a stack that holds the deepest recursion that is left;
-//!   a panic ends one rendering, and a rendering that does not answer is left behind.
+//! - texts that come from messages keep the [marks](super::marks) of their characters, which every operation treats as the
+//!   replaced characters ([`data`]);
+//! - all of it happens on a thread of the template's own, with a stack that holds the deepest recursion that is left; a panic
+//!   ends one rendering, and a rendering that does not answer is abandoned.
 //!
-//! The alternatives were an evaluator of our own, which would repeat two thousand lines of filters, and a process of its
-//! own, which a library cannot have. minijinja gives access to its tree and its code generator (`unstable_machinery`);
-//! rebuilding the tree keeps its parser, its instructions and its filters.
+//! The alternatives were a new evaluator, which would repeat two thousand lines of filters, and a process of its own, which a
+//! library cannot have. minijinja gives access to its tree and its code generator (`unstable_machinery`); rebuilding the tree
+//! keeps its parser, its instructions and its filters.
 //!
 //! The limits: [`budget::MEMORY_BYTES`] built, [`budget::WORK`] read, [`budget::OUTPUT_BYTES`] written,
 //! [`budget::TIME`], [`FUEL`] instructions, [`RECURSION`] levels of calls and blocks, [`values::DEEPEST`] levels of values,
@@ -53,15 +53,15 @@ pub use budget::memory;
 pub use data::marks;
 pub use values::{Digits, pay_for_printing};
 
-/// Instructions of one rendering; a conversation of a thousand turns with tools needs a hundredth of it.
+/// Most instructions of one rendering. A conversation of a thousand turns with tools needs a hundredth of it.
 const FUEL: u64 = 20_000_000;
-/// Levels of calls and blocks.
+/// Most levels of calls and blocks.
 const RECURSION: usize = 200;
-/// The thread's stack. Only what is used of it takes memory; without optimisation the deepest template uses a tenth.
+/// Bytes of the thread's stack. Only the used part takes memory; without optimisation the deepest template uses a tenth.
 const STACK_BYTES: usize = 64 << 20;
-/// How much longer than the budget a caller waits, for a rendering that is stuck between two payments.
+/// Time beyond the budget for which a caller waits, for a rendering that is stuck between two payments.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Characters of an error in the template's own words.
+/// Most characters of an error message from a template.
 const LONGEST_MESSAGE: usize = 2000;
 const NAME: &str = "chat_template";
 
@@ -103,8 +103,8 @@ impl Sandbox {
         Ok(Self { jobs: Mutex::new(jobs) })
     }
 
-    /// Renders the template. `strftime_now` uses `moment`, `None` the present. Texts of `variables` may have `marks`, which the
-    /// template sees as the characters that they stand for.
+    /// Renders the template. `strftime_now` uses `moment`, `None` the present. Texts in `variables` may have `marks`, which the
+    /// template sees as the characters that they replace.
     pub fn render(&self, variables: Value, moment: Option<CivilTime>, marks: Marks) -> Result<String> {
         let (answer, answered) = channel();
         let job = Job { variables, moment, marks, answer };
@@ -127,7 +127,7 @@ fn wait<T>(answered: &Receiver<Result<T>>) -> Result<T> {
 
 type Blocks<'a> = BTreeMap<&'a str, Instructions<'a>>;
 
-/// Life of the thread: compiles the template, reports the outcome, and renders until all senders are gone.
+/// The main function of the thread: compiles the template, reports the result, and renders until all senders are dropped.
 fn compile_and_serve(source: &str, jobs: &Receiver<Job>, ready: &Sender<Result<()>>) {
     budget::begin();
     let compiled = environment().and_then(|environment| Ok((environment, syntax()?)));
@@ -189,7 +189,7 @@ fn syntax() -> std::result::Result<SyntaxConfig, Error> {
     SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()
 }
 
-/// The language of transformers: Jinja with loop controls, Python's methods and a few functions.
+/// The template language of transformers: Jinja with loop controls, Python's methods and a few functions.
 fn environment() -> std::result::Result<Environment<'static>, Error> {
     let mut environment = Environment::new();
     environment.set_syntax(syntax()?);
@@ -223,7 +223,7 @@ fn environment() -> std::result::Result<Environment<'static>, Error> {
     Ok(environment)
 }
 
-/// Marks the messages of templates among the engine's own.
+/// Marks error messages that templates raise, among the engine's own.
 const RAISED: &str = "\u{1}";
 
 fn failure(error: &Error) -> TokenizerError {

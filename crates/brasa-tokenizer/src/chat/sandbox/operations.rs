@@ -1,7 +1,7 @@
-//! The operators of the language that can build or walk something large; each pays first.
+//! The operators that can build or walk over something large. Each pays first.
 //!
-//! They mean what the engine's own mean (the tests evaluate a table of expressions with both). The others are defined
-//! for numbers alone and stay the engine's.
+//! They give the results of the engine's own operators (the tests evaluate a table of expressions with both). The other operators
+//! are defined for numbers alone and are the engine's own.
 
 use minijinja::value::{DynObject, Kwargs, ObjectRepr, Rest, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, Value};
@@ -12,12 +12,12 @@ use super::{budget, data, guard};
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// Bytes of a macro besides the variables that it refers to.
+/// Bytes that are counted for a macro besides the variables that it uses.
 const MACRO_BYTES: u64 = 2048;
-/// Bytes of a variable that a macro keeps.
+/// Bytes that are counted for a variable that a macro keeps.
 const KEPT_BYTES: u64 = 128;
 
-/// Adds the filters that [`guard`] puts in place of operators.
+/// Adds the filters by which [`guard`] replaces operators.
 pub fn add_to(environment: &mut Environment<'static>) {
     environment.add_filter(guard::ADD, add);
     environment.add_filter(guard::MULTIPLY, multiply);
@@ -111,7 +111,7 @@ pub fn scan(value: &Value) -> Result<()> {
     })
 }
 
-/// Pays for a comparison, which ends where the smaller side ends.
+/// Pays for a comparison, which takes at most as long as a walk over the smaller side.
 pub fn pay_for_comparison(a: &Value, b: &Value) -> Result<()> {
     budget::work(Weight::of(a).steps().min(Weight::of(b).steps()))
 }
@@ -178,7 +178,7 @@ fn concatenate(a: &Value, b: &Value) -> Result<Value> {
     }))
 }
 
-/// A bound on the bytes of a value in a text.
+/// An upper bound on the bytes of a value when printed.
 pub fn printed_bytes(value: &Value) -> u64 {
     value.as_str().map_or_else(|| Weight::of(value).printed_bytes(), |text| text.len() as u64)
 }

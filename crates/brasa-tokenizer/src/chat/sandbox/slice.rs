@@ -1,7 +1,7 @@
 //! `value[start:stop:step]` as in Python.
 //!
-//! The engine's own slices panic on an empty text that is turned around and on the smallest number as a step, and take a stop of 0
-//! for none where they walk backwards.
+//! The engine's own slices panic on an empty text with a negative step and on the smallest integer as a step. With a negative
+//! step, they take a stop of 0 for none.
 
 use minijinja::value::ValueKind;
 use minijinja::{Error, ErrorKind, Value};
@@ -10,7 +10,7 @@ use super::budget;
 use super::operations::scan;
 use super::values::list;
 
-/// The items or characters that a slice names; `none` for a bound that is left out.
+/// The items or characters of a slice. A bound that is `none` is omitted.
 pub fn slice(value: &Value, start: &Value, stop: &Value, step: &Value) -> Result<Value, Error> {
     let number =
         |bound: &Value| Some(bound.clone()).filter(|bound| !bound.is_none()).map(i128::try_from).transpose();
@@ -45,7 +45,7 @@ pub fn slice(value: &Value, start: &Value, stop: &Value, step: &Value) -> Result
     })
 }
 
-/// Which items a slice names, counted in the direction in which it walks.
+/// The items of a slice, counted in the direction of its step.
 struct Picked {
     first: usize,
     step: usize,
@@ -53,7 +53,7 @@ struct Picked {
 }
 
 impl Picked {
-    /// The items that `start:stop:step` names of `len` items.
+    /// The items that `start:stop:step` selects out of `len` items.
     fn of(len: usize, start: Option<i128>, stop: Option<i128>, step: i128) -> Self {
         let len = len as i128;
         let (lowest, highest) = if step > 0 { (0, len) } else { (-1, len - 1) };

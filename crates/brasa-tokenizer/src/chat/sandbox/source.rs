@@ -1,26 +1,26 @@
-//! A check of the source before it is parsed: the parser and everything behind it recurse with the nesting of the text.
+//! Checks the source before parsing, because the parser and all later stages recurse with the nesting of the source.
 
 use minijinja::machinery::{Token, tokenize};
 use minijinja::syntax::SyntaxConfig;
 
 use crate::{Result, TokenizerError};
 
-/// The largest template that is compiled; published ones stay below 50 kB.
+/// Most bytes of a template's source; published ones stay below 50 kB.
 pub const LARGEST_BYTES: usize = 1 << 20;
-/// Tokens of one tag.
+/// Most tokens of one tag.
 const MOST_TOKENS: usize = 20_000;
-/// Tokens of one tag that may nest an expression: operators, dots, pipes, brackets, `if` and `else`.
+/// Most tokens of one tag that may nest an expression: operators, dots, pipes, brackets, `if` and `else`.
 const MOST_OPERATORS: usize = 4_000;
-/// Brackets inside of each other.
+/// Most nested brackets.
 const MOST_BRACKETS: usize = 100;
-/// `not` or signs in a row, and `else` in one expression.
+/// Most `not` or signs in a row, and most `else` in one expression.
 const MOST_IN_A_ROW: usize = 100;
-/// Tags that enclose each other; each `elif` counts, since it is an `if` in the `else` of the one before.
+/// Most nested tags. Each `elif` counts, since it is an `if` in the `else` of the preceding one.
 const MOST_BLOCKS: usize = 500;
 
 /// Refuses source that is too large or too deeply nested, and names the line.
 ///
-/// Text that is no template is let through, for the parser to refuse in its own words.
+/// Source that is not a valid template is accepted here, and refused by the parser with its own message.
 pub fn check(source: &str, syntax: SyntaxConfig) -> Result<()> {
     if source.len() > LARGEST_BYTES {
         return Err(TokenizerError::Template {
@@ -70,7 +70,7 @@ pub fn check(source: &str, syntax: SyntaxConfig) -> Result<()> {
     Ok(())
 }
 
-/// Counts of the tag that is being read.
+/// Counts for the tag that is being read.
 #[derive(Default)]
 struct Tag {
     tokens: usize,

@@ -1,4 +1,4 @@
-//! The price of building texts, and Python's methods of texts and maps.
+//! Payments for building texts, and Python's methods of texts, lists and maps.
 
 use minijinja::value::{ValueKind, from_args};
 use minijinja::{Error, State, Value};
@@ -9,7 +9,7 @@ use super::{budget, data};
 
 type Result<T> = std::result::Result<T, Error>;
 
-/// Bytes of a short text among others in a list.
+/// Bytes that are counted for a short text in a list.
 const PIECE_BYTES: u64 = 64;
 
 /// Pays for `text.replace(from, to, most)`.
@@ -20,7 +20,7 @@ pub fn pay_for_replace(text: &str, from: &str, to: &str, most: Option<usize>) ->
     budget::memory((text.len() as u64).saturating_add((found as u64).saturating_mul(to.len() as u64)))
 }
 
-/// Pays for all items of a list as text, with so many bytes between them.
+/// Pays for all items of a list as text, with `between_bytes` bytes between them.
 pub fn pay_for_join(items: &Value, between_bytes: u64) -> Result<()> {
     let count = items.len().unwrap_or(0) as u64;
     budget::memory(count.saturating_mul(between_bytes))?;
@@ -33,7 +33,7 @@ pub fn pay_for_join(items: &Value, between_bytes: u64) -> Result<()> {
     Ok(())
 }
 
-/// Pays for the pieces between the occurrences of `separator`, of white space if there is none.
+/// Pays for the parts of `text` between the occurrences of `separator`; of white space if it is `None`.
 pub fn pay_for_split(text: &str, separator: Option<&str>) -> Result<()> {
     budget::work(text.len() as u64)?;
     let pieces = match separator {
@@ -44,7 +44,7 @@ pub fn pay_for_split(text: &str, separator: Option<&str>) -> Result<()> {
     budget::memory(text.len() as u64 + PIECE_BYTES * (pieces as u64 + 1))
 }
 
-/// Pays for a pattern filled with arguments, in either of Python's notations.
+/// Pays for filling arguments into a pattern, in either of Python's notations.
 ///
 /// Every number in the pattern may be a width, and every field may print the longest argument.
 pub fn pay_for_format(pattern: &str, args: &[Value]) -> Result<()> {
@@ -65,13 +65,13 @@ pub fn pay_for_format(pattern: &str, args: &[Value]) -> Result<()> {
     budget::memory(filled.saturating_add(pattern.len() as u64))
 }
 
-/// Pays for `text.strip(chars)`: each character may be looked for among all of `chars`.
+/// Pays for `text.strip(chars)`: each character may be compared with all of `chars`.
 pub fn pay_for_strip(text: &str, chars: &str) -> Result<()> {
     budget::memory(4 * chars.len() as u64)?;
     budget::work((text.len() as u64).saturating_mul(1 + chars.len() as u64 / 8))
 }
 
-/// The methods that Python's texts, lists and maps have.
+/// Calls a method of Python's texts, lists and maps.
 pub fn method(state: &mut State<'_, '_>, value: &Value, name: &str, args: &[Value]) -> Result<Value> {
     // Arguments were paid for when they were given.
     if let (ValueKind::String, Some(text)) = (value.kind(), value.as_str()) {
@@ -114,7 +114,7 @@ fn pay_for_method(text: &str, name: &str, args: &[Value]) -> Result<()> {
     }
 }
 
-/// The methods that the engine lacks; `None` for any other.
+/// Calls a method that the engine lacks; `None` for other methods.
 fn cut(text: &str, name: &str, args: &[Value]) -> Result<Option<Value>> {
     if !matches!(name, "removeprefix" | "removesuffix" | "partition" | "rpartition") {
         return Ok(None);

@@ -1,10 +1,9 @@
 //! Lists, maps and namespaces with a known cost of walking over them.
 //!
-//! Structure is shared: forty steps of `d = [d, d]` take little memory and never end when printed. So each container
-//! keeps the weight of the tree that a walk would see, shared parts counted as often as they occur, and whoever
-//! walks pays the weight first. Depth is limited where a container is made, so no walk, comparison or release recurses
-//! deeper than [`DEEPEST`]. The engine's own containers, some of which are lazy views of others, are turned into
-//! these as soon as an operation returns them.
+//! Parts are shared: forty steps of `d = [d, d]` take little memory, but printing the result never ends. So each container keeps
+//! the weight of the tree that a walk visits, with shared parts counted as often as they occur, and a walk pays this weight
+//! first. The depth is limited when a container is made, so no walk, comparison or release recurses deeper than [`DEEPEST`]. The
+//! engine's own containers, some of which are lazy views of others, are converted to these as soon as an operation returns them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,21 +14,21 @@ use minijinja::{Error, ErrorKind, Value};
 use super::budget;
 use crate::chat::exact;
 
-/// Levels of lists and maps inside of each other. JSON is read to 128 levels.
+/// Most levels of nested lists and maps. JSON is read to 128 levels.
 pub const DEEPEST: u32 = 160;
-/// Bytes that a container takes besides its items.
+/// Bytes that are counted for a container besides its items.
 const CONTAINER_BYTES: u64 = 128;
-/// Bytes of an item of a list.
+/// Bytes that are counted for an item of a list.
 const ITEM_BYTES: u64 = 32;
-/// Bytes of a key and its value.
+/// Bytes that are counted for a key with its value.
 const PAIR_BYTES: u64 = 160;
 
-/// The cost of a walk over a value as if nothing were shared.
+/// The cost of a walk over a value, with shared parts counted as often as they occur.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Weight {
-    /// Values, the containers counted too.
+    /// Number of values, containers included.
     pub nodes: u64,
-    /// Bytes of text in them.
+    /// Bytes of all texts.
     pub bytes: u64,
     /// Levels of containers.
     pub depth: u32,
@@ -69,7 +68,7 @@ impl Weight {
         }
     }
 
-    /// Steps of a walk: one for each byte, and 16 for each value, which takes as long as that many bytes.
+    /// Steps of a walk: one for each byte, and 16 for each value, which takes as long as 16 bytes.
     pub fn steps(self) -> u64 {
         self.nodes.saturating_mul(16).saturating_add(self.bytes)
     }
@@ -79,7 +78,7 @@ impl Weight {
         self.nodes.saturating_mul(48).saturating_add(self.bytes.saturating_mul(10))
     }
 
-    /// Counts a part of this container.
+    /// Adds the weight of a part of the container.
     fn add(&mut self, part: Self) {
         self.nodes = self.nodes.saturating_add(part.nodes);
         self.bytes = self.bytes.saturating_add(part.bytes);
@@ -91,7 +90,7 @@ impl Weight {
 #[derive(Debug)]
 pub struct List {
     items: Vec<Value>,
-    /// Attributes that name the first items, for the groups of `groupby`.
+    /// Attributes that name the first items, for groups made by `groupby`.
     names: &'static [&'static str],
     weight: Weight,
 }
@@ -106,25 +105,25 @@ pub struct Map {
 /// The numbers of `range()`, computed on access.
 #[derive(Debug)]
 pub struct Numbers {
-    /// The first one.
+    /// The first number.
     pub start: i64,
-    /// The difference between two.
+    /// The difference between two neighbours.
     pub step: i64,
-    /// How many there are.
+    /// Number of numbers.
     pub count: usize,
 }
 
-/// A whole number beyond 128 bits, which is only printed.
+/// A whole number beyond 128 bits, which can only be printed.
 #[derive(Debug)]
 pub struct Digits(String);
 
 impl Digits {
-    /// The number with these digits.
+    /// A value for the number with these digits.
     fn value(digits: &str) -> Value {
         digits.parse::<i128>().map_or_else(|_| Value::from_object(Self(digits.to_owned())), Value::from)
     }
 
-    /// The digits of a value that is such a number.
+    /// The digits of such a number; `None` for other values.
     pub fn of(value: &Value) -> Option<&str> {
         value.downcast_object_ref::<Self>().map(|digits| digits.0.as_str())
     }
@@ -151,7 +150,7 @@ pub fn walk(value: &Value) -> Result<(), Error> {
     budget::work(Weight::of(value).steps())
 }
 
-/// Pays for printing a value: for the walk and the bytes of all texts in it. Returns these bytes.
+/// Pays for printing a value: for the walk and the bytes of all texts in the value. Returns the number of bytes.
 pub fn pay_for_printing(value: &Value) -> Result<usize, Error> {
     walk(value)?;
     let bytes = Weight::of(value).bytes;
@@ -175,7 +174,7 @@ fn named_list(mut items: Vec<Value>, names: &'static [&'static str]) -> Result<V
     Ok(Value::from_object(List { items, names, weight }))
 }
 
-/// Makes a map; of two equal keys the last one's value counts.
+/// Makes a map. Of pairs with equal keys, the last value is kept.
 pub fn map(pairs: impl IntoIterator<Item = (Value, Value)>) -> Result<Value, Error> {
     let mut weight = Weight { nodes: 1, bytes: 0, depth: 1 };
     budget::memory(CONTAINER_BYTES)?;
@@ -201,7 +200,7 @@ fn check(weight: Weight) -> Result<(), Error> {
     if weight.depth > DEEPEST { Err(budget::exceeded("depth of values")) } else { Ok(()) }
 }
 
-/// Prepares a value to be kept inside of another one.
+/// Prepares a value for being stored in a container.
 fn contain(value: &mut Value) -> Result<(), Error> {
     if value.downcast_object_ref::<Namespace>().is_some() {
         // It could then contain itself, and would never be released.
@@ -214,7 +213,7 @@ fn contain(value: &mut Value) -> Result<(), Error> {
     Ok(())
 }
 
-/// Converts the engine's containers, lazy ones too, to those of this module. Other values stay as they are.
+/// Converts the engine's containers, lazy ones too, to those of this module. Other values are unchanged.
 pub fn own(value: Value) -> Result<Value, Error> {
     own_at(value, 0)
 }
