@@ -1,8 +1,8 @@
 //! The state of a run in one file. A run continues from it bit for bit.
 //!
-//! Eight bytes that name the format, the length of a JSON header (u64), the header, all numbers (f32), all codes of eight bits, and the SHA-256 of all of
-//! that. Numbers are little-endian. The file is put in place when it is complete, so that whatever interrupts its writing, the last
-//! one stays.
+//! The file holds eight bytes that name the format, the length of a JSON header (u64), the header, all numbers (f32), all codes
+//! of eight bits, and the SHA-256 of all this. Numbers are little-endian. A new file replaces the last one only when it is
+//! complete, so the last one survives an interrupted write.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -18,9 +18,9 @@ use crate::{Result, TrainError};
 
 const MAGIC: &[u8; 8] = b"BRASATR1";
 const HASH_BYTES: usize = 32;
-/// Numbers that are written at a time.
+/// Numbers that are written at once.
 const PIECE: usize = 1 << 16;
-/// The largest checkpoint.
+/// Most bytes of a checkpoint.
 const MOST_BYTES: u64 = 1 << 40;
 
 /// The state of a run between two updates.
@@ -30,7 +30,7 @@ pub struct State {
     pub updates: u64,
     /// The place of the next step in the data.
     pub place: Place,
-    /// Settings of the run by name, all that its bits depend on.
+    /// Settings of the run by name: everything that affects the run's bits.
     pub settings: BTreeMap<String, String>,
     /// The best evaluation so far.
     pub best: Option<Best>,
@@ -40,7 +40,7 @@ pub struct State {
     pub worse: u64,
     /// The [arrays](crate::Trainer::arrays).
     pub values: Vec<Vec<f32>>,
-    /// State of the optimizer for each array.
+    /// The optimizer's moments for each array.
     pub moments: Vec<Vec<Moment>>,
     /// The values at the best evaluation; empty before the first one.
     pub best_values: Vec<Vec<f32>>,
@@ -63,13 +63,13 @@ struct Header {
     best: Option<Best>,
     evaluated: Option<u64>,
     worse: u64,
-    /// Numbers of each array.
+    /// Number of values in each array.
     values: Vec<usize>,
     moments: Vec<Vec<Size>>,
     best_values: Vec<usize>,
 }
 
-/// The size of what an optimizer remembers of an array.
+/// The size of a moment.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 #[serde(untagged)]
 enum Size {
@@ -97,7 +97,7 @@ impl Size {
 }
 
 impl State {
-    /// Writes the state; a file that is there is replaced once the new one is complete.
+    /// Writes the state. An existing file is replaced once the new one is complete.
     ///
     /// # Errors
     ///
@@ -160,7 +160,7 @@ impl State {
     ///
     /// # Errors
     ///
-    /// [`TrainError::Format`] if there is no file; [`TrainError::Checkpoint`] if it is no state or was damaged.
+    /// [`TrainError::Format`] if there is no file; [`TrainError::Checkpoint`] if it is no checkpoint or is damaged.
     pub fn read(path: &Path) -> Result<Self> {
         let refuse = |what: &str| TrainError::Checkpoint {
             path: path.display().to_string(),
@@ -214,7 +214,7 @@ impl State {
         Ok(Self { updates, place, settings, best, evaluated, worse, values, moments, best_values })
     }
 
-    /// Checks that a run with `settings` may go on from this state.
+    /// Checks that a run with `settings` may continue from this state.
     ///
     /// # Errors
     ///

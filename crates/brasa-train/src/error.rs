@@ -11,22 +11,22 @@ pub enum TrainError {
     /// A file could not be read or written.
     #[error("{path}: {error}")]
     Io {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// Why.
+        /// The system's error.
         error: std::io::Error,
     },
     /// Examples cannot be learned from.
     #[error("{place}: {what}\nhint: {hint}")]
     Data {
-        /// The file, with the line where there is one: `train.jsonl:17`.
+        /// The file, followed by the line if there is one: `train.jsonl:17`.
         place: String,
         /// The problem that was found, and what was expected.
         what: String,
         /// A remedy.
         hint: String,
     },
-    /// A setting that is not possible.
+    /// A setting is not possible.
     #[error("{what}\nhint: {hint}")]
     Setting {
         /// The setting, its value and what is wrong with it.
@@ -34,22 +34,22 @@ pub enum TrainError {
         /// A remedy.
         hint: String,
     },
-    /// The loss or its gradient is no finite number. Nothing was changed by this update.
+    /// The loss or its gradient is no finite number. The update has changed no values.
     #[error(
         "update {update}: {what} is {value}\nhint: take a lower learning rate or a longer warm-up, and go on from a checkpoint"
     )]
     NotFinite {
-        /// The update, from 1.
+        /// Number of the update, from 1.
         update: u64,
-        /// The loss, or the norm of the gradient.
+        /// Name of the quantity: the loss, or the norm of the gradient.
         what: &'static str,
-        /// The value that is not finite.
+        /// The value, which is NaN or infinite.
         value: f64,
     },
-    /// A checkpoint cannot be gone on from.
+    /// A run cannot continue from a checkpoint.
     #[error("{path}: {what}\nhint: {hint}")]
     Checkpoint {
-        /// The file.
+        /// Path of the checkpoint.
         path: String,
         /// The problem with the checkpoint.
         what: String,
@@ -77,5 +77,5 @@ impl TrainError {
     }
 }
 
-/// The result of everything in this crate.
+/// The result of functions in this crate.
 pub type Result<T> = std::result::Result<T, TrainError>;

@@ -1,4 +1,4 @@
-//! From a model's graph to the graphs of training: the loss of an adapted model, and its gradients.
+//! Makes the graphs of training from a model's graph: the loss of an adapted model, and its gradients.
 
 use std::sync::Arc;
 
@@ -18,18 +18,18 @@ pub(crate) struct Graphs {
     pub losses: Option<[Arc<Graph>; 2]>,
     /// The graph that returns the loss: the sum over the learned tokens of their losses times their weights, `[1]`.
     pub loss: Arc<Graph>,
-    /// The graph that returns the loss, and then the gradient of each learned weight. Its steps bring noise behind all other
+    /// The graph that returns the loss, and then the gradient of each learned weight. Steps bring the noise after all other
     /// inputs.
     pub gradients: Arc<Graph>,
-    /// The noise.
+    /// The inputs of noise.
     pub sources: Vec<Source>,
 }
 
 impl Graphs {
     /// Makes the graphs from `model`, whose first output is logits, and from `adapted`, the same model with the learned weights.
     ///
-    /// A step brings, for each output row, the id of the token that follows (u32) and the weight of its loss (f32), and behind these what a loss of one's own
-    /// declares.
+    /// A step brings, for each output row, the id of the token that follows (u32) and the weight of its loss (f32), and then the
+    /// inputs that a custom loss declares.
     pub fn new(model: &Graph, adapted: &Graph, learned: &Learned, options: &TrainOptions) -> Result<Self> {
         let TrainOptions { noise, activations, objective, .. } = options;
         let losses = match objective {
@@ -54,7 +54,7 @@ impl Graphs {
     }
 }
 
-/// The losses of output rows of a model times their weights, or their sum.
+/// The losses of a model's output rows times their weights; their sum if `summed`.
 fn weighted_losses(model: &Graph, objective: &Objective, summed: bool) -> Result<Graph> {
     let rows = attend_to_rows(model)?;
     let loss = extend(&rows, |g| {

@@ -26,9 +26,10 @@ pub(crate) struct Verdict {
     pub loss: f64,
     /// The number of pairs.
     pub pairs: usize,
-    /// The number of pairs in which the adapter raises the chosen document more than the rejected one.
+    /// The number of pairs in which the adapter raises the log-probability of the chosen document more than that of the rejected
+    /// one.
     pub right: usize,
-    /// For each document of each step, the derivative of the summed loss by its cross-entropy.
+    /// For each document of each step, the derivative of the summed loss with respect to the document's cross-entropy.
     pub slopes: Vec<Vec<f64>>,
 }
 
@@ -61,10 +62,10 @@ impl Judge {
         self.with.arena_bytes() + self.without.arena_bytes()
     }
 
-    /// Computes the losses of all documents without the adapter, and keeps them in `batches`. A second call does nothing. `watch`
-    /// receives the number of finished steps and of all steps.
+    /// Computes the losses of all documents without the adapter, and stores them in `batches`. Does nothing if they are stored
+    /// already. `watch` receives the number of finished steps and of all steps.
     ///
-    /// Documents run in the order of their file: a run that goes on has the bits of a run that was never interrupted.
+    /// Documents run in the order of their file, so that a resumed run has the bits of an uninterrupted one.
     pub fn compare(
         &mut self,
         batches: &Batches,

@@ -17,20 +17,20 @@ pub(crate) enum Learned {
     Adapter {
         lora: Lora,
         places: Places,
-        /// With magnitudes: the program that computes norms, and the norms of the adapter as it is now.
+        /// For an adapter with magnitudes: the program that computes norms, and the norms for the present values.
         norms: Option<(Norms, Vec<Vec<f32>>)>,
     },
-    /// Parameters of the model, and a weight for each.
+    /// Parameters of the model, and a weight of the graph for each.
     Parameters(Parameters, Vec<Arc<Weight>>),
 }
 
 impl Learned {
-    /// An adapter in the graph that it was added to.
+    /// The values of an adapter, in the graph to which it was added.
     pub fn adapter(lora: Lora, adapted: &Graph) -> Result<Self> {
         Ok(Self::Adapter { places: Places::new(adapted, &lora)?, lora, norms: None })
     }
 
-    /// The weights that change.
+    /// The weights that training changes.
     pub fn weights(&self) -> Vec<&Arc<Weight>> {
         match self {
             Self::Adapter { places, .. } => places.weights().collect(),
@@ -51,7 +51,7 @@ impl Learned {
         self.weights().into_iter().map(value_of).collect()
     }
 
-    /// True if dropout hides elements of the input of a linear layer with this weight.
+    /// True if dropout applies to the input of the linear layer with this weight.
     pub fn has_dropout_before(&self, weight: &Arc<Weight>) -> bool {
         match self {
             Self::Adapter { places, .. } => places.is_a(weight),
@@ -83,7 +83,8 @@ impl Learned {
         }
     }
 
-    /// The block of a weight for each array; `None` if a device may not change the arrays by their own gradients alone.
+    /// The block of a weight for each array; `None` if the update of an array needs more than the array's own gradient, so that a
+    /// device cannot make it.
     pub fn blocks(&self) -> Option<Vec<LearnedBlock>> {
         match self {
             Self::Adapter { lora, places, .. } => places.blocks(lora),
@@ -92,7 +93,7 @@ impl Learned {
         }
     }
 
-    /// Adds gradients of the weights, in order, to the gradients of the arrays.
+    /// Adds the gradients of the weights, in the weights' order, to the gradients of the arrays.
     pub fn add_gradients(&self, of_weights: &[&[f32]], gradients: &mut [Vec<f32>]) {
         match self {
             Self::Adapter { lora, places, norms } => {
@@ -103,7 +104,7 @@ impl Learned {
         }
     }
 
-    /// Recomputes the values that weights depend on besides the arrays.
+    /// Recomputes the values besides the arrays on which weights depend, such as norms.
     pub fn prepare(&mut self, pool: &mut dyn KvPool) -> Result<()> {
         if let Self::Adapter { lora, norms: Some((norms, values)), .. } = self {
             *values = norms.compute(lora, pool)?;

@@ -1,8 +1,8 @@
 //! Fine-tuning of language models.
 //!
-//! [`data`] reads examples and turns them into steps of token ids; [`optimizer`] turns gradients into new
-//! values; a [`Trainer`] changes a [low-rank adapter](lora), or the model's own [`Parameters`], on a device by both, update by update, and a [run] evaluates it, keeps
-//! checkpoints and goes on from them bit for bit.
+//! [`data`] reads examples and turns them into steps of token ids; [`optimizer`] turns gradients into new values; a [`Trainer`]
+//! changes a [low-rank adapter](lora), or the model's own [`Parameters`], on a device, update by update; and a [run] evaluates
+//! the model, keeps checkpoints and resumes from them bit for bit.
 //!
 //! ```
 //! use brasa_train::data::{DataOptions, Dataset, Examples};
@@ -21,7 +21,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! This crate knows neither devices, nor models' families, nor terminals.
+//! This crate is independent of devices, model families and terminals.
 
 #![forbid(unsafe_code)]
 

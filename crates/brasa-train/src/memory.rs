@@ -1,11 +1,11 @@
-//! Host memory of a training run.
+//! The host memory of a training run.
 
 use crate::optimizer::{Form, Rule};
 
-/// Bytes that a run needs on the host.
+/// Bytes of host memory that a run needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryPlan {
-    /// The values that are learned, in f32.
+    /// Bytes of the learned values, in f32.
     pub values_bytes: u64,
     /// Bytes of the gradients.
     pub gradients_bytes: u64,
@@ -14,7 +14,7 @@ pub struct MemoryPlan {
 }
 
 impl MemoryPlan {
-    /// The memory of arrays of these forms that `rule` changes.
+    /// The memory for arrays of these forms, with the moments of `rule`.
     pub(crate) fn new(forms: impl Iterator<Item = Form>, rule: &Rule) -> Self {
         let mut plan = Self { values_bytes: 0, gradients_bytes: 0, moments_bytes: 0 };
         for form in forms {

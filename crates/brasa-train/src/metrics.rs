@@ -12,7 +12,7 @@ use crate::{Result, TrainError};
 /// A line of `metrics.jsonl`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Metric {
-    /// Updates so far.
+    /// Number of updates so far.
     pub update: u64,
     /// The mean loss of the update's tokens, in nats.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -20,22 +20,22 @@ pub struct Metric {
     /// The mean loss of the evaluation's tokens, in nats.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub valid_loss: Option<f64>,
-    /// For preferences: the share of pairs whose chosen document was preferred.
+    /// For preferences: the share of pairs in which the chosen document was preferred.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preferred: Option<f64>,
-    /// The learning rate.
+    /// The learning rate of the update.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub learning_rate: Option<f64>,
-    /// The norm of the gradient before it was shortened.
+    /// The norm of the gradient before clipping.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gradient_norm: Option<f64>,
-    /// Rows that were computed.
+    /// Number of rows that were computed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rows: Option<usize>,
-    /// Tokens that were learned, or evaluated.
+    /// Number of tokens that were learned, or evaluated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<usize>,
-    /// Time that it took.
+    /// Time of the update or the evaluation in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seconds: Option<f64>,
 }
@@ -48,7 +48,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Opens the file and keeps its lines up to update `updates`; the run appends to them. A last line that was cut off is dropped.
+    /// Opens the file and keeps its lines up to update `updates`; the run appends to them. An incomplete last line is dropped.
     ///
     /// # Errors
     ///
@@ -65,7 +65,7 @@ impl Metrics {
         Ok(Self { path: path.to_owned(), file })
     }
 
-    /// The lines of a file that are metrics; none if there is no file.
+    /// The lines of a file that are metrics; empty if there is no file.
     ///
     /// # Errors
     ///
@@ -78,7 +78,7 @@ impl Metrics {
         }
     }
 
-    /// Adds a line.
+    /// Appends a line.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! Noise against overfitting: dropout and NEFTune.
 //!
-//! A graph of training reads its noise as inputs, which every step brings. The numbers follow from a seed, the update and the place, so a run that
-//! goes on has the bits of a whole one.
+//! A graph of training reads its noise as inputs, which every step brings. The numbers depend on seed, update and position alone,
+//! so a resumed run has the bits of an uninterrupted one.
 
 use brasa_graph::step::{GivenValues, Step};
 use brasa_graph::{Change, DType, Dim, Graph, NodeId, Op, ValueKind, rewrite};
@@ -9,16 +9,16 @@ use brasa_graph::{Change, DType, Dim, Graph, NodeId, Op, ValueKind, rewrite};
 use crate::learned::Learned;
 use crate::{Random, Result, TrainError};
 
-/// Dropout, and noise in embeddings, while training. Evaluations have none.
+/// Dropout, and noise in embeddings, during training. Evaluations have neither.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Noise {
-    /// Share of the elements of every adapted layer's input that its `A` does not see; the others count `1 / (1 − share)` times
-    /// (Srivastava et al. 2014). From 0 to less than 1.
+    /// Share of the elements of every adapted layer's input that are set to 0 for `A`; the others are multiplied by `1 / (1 −
+    /// share)` (Srivastava et al. 2014). From 0 to less than 1.
     pub dropout: f32,
-    /// Strength of uniform noise in the embeddings of tokens, within `±strength / √(rows · hidden_size)` for a document of so many rows (Jain
-    /// et al. 2023, arXiv:2310.05914); 5 is usual, 0 is none.
+    /// Strength of uniform noise in the embeddings of tokens, within `±strength / √(rows · hidden_size)` for a document of `rows`
+    /// rows (Jain et al. 2023, arXiv:2310.05914); 5 is usual, 0 is none.
     pub embedding: f32,
-    /// Decides the numbers.
+    /// Seed of the random numbers.
     pub seed: u64,
 }
 
@@ -39,13 +39,13 @@ impl Noise {
     }
 }
 
-/// An input of a graph that is noise.
+/// An input of a graph for noise.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Source {
     kind: Kind,
-    /// Elements of a row.
+    /// Number of elements of a row.
     width: usize,
-    /// True for a row of each learned token; false for one of each token.
+    /// True for a row for each learned token, false for a row for each token.
     of_outs: bool,
 }
 
@@ -55,7 +55,7 @@ enum Kind {
     Embedding,
 }
 
-/// Adds inputs of noise to a graph, behind its own; returns them too.
+/// Adds inputs of noise to a graph, after its own inputs; returns them too.
 pub(crate) fn add(graph: &Graph, learned: &Learned, noise: &Noise) -> Result<(Graph, Vec<Source>)> {
     let mut sources = Vec::new();
     let embedding = graph.token_embedding().filter(|_| noise.embedding > 0.0);
@@ -98,7 +98,7 @@ pub(crate) fn add(graph: &Graph, learned: &Learned, noise: &Noise) -> Result<(Gr
     Ok((noisy, sources))
 }
 
-/// Adds the noise of one step: of update `update`, from 0, and of its `number`-th step.
+/// Adds the noise to one step: step `number` of update `update`, counted from 0.
 pub(crate) fn bring(step: &mut Step, sources: &[Source], noise: &Noise, update: u64, number: usize) {
     for (source, place) in sources.iter().zip(0_u64..) {
         // Streams of the order of documents and of first values lie elsewhere.
@@ -119,7 +119,7 @@ pub(crate) fn bring(step: &mut Step, sources: &[Source], noise: &Noise, update: 
     }
 }
 
-/// Zeros, as often as `share`, and otherwise `1 / (1 − share)`. Four numbers are made of 64 random bits.
+/// `count` numbers: 0 with probability `share`, otherwise `1 / (1 − share)`. Uses 64 random bits for four numbers.
 fn dropped(random: &mut Random, share: f32, count: usize) -> Vec<f32> {
     let bound = (share * 65536.0).round() as u64;
     let kept = 65536.0 / (65536 - bound.min(65535)) as f32;

@@ -2,26 +2,27 @@
 
 use crate::{Result, TokenLoss, TrainError};
 
-/// The objective of training, which decides the loss.
+/// The objective of training, which determines the loss.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Objective {
-    /// Every learned token is to become likelier; the loss is their mean cross-entropy.
+    /// Raises the likelihood of every learned token. The loss is the mean cross-entropy of these tokens.
     #[default]
     Likelihood,
-    /// Learns every learned token; the loss of an update is the mean of its steps' mean cross-entropies, however many tokens a step
-    /// has. MLX-LM's trainer does so.
+    /// Raises the likelihood of every learned token. The loss of an update is the mean over its steps of each step's mean
+    /// cross-entropy, as in MLX-LM's trainer. So steps count alike, regardless of their number of tokens.
     LikelihoodByStep,
-    /// Learns to prefer the first document of each pair, compared with the model without the adapter.
+    /// Raises the preference for the first document of each pair, compared with the model without the adapter.
     Preference(Preference),
-    /// The program's own loss is to become less; the loss is its mean over learned tokens.
+    /// Lowers a custom loss. The loss is its mean over learned tokens.
     Own(TokenLoss),
 }
 
-/// Direct preference optimization (Rafailov et al. 2023, arXiv:2305.18290): the loss of a pair is −ln σ(β·((ln π − ln π₀) of the chosen
-/// document − the same of the rejected one)), π with the adapter and π₀ without; σ is the logistic function.
+/// Direct preference optimization (Rafailov et al. 2023, arXiv:2305.18290): the loss of a pair is −ln σ(β·((ln π − ln π₀) of the
+/// chosen document − (ln π − ln π₀) of the rejected one)), with π the probability with the adapter and π₀ without; σ is the
+/// logistic function.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Preference {
-    /// β: how strictly the model keeps to its behaviour without the adapter.
+    /// β: how strongly the model is kept near its behaviour without the adapter.
     pub beta: f64,
 }
 
@@ -31,14 +32,15 @@ impl Default for Preference {
     }
 }
 
-/// A pair under a preference.
+/// The loss of one pair.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Judged {
-    /// The loss, in nats.
+    /// The loss of the pair, in nats.
     pub loss: f64,
-    /// True if the chosen document is the likelier one, compared with the model without the adapter.
+    /// True if the adapter raises the log-probability of the chosen document more than that of the rejected one.
     pub is_right: bool,
-    /// The derivative of the loss by the summed cross-entropy of the chosen document; that by the rejected one's is its negative.
+    /// The derivative of the loss with respect to the summed cross-entropy of the chosen document. The derivative for the
+    /// rejected document is its negative.
     pub slope: f64,
 }
 
@@ -50,8 +52,8 @@ impl Preference {
         Err(TrainError::setting(format!("β of {}", self.beta), "β is more than 0, usually 0.1"))
     }
 
-    /// Judges a pair by the cross-entropies of its chosen and its rejected document, each summed over learned tokens, with and without the
-    /// adapter.
+    /// Computes the loss of a pair from the cross-entropies of its chosen and its rejected document, each summed over learned
+    /// tokens, with and without the adapter.
     pub(crate) fn judge(self, with: [f64; 2], without: [f64; 2]) -> Judged {
         let [chosen, rejected] = [without[0] - with[0], without[1] - with[1]];
         let margin = self.beta * (chosen - rejected);

@@ -1,7 +1,7 @@
 //! The model's own parameters, learned without an adapter: matrices, experts, norms and biases.
 //!
-//! The values that are learned are f32, whatever the model stores, and they are the stored ones: the graph may read them times a factor, or plus one. In
-//! the graphs of training each weight takes the place of the model's own.
+//! Learned values are f32 in any model, and correspond to the stored values: the graph may read them times a factor, or plus one.
+//! In the graphs of training, the learned weights replace the model's own.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,23 +25,24 @@ pub struct Parameters {
 /// A weight that is learned.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameter {
-    /// The name of the weight, e.g. `layers.3.qkv`. Projections that are stacked in one weight are one parameter, and so are their biases.
+    /// The name of the weight, e.g. `layers.3.qkv`. Projections that are stacked in one weight are one parameter. So are their
+    /// biases.
     pub name: String,
-    /// The weight of the model's graph.
+    /// The weight's number in the model's graph.
     pub weight: WeightId,
-    /// How the graph reads it.
+    /// How the graph uses the parameter.
     pub role: Role,
     /// Dimensions, outermost first.
     pub shape: Vec<usize>,
-    /// Rows of the parameter in the model's files.
+    /// The parameter's rows in the model's files.
     pub stored: Vec<Stored>,
-    /// The factor and the offset by which the graph reads stored values.
+    /// The factor and the offset with which the graph reads stored values.
     pub seen: [f32; 2],
-    /// The values in the order of the weight, as they are stored.
+    /// The values, in the order of the weight's elements, as they are stored.
     pub values: Vec<f32>,
 }
 
-/// How a graph reads a parameter.
+/// How a graph uses a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// The matrix of a linear layer, `[N, K]`.
@@ -59,15 +60,16 @@ pub enum Role {
 pub struct Stored {
     /// The elements of the parameter.
     pub elements: Range<usize>,
-    /// The name of the stored tensor; `None` for zeros in place of a bias that the model does not have, which stay.
+    /// The name of the stored tensor; `None` for zeros in place of a bias that the model does not have. Such zeros are not
+    /// learned.
     pub tensor: Option<String>,
-    /// The first of these elements within that tensor.
+    /// Index of the first of these elements within the stored tensor.
     pub first: usize,
     /// True if the elements are learned. Other elements keep the model's values.
     pub is_learned: bool,
 }
 
-/// The part of a model that is learned.
+/// Which part of a model is learned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Extent {
     /// All parameters of the model.
@@ -75,7 +77,7 @@ pub enum Extent {
     Model,
     /// The parameters of the blocks, without embeddings, the last norm and the head.
     Blocks,
-    /// The last blocks of the model, this many.
+    /// The parameters of the last blocks; the number counts blocks.
     LastBlocks(usize),
 }
 
@@ -102,8 +104,8 @@ impl Parameters {
 
     /// The parameters of `model` that `targets` names. `layers` are the model's linear layers, routers left out, which `all` and `experts` choose from.
     ///
-    /// A stored tensor goes by its name with and without `.weight`, by the names of its linear layer, and by the name of the graph's weight. Of projections that are
-    /// stacked in one weight only those that are named are learned.
+    /// A stored tensor is selected by its name with or without `.weight`, by the names of its linear layer, or by the name of the
+    /// graph's weight. Of projections that are stacked in one weight, only the named ones are learned.
     ///
     /// # Errors
     ///
@@ -129,13 +131,13 @@ impl Parameters {
     ///
     /// # Errors
     ///
-    /// [`TrainError::Setting`] for a weight that is stored in blocks, whose values are no floats, and if there is none; [`TrainError::Device`] if values cannot be
-    /// decoded.
+    /// [`TrainError::Setting`] for a weight in a quantised format, and if no parameter is accepted; [`TrainError::Device`] if
+    /// values cannot be decoded.
     pub fn new(model: &Graph, wanted: impl Fn(&str) -> bool) -> Result<Self> {
         Self::of_places(model, |id, _| wanted(&model.weight(id).name))
     }
 
-    /// The parameters with a place that `wanted` names; all other places of these parameters stay as they are.
+    /// The parameters with a stored place that `wanted` accepts. Their other places keep the model's values.
     fn of_places(model: &Graph, wanted: impl Fn(WeightId, &Stored) -> bool) -> Result<Self> {
         let mut all = Vec::new();
         for (number, weight) in model.weights().iter().enumerate() {
@@ -174,12 +176,12 @@ impl Parameters {
         Ok(Self { all })
     }
 
-    /// Numbers that are learned.
+    /// Number of learned values.
     pub fn count(&self) -> usize {
         self.all.iter().flat_map(Parameter::learned).map(|stored| stored.elements.len()).sum()
     }
 
-    /// The memory that a run needs beside that of the device, if `rule` changes the parameters.
+    /// The host memory that a run needs, if `rule` updates the parameters.
     pub fn memory(&self, rule: &Rule) -> MemoryPlan {
         MemoryPlan::new(self.forms(), rule)
     }
@@ -189,12 +191,12 @@ impl Parameters {
         self.all.iter().flat_map(|parameter| parameter.learned().map(|stored| parameter.form(stored)))
     }
 
-    /// The values by stored tensors, as optimizers see them. A parameter's tensors follow each other.
+    /// The learned values by stored tensor, as optimizers use them. A parameter's tensors follow each other.
     pub(crate) fn arrays(&self) -> Vec<Vec<f32>> {
         self.changes().map(|(_, _, values)| values.to_vec()).collect()
     }
 
-    /// Takes over arrays as [`arrays`](Self::arrays) gives them.
+    /// Sets the learned values, in the form that [`arrays`](Self::arrays) returns.
     pub(crate) fn set_arrays(&mut self, mut arrays: &[Vec<f32>]) {
         for parameter in &mut self.all {
             let Parameter { stored, values, .. } = parameter;
@@ -206,7 +208,7 @@ impl Parameters {
         }
     }
 
-    /// Adds gradients of what graphs read, one for each parameter, to those of the arrays.
+    /// Adds the gradients of the weights in the graph, one for each parameter, to the gradients of the arrays.
     pub(crate) fn add_gradients(&self, of_seen: &[&[f32]], mut gradients: &mut [Vec<f32>]) {
         for (parameter, of_seen) in self.all.iter().zip(of_seen) {
             let [factor, _] = parameter.seen;
@@ -220,7 +222,8 @@ impl Parameters {
         }
     }
 
-    /// The values by their places in the model's files: the stored tensor, the first element, and the values from there on.
+    /// The learned values with their places in the model's files: the stored tensor, the index of the first element, and the
+    /// values from there on.
     pub fn changes(&self) -> impl Iterator<Item = (&str, usize, &[f32])> {
         self.all.iter().flat_map(|parameter| {
             parameter.learned().filter_map(|Stored { elements, tensor, first, .. }| {
@@ -229,8 +232,8 @@ impl Parameters {
         })
     }
 
-    /// Puts these parameters in place of the model's own. Returns the model and the new weights, which are zeros until a trainer
-    /// writes them.
+    /// Replaces the model's own weights by these parameters. Returns the new graph and its weights, which are zeros until a
+    /// trainer writes them.
     pub(crate) fn put_into(&self, model: &Graph) -> Result<(Graph, Vec<Arc<Weight>>)> {
         let trained = |parameter: &Parameter| {
             let name = format!("{}.learned", parameter.name);
@@ -275,7 +278,7 @@ impl Parameter {
         self.stored.iter().filter(|stored| stored.is_learned)
     }
 
-    /// The parameter's name in a checkpoint: its name, followed by its learned tensors if only some are learned.
+    /// The parameter's name in a checkpoint, followed by its learned tensors if only some are learned.
     pub(crate) fn told(&self) -> String {
         if self.stored.iter().all(|stored| stored.is_learned == stored.tensor.is_some()) {
             return self.name.clone();
@@ -287,7 +290,7 @@ impl Parameter {
         format!("{} ({})", self.name, self.learned().map(part).collect::<Vec<_>>().join("; "))
     }
 
-    /// The form of some of its rows to an optimizer.
+    /// The form for an optimizer of a stored part of the parameter.
     fn form(&self, Stored { elements, .. }: &Stored) -> Form {
         let width = self.shape.last().copied().unwrap_or(1);
         let rows = elements.len() / width.max(1);
@@ -300,14 +303,14 @@ impl Parameter {
     }
 }
 
-/// A tensor of zeros, which take no memory until they are written to.
+/// A tensor of zeros. The zeros take no memory until they are written to.
 fn zeros(name: &str, shape: &[usize]) -> Tensor {
     let bytes = vec![0_u8; size_of::<f32>() * shape.iter().product::<usize>()];
     let payload = Payload::Blocks(Bytes::from(bytes));
     Tensor { name: name.into(), shape: shape.to_vec(), format: StorageFormat::F32, payload }
 }
 
-/// The number of the block that a weight is in; `None` outside the blocks.
+/// The number of the block that a weight belongs to, from its name; `None` outside the blocks.
 fn block(name: &str) -> Option<usize> {
     name.strip_prefix("layers.")?.split_once('.')?.0.parse().ok()
 }
@@ -333,7 +336,7 @@ fn role(model: &Graph, id: WeightId) -> Option<Role> {
     role
 }
 
-/// The names of a place, and the choices of all linear layers or experts that it belongs to.
+/// The names by which patterns may select a stored place: its own, those of its layer, and `all` or `experts`.
 fn named<'a>(weight: &'a Weight, id: WeightId, stored: &'a Stored, layers: &'a [Layer]) -> Named<'a> {
     let tensor = stored.tensor.as_deref();
     let of_tensor = tensor.into_iter().flat_map(|name| [Some(name), name.strip_suffix(".weight")]).flatten();
@@ -350,7 +353,7 @@ fn named<'a>(weight: &'a Weight, id: WeightId, stored: &'a Stored, layers: &'a [
     }
 }
 
-/// True if the rows of a place are rows of `layer`, which is one of the same weight.
+/// True if a stored place consists of rows of `layer`, a layer of the same weight.
 fn holds(layer: &Layer, weight: &Weight, stored: &Stored) -> bool {
     if weight.origin.is_some() {
         return false;
@@ -362,7 +365,7 @@ fn holds(layer: &Layer, weight: &Weight, stored: &Stored) -> bool {
     layer.rows == (0..each) || (layer.rows.start <= first && first + rows <= layer.rows.end)
 }
 
-/// The places of a weight's elements in the model's files, and the formats in which they are stored. All that is stored is learned.
+/// The places of a weight's elements in the model's files, with their storage formats. All places are marked as learned.
 fn stored(weight: &Weight) -> Vec<(Stored, StorageFormat)> {
     let mut end = 0;
     let mut place = |elements: usize, tensor: Option<&Tensor>, first| {

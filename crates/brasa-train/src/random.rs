@@ -2,12 +2,12 @@
 
 /// A stream of random numbers: xoshiro256++ (Blackman & Vigna 2021, arXiv:1805.01407), seeded by SplitMix64.
 ///
-/// Streams of different numbers of one seed are independent, so that what depends on one does not move with another.
+/// Streams of different numbers of one seed are independent, so that numbers from one stream do not depend on the use of another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Random([u64; 4]);
 
 impl Random {
-    /// Stream `stream` of `seed`.
+    /// The stream with number `stream` of `seed`.
     pub fn new(seed: u64, stream: u64) -> Self {
         let mut state = seed ^ mixed(stream.wrapping_add(1));
         Self(std::array::from_fn(|_| {
@@ -16,7 +16,7 @@ impl Random {
         }))
     }
 
-    /// The stream that goes on from a state, not all zeros.
+    /// A stream that continues from `state`, which must not be all zeros.
     pub fn from_state(state: [u64; 4]) -> Self {
         Self(state)
     }
@@ -47,12 +47,12 @@ impl Random {
         }
     }
 
-    /// A number from 0 up to but without 1, a multiple of 2⁻²⁴.
+    /// A number from 0 to below 1, a multiple of 2⁻²⁴.
     pub fn uniform(&mut self) -> f32 {
         (self.bits() >> 40) as f32 / (1_u32 << 24) as f32
     }
 
-    /// Puts `items` into an order that is as likely as any other.
+    /// Shuffles `items`; all orders are equally likely.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for end in (1..items.len()).rev() {
             items.swap(end, self.below(end as u64 + 1) as usize);

@@ -1,26 +1,26 @@
-//! The decoder results that are recomputed for the gradient instead of kept (Chen et al. 2016, arXiv:1604.06174).
+//! Which results of a decoder are recomputed for the gradient instead of kept (Chen et al. 2016, arXiv:1604.06174).
 
 use std::collections::BTreeSet;
 
 use brasa_graph::op::{Binary, Unary};
 use brasa_graph::{DType, Graph, Op, ValueId, ValueKind};
 
-/// Whether the results of a model's blocks are kept for the gradient or computed again.
+/// Which results of a model's blocks are kept for the gradient, and which are computed again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Activations {
-    /// Results are kept for the gradient.
+    /// All results are kept for the gradient.
     #[default]
     Kept,
-    /// Results of products and of attention are kept; norms, turned heads and gates, which cost little, are computed again, with the same bits
-    /// (Korthikanti et al. 2022, arXiv:2205.05198).
+    /// Results of products and of attention are kept; norms, rotated heads and gates, which cost little, are computed again with
+    /// the same bits (Korthikanti et al. 2022, arXiv:2205.05198).
     Products,
-    /// Only the sums of the residual stream are kept; all else of a block is computed again, with the same bits.
+    /// Only the sums of the residual stream are kept. All other results of a block are computed again, with the same bits.
     Recomputed,
 }
 
 impl Activations {
-    /// The results of a decoder's blocks that are recomputed. Results behind the blocks belong to one operation with its gradient.
-    /// Empty without a token embedding.
+    /// The results of a decoder's blocks that are recomputed. Results after the blocks are not included, since the head and the
+    /// loss are one operation with its own gradient. Empty for a graph without a token embedding.
     pub(crate) fn recomputed(self, graph: &Graph) -> Vec<ValueId> {
         let Some(stream) = Stream::of(graph) else { return Vec::new() };
         let blocks = &graph.nodes()[..stream.last];
@@ -34,7 +34,7 @@ impl Activations {
     }
 }
 
-/// True for what is computed of a row's elements and costs little. A sum is kept: what is added may be a product.
+/// True for an operation on the elements of a row that costs little. A sum counts as costly, because a term may be a product.
 fn is_cheap(op: &Op) -> bool {
     match op {
         Op::Binary(binary) => *binary != Binary::Add,
@@ -48,7 +48,7 @@ fn is_cheap(op: &Op) -> bool {
 /// The residual stream of a decoder.
 struct Stream {
     sums: BTreeSet<ValueId>,
-    /// The number of the node that makes the last of them.
+    /// The number of the node that makes the stream's last sum.
     last: usize,
 }
 

@@ -1,4 +1,4 @@
-//! A run: updates, evaluations, checkpoints.
+//! A training run: updates, evaluations, checkpoints.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -13,38 +13,39 @@ use crate::noise::Noise;
 use crate::optimizer::{Rates, Schedule, Shape};
 use crate::{Evaluation, Objective, Parameter, Result, TrainError, Trainer, Update};
 
-/// The name of the checkpoint in the folder of a run.
+/// Name of the checkpoint's file in the folder of a run.
 pub const CHECKPOINT: &str = "checkpoint.brasa";
-/// The name of the metrics in the folder of a run.
+/// Name of the metrics' file in the folder of a run.
 pub const METRICS: &str = "metrics.jsonl";
 
-/// The course of a run.
+/// Options of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunOptions {
-    /// The folder of checkpoint and metrics, which is made if it is not there.
+    /// The folder of checkpoint and metrics; created if it does not exist.
     pub folder: PathBuf,
-    /// All updates.
+    /// Number of all updates.
     pub updates: u64,
-    /// Updates between two evaluations; the first is before the first update, another after the last. 0 for the last alone.
+    /// Updates between two evaluations; there is also one before the first update and one after the last. 0 for only the one
+    /// after the last.
     pub evaluate_every: u64,
-    /// Updates between two checkpoints; one more is written at the end. 0 for that alone.
+    /// Updates between two checkpoints; one more is written at the end. 0 for only that one.
     pub save_every: u64,
     /// Ends the run after this many evaluations in a row without a new best.
     pub patience: Option<u64>,
-    /// Goes on from the checkpoint in the folder.
+    /// True to resume from the checkpoint in the folder.
     pub resume: bool,
-    /// Further settings that the run depends on, by name: the model, the file of examples.
+    /// Further settings that affect the run's results, by name, such as the model and the file of examples.
     pub settings: BTreeMap<String, String>,
 }
 
 /// An event of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event<'a> {
-    /// The run continues from a checkpoint after this many updates.
+    /// The run resumes from a checkpoint after this many updates.
     Resumed(u64),
-    /// A preference compares documents with the model without the adapter: steps that are done, of all.
+    /// For a preference: documents are computed with the model without the adapter. The numbers are finished steps and all steps.
     Comparing(usize, usize),
-    /// An update, and the seconds that it took.
+    /// An update, and its time in seconds.
     Update(Update, f64),
     /// An evaluation after this many updates; true if it is the best so far.
     Evaluated(u64, Evaluation, bool),
@@ -54,12 +55,12 @@ pub enum Event<'a> {
     Saved(&'a Path),
 }
 
-/// The end of a run.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// Why it ended.
+    /// The reason why the run ended.
     pub end: End,
-    /// Updates in all.
+    /// Number of updates in all.
     pub updates: u64,
     /// The best evaluation, if there was any.
     pub best: Option<Best>,
@@ -67,25 +68,26 @@ pub struct Outcome {
     pub values: Vec<Vec<f32>>,
 }
 
-/// Why a run ended.
+/// The reason why a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// All updates were made.
     Finished,
-    /// Evaluations became no better.
+    /// Evaluations have stopped improving.
     NoBetter,
-    /// The run was told to stop. Its checkpoint holds everything.
+    /// `watch` stopped the run. The checkpoint holds the whole state.
     Stopped,
 }
 
-/// Runs `trainer` over `train`. `watch` sees each event, and stops the run by breaking: a checkpoint is written then too.
+/// Runs `trainer` over `train`. `watch` receives each event, and may stop the run by returning `Break`; a checkpoint is written
+/// then too.
 ///
-/// A run that goes on from a checkpoint has the bits of one that was never interrupted, if the device's results are reproducible.
+/// A run that resumes from a checkpoint has the bits of an uninterrupted one, if the device's results are reproducible.
 ///
 /// # Errors
 ///
-/// Errors of updates, evaluations and files; the last checkpoint stays. [`TrainError::Checkpoint`] if there is none to go on from, if
-/// it is of other settings, or if there is one and the run does not go on from it.
+/// Errors of updates, evaluations and files; the last checkpoint stays. [`TrainError::Checkpoint`] if the run is to resume and
+/// there is no checkpoint or one of other settings, and if there is a checkpoint and the run is not to resume.
 pub fn run(
     trainer: &mut Trainer,
     train: &mut Batches,
@@ -207,7 +209,7 @@ pub fn run(
     Ok(Outcome { end, updates: trainer.optimizer().updates(), best: run.best, values })
 }
 
-/// The state of a run between two updates, beside the trainer's and the batches'.
+/// The state of a run between two updates, besides the states of the trainer and the batches.
 struct Run {
     settings: BTreeMap<String, String>,
     best: Option<Best>,
@@ -245,7 +247,7 @@ fn merge(stop: &mut ControlFlow<()>, other: ControlFlow<()>) {
     }
 }
 
-/// All settings that the bits of a run depend on, by name.
+/// All settings that affect the bits of a run, by name.
 fn settings(
     trainer: &Trainer,
     train: &Batches,

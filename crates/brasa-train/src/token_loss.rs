@@ -1,4 +1,4 @@
-//! A loss that a program brings along.
+//! Custom losses.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,10 +12,11 @@ use crate::data::{Batches, Document};
 type Build = dyn Fn(&mut Builder, &LearnedTokens) -> ValueId + Send + Sync;
 type Bring = dyn Fn(usize, &Document) -> Vec<GivenValues> + Send + Sync;
 
-/// A loss of one's own: a number for each learned token, made of its logits by operations of a graph.
+/// A custom loss: a number for each learned token, computed from its logits by operations of a graph.
 ///
-/// An update lowers the mean of these numbers over the learned tokens, by the tokens' weights; evaluations tell that mean too. The gradient follows from the rules of
-/// the operations ([`brasa_graph::derivative`]), and the graph runs on every device that has them.
+/// An update lowers the mean of these numbers over the learned tokens, weighted by the tokens' weights. Evaluations report the
+/// same mean. The gradient follows from the rules of the operations ([`brasa_graph::derivative`]), and the graph runs on every
+/// device that has them.
 ///
 /// Label smoothing (Szegedy et al. 2015, arXiv:1512.00567), in which a tenth of the probability is spread over all tokens:
 ///
@@ -41,22 +42,23 @@ pub struct TokenLoss {
     bring: Option<Arc<Bring>>,
 }
 
-/// The values that a [`TokenLoss`] is made of. R is the number of learned tokens of a step, V the size of the vocabulary.
+/// The values from which a [`TokenLoss`] is computed. R is the number of learned tokens of a step, V the size of the vocabulary.
 #[derive(Clone, Copy, Debug)]
 pub struct LearnedTokens {
-    /// The model's logits in front of each learned token, f32 `[R, V]`.
+    /// The model's logits before each learned token, f32 `[R, V]`.
     pub logits: ValueId,
     /// The ids of the learned tokens, u32 `[R]`.
     pub tokens: ValueId,
-    /// −ln of the probability that the model gives each learned token, f32 `[R]`. A loss that reads these and no logits needs no memory for logits.
+    /// −ln of the probability that the model gives each learned token, f32 `[R]`. A loss that reads these values and not the
+    /// logits needs no memory for logits.
     pub cross_entropies: ValueId,
-    /// V.
+    /// The size of the vocabulary, V.
     pub vocab_size: usize,
 }
 
 impl TokenLoss {
-    /// A loss that `build` makes, f32 `[R]`. `name` tells it from others: a run does not go on from a checkpoint of a loss with another name, so settings of the
-    /// loss belong into it.
+    /// A loss computed by the nodes that `build` adds, f32 `[R]`. `name` identifies the loss: a run does not resume from a
+    /// checkpoint of a loss with another name. So the name should include the loss's settings.
     pub fn new(
         name: impl Into<Arc<str>>,
         build: impl Fn(&mut Builder, &LearnedTokens) -> ValueId + Send + Sync + 'static,
@@ -64,11 +66,13 @@ impl TokenLoss {
         Self { name: name.into(), build: Arc::new(build), bring: None }
     }
 
-    /// The loss with numbers that each document brings: a teacher's probabilities, advantages, log-probabilities of an older model.
+    /// Adds inputs that each document brings, such as a teacher's probabilities, advantages, or log-probabilities of an older
+    /// model.
     ///
-    /// `bring` gets a document and its number among [`Batches::documents`], and returns the values of each input that the loss declares by [`Builder::given`], in the
-    /// order of their declarations: a row for each [learned token](Document::targets) of an input of [`Dim::OUTS`] rows, a row for each of the
-    /// document's [rows](Document::rows) of one of [`Dim::ROWS`]. It is asked again whenever the document is in a step.
+    /// `bring` gets a document's index in [`Batches::documents`] and the document, and returns the values of each input that the
+    /// loss declares by [`Builder::given`], in the order of their declarations: a row for each [learned token](Document::targets)
+    /// of an input of [`Dim::OUTS`] rows, a row for each of the document's [rows](Document::rows) of one of [`Dim::ROWS`]. It is
+    /// called each time the document is in a step.
     #[must_use]
     pub fn bringing(
         self,
@@ -77,7 +81,7 @@ impl TokenLoss {
         Self { bring: Some(Arc::new(bring)), ..self }
     }
 
-    /// The loss's name.
+    /// Name of the loss.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -103,7 +107,7 @@ impl TokenLoss {
         }
     }
 
-    /// Adds what each document brings to the step of `documents`.
+    /// Adds the inputs that each document brings to the step of `documents`.
     pub(crate) fn bring(&self, step: &mut Step, batches: &Batches, documents: &[u32]) {
         let Some(bring) = &self.bring else { return };
         for segment in &mut step.segments {
@@ -113,7 +117,7 @@ impl TokenLoss {
     }
 }
 
-/// Two losses are equal if they have the same name and are clones of one.
+/// Two losses are equal if they have the same name and one is a clone of the other.
 impl PartialEq for TokenLoss {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name && Arc::ptr_eq(&self.build, &other.build)

@@ -23,38 +23,39 @@ use crate::parameters::Parameters;
 use crate::recompute::Activations;
 use crate::{MemoryPlan, Result, TrainError};
 
-/// The device, and the model's graph and weights on it.
+/// A device, with the model's graph and weights.
 pub struct Resources<'a> {
     /// The device.
     pub backend: &'a dyn Backend,
     /// The model's graph, with logits as its output.
     pub model: &'a Graph,
-    /// How exactly the device computes.
+    /// The precision of the device's arithmetic.
     pub precision: Precision,
-    /// The largest step. All of its rows may be learned.
+    /// The largest step. All of its rows may have learned tokens.
     pub limits: ProgramLimits,
 }
 
-/// How values change.
+/// Options of training.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TrainOptions {
-    /// The loss that updates lower.
+    /// The loss that updates lower, and how it is averaged.
     pub objective: Objective,
     /// The optimizer.
     pub rule: Rule,
     /// The learning rate of each update.
     pub schedule: Rates,
-    /// Number of steps whose gradients make one update.
+    /// Number of steps in one update; their gradients are summed.
     pub accumulation: usize,
-    /// The longest gradient; longer ones are shortened. `None` leaves them.
+    /// Largest norm of a gradient; longer gradients are scaled down. `None` for no limit.
     pub longest_gradient: Option<f64>,
     /// Dropout, and noise in embeddings.
     pub noise: Noise,
-    /// Whether a block's results are kept for its gradient or computed again.
+    /// Which results of a model's blocks are kept for the gradient, and which are computed again.
     pub activations: Activations,
 }
 
-/// AdamW at a learning rate of 2e-4 on the likelihood of learned tokens; an update of each step, by a gradient of at most 1.
+/// AdamW at a learning rate of 2e-4 on the likelihood of learned tokens; one step for each update, and gradients clipped to a
+/// norm of 1.
 impl Default for TrainOptions {
     fn default() -> Self {
         let schedule = Schedule { shape: Shape::Constant, peak: 2e-4, warm_up: 0, updates: 0, floor: 0.0 };
@@ -70,7 +71,7 @@ impl Default for TrainOptions {
     }
 }
 
-/// An adapter that is learned, or parameters of the model.
+/// Trains an adapter, or parameters of the model, on a device.
 pub struct Trainer {
     learned: Learned,
     options: TrainOptions,
@@ -79,37 +80,38 @@ pub struct Trainer {
     weights: Arc<dyn WeightSet>,
     gradients: Box<dyn Program>,
     loss: Box<dyn Program>,
-    /// Judges preferences; `None` for other objectives.
+    /// Computes the loss of preferences; `None` for other objectives.
     judge: Option<Judge>,
     pool: Box<dyn KvPool>,
     place: Place,
 }
 
-/// The place where updates are computed: host or device.
+/// The place where updates are computed: the host or the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// On the host: gradients come down, values go up.
+    /// On the host: gradients are copied from the device, and values to it.
     Host,
-    /// On the device. `is_ahead` if it made updates that the host's values and optimizer have not seen.
+    /// On the device. `is_ahead` is true if the device has made updates that the host's values and optimizer do not have yet.
     Device { is_ahead: bool },
 }
 
-/// One update.
+/// The result of one update.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Update {
     /// Number of the update, counted from 1.
     pub number: u64,
-    /// The mean loss of the learned tokens, by their weights, in nats, before the update; of a preference, that of the pairs.
+    /// The mean loss of the learned tokens, by their weights, in nats, before the update. For preferences, the mean loss of the
+    /// pairs.
     pub loss: f64,
-    /// For preferences: the share of pairs whose chosen document was preferred.
+    /// For preferences: the share of pairs in which the chosen document was preferred.
     pub preferred: Option<f64>,
-    /// The norm of the gradient before it was shortened.
+    /// The norm of the gradient before clipping.
     pub gradient_norm: f64,
-    /// The learning rate.
+    /// The learning rate of the update.
     pub learning_rate: f64,
-    /// Rows that were computed.
+    /// Number of rows that were computed.
     pub rows: usize,
-    /// Tokens that were learned.
+    /// Number of tokens that were learned.
     pub learned: usize,
 }
 
@@ -118,25 +120,25 @@ pub struct Update {
 pub struct Found {
     /// The mean loss of the learned tokens, by their weights, or of a preference's pairs, in nats.
     pub loss: f64,
-    /// For preferences: the share of pairs whose chosen document was preferred.
+    /// For preferences: the share of pairs in which the chosen document was preferred.
     pub preferred: Option<f64>,
 }
 
 /// The loss over a set of documents.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Evaluation {
-    /// The mean loss of the learned tokens, by their weights, in nats; of a preference, that of the pairs.
+    /// The mean loss of the learned tokens, by their weights, in nats. For preferences, the mean loss of the pairs.
     pub loss: f64,
-    /// For preferences: the share of pairs whose chosen document was preferred.
+    /// For preferences: the share of pairs in which the chosen document was preferred.
     pub preferred: Option<f64>,
-    /// Number of these tokens.
+    /// Number of learned tokens of the documents.
     pub learned: usize,
 }
 
 type RunStep<'a> = dyn FnMut(&mut dyn Program, &Learned, &Step, &mut dyn KvPool, usize) -> Result<f64> + 'a;
 
 impl Trainer {
-    /// Puts the model with the adapter on the device.
+    /// Puts the model with the adapter `lora` on the device.
     ///
     /// # Errors
     ///
@@ -152,11 +154,11 @@ impl Trainer {
         Self::of(of, &adapted, learned, options, progress)
     }
 
-    /// Puts the model with `parameters` in place of its own on the device.
+    /// Puts the model with `parameters`, in place of its own, on the device.
     ///
     /// # Errors
     ///
-    /// Errors of [`new`](Self::new), and [`TrainError::Setting`] for dropout, which hides inputs of an adapter.
+    /// Errors of [`new`](Self::new), and [`TrainError::Setting`] for dropout, which applies to the inputs of an adapter only.
     pub fn of_parameters(
         of: &Resources<'_>,
         parameters: Parameters,
@@ -247,11 +249,11 @@ impl Trainer {
         assert!(self.place != (Place::Device { is_ahead: true }), "Trainer::fetch comes first");
     }
 
-    /// The adapter as it is now.
+    /// The adapter with its present values.
     ///
     /// # Panics
     ///
-    /// If the model's parameters are learned, or behind updates without [`fetch`](Self::fetch).
+    /// If the model's parameters are learned, or after updates without [`fetch`](Self::fetch).
     pub fn lora(&self) -> &Lora {
         self.check_fetched();
         match &self.learned {
@@ -260,7 +262,7 @@ impl Trainer {
         }
     }
 
-    /// The parameters as they are now; `None` if an adapter is learned.
+    /// The parameters with their present values; `None` if an adapter is learned.
     pub fn parameters(&self) -> Option<&Parameters> {
         match &self.learned {
             Learned::Adapter { .. } => None,
@@ -268,17 +270,18 @@ impl Trainer {
         }
     }
 
-    /// The values that are learned, as they are now: [arrays of the adapter](Lora::arrays), or each [stored tensor](Parameters::changes) of the parameters.
+    /// The present learned values: [arrays of the adapter](Lora::arrays), or each [stored tensor](Parameters::changes) of the
+    /// parameters.
     ///
     /// # Panics
     ///
-    /// Behind updates without [`fetch`](Self::fetch).
+    /// After updates without [`fetch`](Self::fetch).
     pub fn arrays(&self) -> Vec<Vec<f32>> {
         self.check_fetched();
         self.learned.arrays()
     }
 
-    /// The memory that a run needs beside [that of the device](Self::device_bytes).
+    /// The host memory that a run needs, besides [that of the device](Self::device_bytes).
     pub fn memory(&self) -> MemoryPlan {
         MemoryPlan::new(self.learned.forms().into_iter(), &self.options.rule)
     }
@@ -299,7 +302,7 @@ impl Trainer {
         self.weights.size_bytes() + self.gradients.arena_bytes() + self.loss.arena_bytes() + judge
     }
 
-    /// Restores another state of the same values and optimizer: [arrays](Self::arrays), the number of updates so far, and the
+    /// Restores a state of the learned values and the optimizer: [arrays](Self::arrays), the number of updates so far, and the
     /// optimizer's moments.
     ///
     /// # Errors
@@ -308,7 +311,7 @@ impl Trainer {
     ///
     /// # Panics
     ///
-    /// If arrays have other sizes.
+    /// If arrays have other lengths.
     pub fn restore(&mut self, arrays: &[Vec<f32>], updates: u64, states: Vec<Vec<Moment>>) -> Result<()> {
         self.place = match self.place {
             Place::Host => Place::Host,
@@ -326,7 +329,7 @@ impl Trainer {
         self.take(arrays)
     }
 
-    /// Sets the values: [arrays](Self::arrays) of the same lengths.
+    /// Sets the learned values: [arrays](Self::arrays) of the same lengths.
     ///
     /// # Errors
     ///
@@ -338,16 +341,16 @@ impl Trainer {
         self.write()
     }
 
-    /// Learns the next steps of `batches`, as many as make an update. The losses of all their tokens count alike, whatever step
-    /// they are in, unless the objective is [`Objective::LikelihoodByStep`].
+    /// Runs one update over the next steps of `batches`. The losses of all learned tokens have equal weight across these steps,
+    /// unless the objective is [`Objective::LikelihoodByStep`].
     ///
     /// # Errors
     ///
-    /// Errors of the device; [`TrainError::NotFinite`]. The values are what they were.
+    /// Errors of the device; [`TrainError::NotFinite`]. The values are unchanged then.
     ///
     /// # Panics
     ///
-    /// If a device that learns by itself no longer does.
+    /// If a device that made updates before leaves them to the host now.
     pub fn update(&mut self, batches: &mut Batches) -> Result<Update> {
         let steps: Vec<Vec<u32>> = (0..self.options.accumulation).map(|_| batches.next_documents()).collect();
         let number = self.optimizer.updates() + 1;
@@ -396,8 +399,9 @@ impl Trainer {
         Ok(Update { number, loss, preferred, gradient_norm, learning_rate, rows, learned })
     }
 
-    /// Computes the documents' losses without the adapter, which a preference compares with. Does nothing for other objectives, or
-    /// if they are known. `watch` receives the finished steps and all steps, and cancels by breaking.
+    /// Computes the documents' losses without the adapter, which a preference compares with. Does nothing for other objectives,
+    /// or if the losses are known. `watch` receives the numbers of finished steps and of all steps, and may cancel by returning
+    /// `Break`.
     ///
     /// # Errors
     ///
@@ -413,11 +417,12 @@ impl Trainer {
         }
     }
 
-    /// The mean loss of steps of documents and its gradient, of each of the [arrays](Self::arrays). Noise is that of the next update.
+    /// The mean loss of steps of documents, and its gradient with respect to each of the [arrays](Self::arrays). Uses the noise
+    /// of the next update.
     ///
     /// # Errors
     ///
-    /// [`TrainError::Setting`] for a preference among documents that are no pairs; errors of the device.
+    /// [`TrainError::Setting`] for a preference with documents that are not pairs; errors of the device.
     pub fn gradients(&mut self, batches: &Batches, steps: &[Vec<u32>]) -> Result<(Found, Vec<Vec<f32>>)> {
         let mut gradients: Vec<Vec<f32>> =
             self.learned.forms().iter().map(|form| vec![0.0; form.count()]).collect();
@@ -432,7 +437,7 @@ impl Trainer {
         Ok((found, gradients))
     }
 
-    /// Runs the program of gradients for each of some steps, by `run`, which gets the step's number and returns its loss.
+    /// Calls `run` for each of `steps` with the program of gradients. `run` gets the step's number and returns the step's loss.
     fn each_step(&mut self, batches: &Batches, steps: &[Vec<u32>], run: &mut RunStep<'_>) -> Result<Found> {
         self.check_pairs(batches)?;
         let verdict = match &mut self.judge {
@@ -472,7 +477,7 @@ impl Trainer {
     ///
     /// # Errors
     ///
-    /// [`TrainError::Setting`] for a preference among documents that are no pairs; errors of the device.
+    /// [`TrainError::Setting`] for a preference with documents that are not pairs; errors of the device.
     pub fn evaluate(&mut self, batches: &Batches) -> Result<Evaluation> {
         self.check_pairs(batches)?;
         if let Some(judge) = &mut self.judge {
@@ -493,14 +498,14 @@ impl Trainer {
         Ok(Evaluation { loss: loss / weight, preferred: None, learned })
     }
 
-    /// Gives the device the values.
+    /// Copies the learned values to the device.
     fn write(&mut self) -> Result<()> {
         self.learned.prepare(&mut *self.pool)?;
         self.learned.write(|weight, values| Ok(self.weights.write(weight, values)?))
     }
 }
 
-/// The step of documents, with what a loss of one's own brings for them.
+/// The step of `documents`, with the inputs that a custom loss needs.
 fn step_of(
     objective: &Objective,
     batches: &Batches,

@@ -1,27 +1,27 @@
 //! The batches of MLX-LM's trainer, for runs that are compared with its runs.
 //!
-//! Documents are sorted by the number of fields that their rows have, which is what MLX-LM 0.32 takes for their lengths; documents with as many fields keep
-//! the order of the file. Each `batch_size` of them are a batch, and the rest is never learned. Orders of batches are permutations that
-//! NumPy draws from one generator for training and evaluations in turn.
+//! Documents are sorted by the number of fields of their rows, which MLX-LM 0.32 uses as their lengths; documents with equal
+//! numbers keep the order of the file. Each `batch_size` documents in this order form a batch. The remaining documents are never
+//! learned. Orders of batches are permutations that NumPy draws from one generator for training and evaluations in turn.
 
 use super::mersenne::Mersenne;
 
 /// How MLX-LM's trainer makes batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MlxBatches {
-    /// Documents of a batch.
+    /// Number of documents of a batch.
     pub batch_size: usize,
-    /// Seed of the orders.
+    /// Seed of the order of batches.
     pub seed: u32,
-    /// Batches that are learned in all.
+    /// Number of batches that are learned in all.
     pub iterations: u64,
-    /// Batches that are learned between two evaluations.
+    /// Number of batches that are learned between two evaluations.
     pub steps_per_eval: u64,
-    /// Documents of the files that are learned and evaluated; both draw from one generator.
+    /// Number of documents for training. Training and evaluations draw from one generator, so both numbers matter for either.
     pub train_documents: usize,
-    /// Documents of the file that is evaluated; 0 without one.
+    /// Number of documents for evaluation; 0 without an evaluation file.
     pub valid_documents: usize,
-    /// Learned, or evaluated.
+    /// Whether these batches are learned or evaluated.
     pub purpose: MlxPurpose,
 }
 
@@ -37,7 +37,7 @@ pub enum MlxPurpose {
 }
 
 impl MlxBatches {
-    /// The documents of each batch, in the order in which they are first made.
+    /// The documents of each batch, before batches are put in an order.
     pub(super) fn batches(&self, fields: &[usize]) -> Vec<Vec<u32>> {
         let mut order: Vec<u32> = (0..fields.len() as u32).collect();
         order.sort_by_key(|&document| fields[document as usize]);

@@ -11,16 +11,16 @@ use super::document::Document;
 use super::pack::pack;
 use crate::{Random, Result, TrainError};
 
-/// A place in the order of steps.
+/// A position in the sequence of steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
-    /// Times that all documents were learned before.
+    /// Number of epochs before the position.
     pub epoch: u64,
-    /// Steps of this epoch before.
+    /// Number of steps before the position in its epoch.
     pub step: usize,
 }
 
-/// Steps of documents, epoch after epoch without end. Each epoch has an order of its own, by seed.
+/// Steps of documents, epoch after epoch without end. A seed determines the order of each epoch.
 #[derive(Clone, Debug)]
 pub struct Batches {
     documents: Arc<[Document]>,
@@ -29,11 +29,11 @@ pub struct Batches {
     place: Place,
     /// The documents of each step of the epoch.
     steps: Vec<Vec<u32>>,
-    /// Cross-entropy of each document's learned tokens without the adapter, once it was asked for.
+    /// For each document, the cross-entropy of its learned tokens without the adapter, once it was computed.
     baselines: OnceLock<Arc<[f64]>>,
 }
 
-/// Which documents are in a step, and which step is next.
+/// How documents are grouped into steps, and the order of the steps.
 #[derive(Clone, Debug)]
 enum Order {
     /// Packs as many documents into a step as fit.
@@ -42,7 +42,7 @@ enum Order {
         together: usize,
         max_rows: usize,
         max_documents: usize,
-        /// `None` keeps the order of the file.
+        /// Seed of the order; `None` keeps the order of the file.
         seed: Option<u64>,
     },
     /// The batches of MLX-LM's trainer, before they are put into an order.
@@ -60,8 +60,8 @@ impl Batches {
         Self::of(documents.into(), Order::Packed { together: 1, max_rows, max_documents, seed })
     }
 
-    /// Steps of pairs of documents, each a chosen one followed by its rejected one, of at most `max_rows` rows and `max_documents`
-    /// documents. A pair is never divided.
+    /// Steps of pairs of documents, each a chosen document followed by the rejected one, of at most `max_rows` rows and
+    /// `max_documents` documents. A pair is never divided.
     pub fn of_pairs(
         documents: impl Into<Arc<[Document]>>,
         max_rows: usize,
@@ -118,12 +118,12 @@ impl Batches {
         }
     }
 
-    /// Leaves out all but the first `count` steps of the present epoch.
+    /// Removes all but the first `count` steps of the present epoch.
     pub fn keep_first(&mut self, count: usize) {
         self.steps.truncate(count.max(1));
     }
 
-    /// True if an evaluation has an order of its own each time: epoch `n` is the one of evaluation `n`.
+    /// True if each evaluation has an order of its own. Evaluation `n` then uses epoch `n`.
     pub fn evaluations_differ(&self) -> bool {
         matches!(self.order, Order::AsMlx(..))
     }
@@ -137,12 +137,12 @@ impl Batches {
         self.baselines.get().map(|baselines| &**baselines)
     }
 
-    /// Keeps the documents' cross-entropies without the adapter; the first ones stay.
+    /// Stores the documents' cross-entropies without the adapter, unless they are stored already.
     pub(crate) fn keep_baselines(&self, baselines: Vec<f64>) {
         self.baselines.get_or_init(|| baselines.into());
     }
 
-    /// The steps of an epoch in the order of the file, whatever the seed.
+    /// The steps of an epoch in the order of the file, for any seed.
     pub(crate) fn in_order(&self) -> Vec<Vec<u32>> {
         match self.order {
             Order::Packed { together, max_rows, max_documents, .. } => {
@@ -157,7 +157,7 @@ impl Batches {
         self.place
     }
 
-    /// Goes to a place.
+    /// Sets the position of the next step.
     pub fn go_to(&mut self, place: Place) {
         let same = place.epoch == self.place.epoch;
         self.place = place;
@@ -181,7 +181,7 @@ impl Batches {
         &self.documents
     }
 
-    /// The documents of the next step; goes on by one.
+    /// The documents of the next step; moves the position to the step after it.
     pub fn next_documents(&mut self) -> Vec<u32> {
         if self.place.step >= self.steps.len() {
             self.go_to(Place { epoch: self.place.epoch + 1, step: 0 });
@@ -190,7 +190,7 @@ impl Batches {
         self.steps.get(self.place.step - 1).cloned().unwrap_or_default()
     }
 
-    /// The sum of the weights of all learned tokens of documents.
+    /// The sum of the weights of all learned tokens of `documents`.
     pub fn weight(&self, documents: &[u32]) -> f64 {
         let of = |&document: &u32| {
             self.documents[document as usize].targets().map(|(_, weight)| f64::from(weight)).sum::<f64>()
@@ -198,19 +198,19 @@ impl Batches {
         documents.iter().map(of).sum()
     }
 
-    /// Number of learned tokens of documents.
+    /// Number of learned tokens of `documents`.
     pub fn learned(&self, documents: &[u32]) -> usize {
         documents.iter().map(|&document| self.documents[document as usize].learned()).sum()
     }
 
-    /// Rows of documents.
+    /// Number of rows of `documents`.
     pub fn rows(&self, documents: &[u32]) -> usize {
         documents.iter().map(|&document| self.rows[document as usize]).sum()
     }
 
-    /// Makes the step of documents: a segment each, whose output rows are those before learned tokens. Each segment brings its
-    /// learned tokens, and their weights times `factor`, which receives the document's place among `documents`. Documents without a
-    /// learned token have no segment.
+    /// Makes a step with a segment for each document. Output rows are those before learned tokens. Each segment brings its
+    /// learned tokens, and their weights times `factor` of the document's index in `documents`. Documents without a learned token
+    /// have no segment.
     pub fn step(&self, documents: &[u32], factor: impl Fn(usize) -> f64) -> Step {
         let segment = |(number, &document): (usize, &u32)| {
             let (document, rows) = (&self.documents[document as usize], self.rows[document as usize]);
@@ -229,7 +229,7 @@ impl Batches {
         Step { segments: documents.iter().enumerate().filter(has_rows).map(segment).collect() }
     }
 
-    /// Names the documents and their order: two of equal fingerprints have equal steps.
+    /// A fingerprint of the documents and their order. Batches with equal fingerprints have equal steps.
     pub fn fingerprint(&self) -> String {
         let mut hash = Sha256::new();
         match &self.order {

@@ -1,8 +1,9 @@
 //! A cache of token ids of examples in files, for later runs.
 //!
-//! A file is named after the SHA-256 of all that its token ids follow from: the examples, the tokenizer, the chat template and the options. It holds eight bytes that
-//! name the format, the length of a JSON header (u64), the header, token ids (u32), learned spans (two u32 and an f32 each), and the SHA-256 of all of that. Numbers are
-//! little-endian. A file that is damaged is made anew.
+//! A file is named by the SHA-256 of everything that its token ids depend on: the examples, the tokenizer, the chat template and
+//! the options. It holds eight bytes that name the format, the length of a JSON header (u64), the header, token ids (u32),
+//! learned spans (two u32 and an f32 each), and the SHA-256 of all of that. Numbers are little-endian. A file that is damaged is
+//! made anew.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -19,12 +20,12 @@ use super::encode::{DataOptions, Examples};
 use super::report::Report;
 use crate::{Result, TrainError};
 
-/// Changes with the form of the file, and with what token ids are made of a row.
+/// The first bytes of a file. They change with the form of the file, and with the encoding of rows as token ids.
 const MAGIC: &[u8; 8] = b"BRASATK1";
 const HASH_BYTES: usize = 32;
 /// Bytes of a span.
 const SPAN_BYTES: usize = 12;
-/// The largest file.
+/// Most bytes of a file.
 const MOST_BYTES: u64 = 1 << 40;
 
 /// A folder of token ids, for one tokenizer and chat template.
@@ -37,12 +38,13 @@ pub struct TokenCache {
 #[derive(Serialize, Deserialize)]
 struct Header {
     report: Report,
-    /// For each document its tokens, its spans, and the number of fields of its row.
+    /// For each document, the number of its tokens, of its spans, and of the fields of its row.
     documents: Vec<[usize; 3]>,
 }
 
 impl TokenCache {
-    /// A cache in `folder`, which is made if it is not there. `tokenizer` is a fingerprint of the tokenizer and the chat template.
+    /// A cache in `folder`, which is created if it does not exist. `tokenizer` is a fingerprint of the tokenizer and the chat
+    /// template.
     ///
     /// # Errors
     ///
@@ -53,7 +55,8 @@ impl TokenCache {
         Ok(Self { folder, tokenizer: tokenizer.into() })
     }
 
-    /// Reads a file of examples as [`Dataset::read`] does, or takes the cached token ids of an earlier call; true if cached.
+    /// Reads a file of examples as [`Dataset::read`] does, or takes the cached token ids of an earlier call. Returns true if they
+    /// were cached.
     ///
     /// # Errors
     ///
@@ -73,7 +76,7 @@ impl TokenCache {
         Ok((data, false))
     }
 
-    /// The file for these examples.
+    /// Path of the cache file for these examples.
     fn path_of(&self, path: &Path, examples: &Examples<'_>, options: &DataOptions) -> Result<PathBuf> {
         let mut hash = Sha256::new();
         let is_table = path.extension().is_some_and(|end| end.eq_ignore_ascii_case("csv"));
@@ -120,7 +123,7 @@ fn write(path: &Path, data: &Dataset) -> Result<()> {
     Ok(file.commit()?)
 }
 
-/// The examples of a file; `None` if it is none or damaged.
+/// The examples in a cache file; `None` if the file is damaged or of another kind.
 fn decode(bytes: &[u8]) -> Option<Dataset> {
     let (content, hash) = bytes.split_last_chunk::<HASH_BYTES>()?;
     if Sha256::digest(content).as_slice() != hash {

@@ -7,12 +7,12 @@ use serde_json::{Map, Value};
 use super::lines::{LineFault, each_whole_line};
 use super::row::Fault;
 
-/// Longest record.
+/// Most bytes of a record.
 const MOST_BYTES: usize = 64 << 20;
-/// Columns whose cells are JSON.
+/// Names of columns with JSON in their cells.
 const JSON: [&str; 5] = ["messages", "tools", "tokens", "input_ids", "weights"];
 
-/// Calls `each` with the number of the first line of every record and its fields by name. Stops at the first fault.
+/// Calls `each` with the number of the first line of every record and its fields by name. Stops at the first error.
 pub fn each_record(
     reader: impl BufRead,
     mut each: impl FnMut(usize, Map<String, Value>) -> Result<(), Fault>,

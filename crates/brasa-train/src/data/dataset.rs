@@ -15,8 +15,8 @@ use crate::{Result, TrainError};
 /// Examples of one file as token ids.
 #[derive(Clone, Debug)]
 pub struct Dataset {
-    /// Documents in the order of the file, none longer than a step, each with something to learn. Of preferences the chosen and the rejected one of
-    /// each row, which fit into a step together.
+    /// Documents in the order of the file, none longer than a step, each with a learned token. For preferences, the chosen and
+    /// the rejected document of each row, which fit into one step together.
     pub documents: Vec<Document>,
     /// For each document, the number of fields of its row.
     pub fields: Vec<usize>,
@@ -27,17 +27,17 @@ pub struct Dataset {
 /// The files of a folder of examples.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Files {
-    /// Examples to learn from.
+    /// Path of the examples to learn from.
     pub train: PathBuf,
-    /// Examples for evaluations during training, if there are any.
+    /// Path of the examples for evaluations during training; `None` without such a file.
     pub valid: Option<PathBuf>,
-    /// Examples for the evaluation at the end, if there are any.
+    /// Path of the examples for the evaluation at the end; `None` without such a file.
     pub test: Option<PathBuf>,
 }
 
 impl Files {
-    /// Finds `train.jsonl`, `valid.jsonl` and `test.jsonl` in a folder, or these names with `.csv`. A path to a file is used as the
-    /// first of them.
+    /// Finds `train.jsonl`, `valid.jsonl` and `test.jsonl` in a folder, or these names with `.csv`. A path to a file is used as
+    /// the training file.
     ///
     /// # Errors
     ///
@@ -73,8 +73,8 @@ impl Files {
 impl Dataset {
     /// Reads a file of JSON lines, or of comma-separated values with a row of names if its name ends in `.csv`.
     ///
-    /// The form of every row is checked before the first is made of token ids: a mistake on the last of a million lines is told within
-    /// seconds.
+    /// The form of every row is checked before the first is encoded. So a mistake on the last of a million lines is reported
+    /// within seconds.
     ///
     /// # Errors
     ///
@@ -90,7 +90,8 @@ impl Dataset {
         Self::read_from(open()?, &name, examples, options)
     }
 
-    /// Reads a file of examples. `name` appears in errors, and its ending tells the form. Rows are checked one after the other.
+    /// Reads a file of examples. `name` appears in errors, and its ending determines the form. Rows are checked one after the
+    /// other.
     ///
     /// # Errors
     ///
@@ -162,7 +163,7 @@ fn each_row(
     })
 }
 
-/// Documents that fit into one step together, or what the options make of them: all of them or none.
+/// Makes documents fit into one step together, as the options demand: keeps them, cuts them, leaves all of them out, or fails.
 fn fitting(
     documents: &[Document],
     line: usize,

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// Token ids of one example, and which of them are learned.
+/// Token ids of one example, and the tokens that are learned.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Document {
     /// Token ids.
@@ -12,17 +12,17 @@ pub struct Document {
     pub spans: Box<[Span]>,
 }
 
-/// Learned tokens of one weight.
+/// Consecutive learned tokens of equal weight.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Span {
-    /// Places of the tokens in the document.
+    /// Indices of the tokens in the document.
     pub tokens: Range<u32>,
-    /// Factor of their losses, more than 0.
+    /// Factor of the tokens' losses, greater than 0.
     pub weight: f32,
 }
 
 impl Document {
-    /// A document of which the tokens in `ranges` are learned.
+    /// A document in which the tokens in `ranges` are learned.
     pub(crate) fn new(tokens: Vec<u32>, ranges: impl IntoIterator<Item = Range<usize>>) -> Self {
         let spans = ranges
             .into_iter()
@@ -33,13 +33,13 @@ impl Document {
         Self { tokens: tokens.into(), spans }
     }
 
-    /// A document of which all tokens from `start` on are learned.
+    /// A document in which all tokens from index `start` on are learned.
     pub(crate) fn learned_from(tokens: Vec<u32>, start: usize) -> Self {
         let end = tokens.len();
         Self::new(tokens, std::iter::once(start..end))
     }
 
-    /// A document whose tokens have a weight each.
+    /// A document with a weight for each token; a weight of 0 means that the token is not learned.
     pub(crate) fn weighted(tokens: Vec<u32>, weights: &[f32]) -> Self {
         let mut spans: Vec<Span> = Vec::new();
         for (at, &weight) in weights.iter().enumerate().skip(1).filter(|(_, weight)| **weight > 0.0) {
@@ -55,7 +55,7 @@ impl Document {
         Self { tokens: tokens.into(), spans: spans.into() }
     }
 
-    /// Places and weights of the learned tokens, in order.
+    /// Indices and weights of the learned tokens, in order.
     pub fn targets(&self) -> impl Iterator<Item = (usize, f32)> + '_ {
         let each =
             |span: &Span| span.tokens.clone().map(|at| at as usize).zip(std::iter::repeat(span.weight));
@@ -67,12 +67,12 @@ impl Document {
         self.spans.iter().map(|span| span.tokens.len()).sum()
     }
 
-    /// Rows of a step that the document takes: every token up to the last learned one, which itself is no row.
+    /// Rows of a step that the document takes: one for every token before the last learned one.
     pub fn rows(&self) -> usize {
         self.spans.last().map_or(0, |span| span.tokens.end as usize - 1)
     }
 
-    /// The document followed by a learned token 0: MLX-LM pads with that token, and its mask lets the first one through.
+    /// The document followed by a learned token 0. MLX-LM pads with that token, and learns the first one.
     pub(crate) fn with_padding_token(&self) -> Self {
         let end = self.tokens.len() as u32;
         let mut spans = self.spans.to_vec();

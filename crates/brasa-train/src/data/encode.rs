@@ -16,16 +16,16 @@ pub struct Examples<'a> {
     pub tokenizer: &'a Tokenizer,
     /// The model's chat template. Without one, a prompt and its completion are one text, and conversations are refused.
     pub template: Option<&'a ChatTemplate>,
-    /// Token ids that the model has.
+    /// Number of token ids of the model.
     pub vocab_size: usize,
 }
 
-/// How examples are read.
+/// Options of reading and encoding examples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataOptions {
     /// Which tokens are learned.
     pub learned: Learned,
-    /// How the turns of a conversation are shown.
+    /// Whether a conversation is one document, or one for each turn of the assistant.
     pub turns: Turns,
     /// The template's `enable_thinking`.
     pub thinking: Option<bool>,
@@ -33,10 +33,11 @@ pub struct DataOptions {
     pub max_rows: usize,
     /// Whether longer documents are refused, cut or left out.
     pub long: Long,
-    /// Every document is learned as MLX-LM's trainer learns it: with one token of padding behind it, unless it was cut. A document of which nothing is left to
-    /// learn keeps its place.
+    /// Whether a document ends with a learned token of padding, as in MLX-LM's trainer, unless it was cut. With padding, a
+    /// document without learned tokens keeps its place.
     pub padding: Padding,
-    /// Rows are preferences: each makes two documents, the chosen one first. Other rows are refused then, as preferences are otherwise.
+    /// True if rows are preferences. Each row then makes two documents, the chosen one first, and other rows are refused. If
+    /// false, preferences are refused.
     pub preferences: bool,
 }
 
@@ -54,28 +55,29 @@ impl Default for DataOptions {
     }
 }
 
-/// Which tokens of conversations, and of prompts with completions, are learned. Of texts all are.
+/// Which tokens are learned in conversations, and in prompts with completions. In plain texts all tokens are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Learned {
-    /// All that the assistant wrote; completions.
+    /// All turns of the assistant; the completions of prompts.
     #[default]
     Answers,
-    /// The assistant's last turn; completions.
+    /// The last turn of the assistant; the completions of prompts.
     LastAnswer,
-    /// Everything from the beginning of the assistant's last turn on, what the template puts behind it too. The last turn has to be the assistant's.
+    /// All tokens from the beginning of the assistant's last turn on, also those that the template adds after it. The last turn
+    /// has to be the assistant's.
     FromLastAnswer,
     /// Every token.
     Everything,
 }
 
-/// How the turns of a conversation are shown.
+/// Whether a conversation is one document, or one for each turn of the assistant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Turns {
     /// A conversation is one document.
     #[default]
     Together,
-    /// Each of the assistant's turns ends a document of its own, as the model sees the conversation when it answers. For templates
-    /// that show earlier turns in another way.
+    /// Each of the assistant's turns ends a document of its own, rendered as the model sees the conversation when it answers.
+    /// Needed for templates that render earlier turns in another way.
     Apart,
 }
 
@@ -104,7 +106,7 @@ pub enum Padding {
 const NO_ANSWER: &str = "add the assistant's turn, leave the row out, or learn every token";
 
 impl Examples<'_> {
-    /// The documents of a row, none of which is without a learned token.
+    /// The documents of a row. Each has a learned token.
     pub(super) fn documents(&self, row: Row, options: &DataOptions) -> Result<Vec<Document>, Fault> {
         if matches!(row, Row::Preference { .. }) != options.preferences {
             return Err(if options.preferences {
@@ -190,7 +192,8 @@ impl Examples<'_> {
         documents.collect()
     }
 
-    /// A conversation whose last turn is learned. Without a chat template it is a prompt and its completion, one text.
+    /// A document of a conversation with its last turn learned. Without a chat template, prompt and completion are joined to one
+    /// text.
     fn answer(&self, messages: &[Message]) -> Result<Document, Fault> {
         let options = DataOptions { learned: Learned::LastAnswer, ..DataOptions::default() };
         let documents = match (self.template, messages) {
@@ -223,7 +226,7 @@ impl Examples<'_> {
         Ok(vec![Document::learned_from(ids, shared)])
     }
 
-    /// The ids of a text with what the tokenizer puts in front; a beginning that the text has itself is not doubled.
+    /// The ids of a text with the tokenizer's leading special tokens. If the text begins with them already, they are not doubled.
     fn begun(&self, text: &str) -> Result<Vec<u32>, Fault> {
         let encoded = self.tokenizer.encode(text, AddSpecial::AsModel, ParseSpecial::Yes);
         let mut ids = encoded.map_err(|error| fault(&error))?;
@@ -240,7 +243,7 @@ impl Examples<'_> {
         Ok(ids)
     }
 
-    /// The ids with the token that ends a text, unless one does.
+    /// The ids with the token that ends a text, unless they end with one.
     fn with_end(&self, mut ids: Vec<u32>) -> Vec<u32> {
         let ended = ids.last().is_some_and(|&id| self.tokenizer.is_end_of_generation(id));
         ids.extend(self.tokenizer.special_tokens().eos.filter(|_| !ended));
@@ -248,7 +251,7 @@ impl Examples<'_> {
     }
 }
 
-/// The tokenizer's error, taken apart.
+/// The tokenizer's error as a fault of a row, split into message and remedy.
 fn fault(error: &TokenizerError) -> Fault {
     let text = error.to_string();
     match text.split_once("\nhint: ") {

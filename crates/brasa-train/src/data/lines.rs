@@ -4,7 +4,7 @@ use std::io::{BufRead, Read};
 
 use super::row::Fault;
 
-/// Longest line.
+/// Most bytes of a line.
 const MOST_BYTES: u64 = 64 << 20;
 
 /// Calls `each` with every line that is not blank, trimmed, and its number, from 1. Stops at the first error.
@@ -18,7 +18,7 @@ pub fn each_line(
     })
 }
 
-/// Calls `each` with every line and its number, from 1. Stops at the first fault.
+/// Calls `each` with every line and its number, from 1. Stops at the first error.
 pub fn each_whole_line(
     mut reader: impl BufRead,
     mut each: impl FnMut(usize, &str) -> Result<(), LineFault>,
@@ -50,7 +50,7 @@ pub fn each_whole_line(
     Ok(())
 }
 
-/// Why a file could not be read to its end.
+/// The reason why a file could not be read to its end.
 pub enum LineFault {
     Io(std::io::Error),
     Row(usize, Fault),

@@ -11,7 +11,7 @@ pub(super) struct Mersenne {
 }
 
 impl Mersenne {
-    /// The generator behind `numpy.random.seed(seed)`.
+    /// The generator after `numpy.random.seed(seed)`.
     pub fn new(seed: u32) -> Self {
         let mut words = [seed; WORDS];
         for at in 1..WORDS {
@@ -38,7 +38,7 @@ impl Mersenne {
         y ^ (y >> 18)
     }
 
-    /// A number from 0 to `most`, all equally likely: bits are drawn until their lowest ones are no more than `most`.
+    /// A number from 0 to `most`, all equally likely. Draws bits until their lowest ones are at most `most`.
     fn up_to(&mut self, most: u32) -> u32 {
         let mask = u32::MAX.checked_shr(most.leading_zeros()).unwrap_or(0);
         loop {
@@ -49,7 +49,7 @@ impl Mersenne {
         }
     }
 
-    /// `numpy.random.permutation(count)`.
+    /// The result of `numpy.random.permutation(count)`.
     pub fn permutation(&mut self, count: usize) -> Vec<u32> {
         let mut order: Vec<u32> = (0..count as u32).collect();
         for last in (1..count).rev() {

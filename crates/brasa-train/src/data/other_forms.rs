@@ -1,12 +1,12 @@
-//! Rows in the forms of Alpaca and ShareGPT, as rows with `messages`.
+//! Converts rows in the forms of Alpaca and ShareGPT to rows with `messages`.
 
 use serde_json::{Map, Value, json};
 
 use super::row::Fault;
 
-/// Converts a row with `instruction`, `input` and `output`, or with `conversations`, to `messages`. Other rows stay as they are.
+/// Converts a row with `instruction`, `input` and `output`, or with `conversations`, to `messages`. Other rows are unchanged.
 ///
-/// An empty `input` is none; one that is not empty stands a line below the instruction.
+/// An empty `input` is ignored. Otherwise it follows the instruction on a line of its own.
 pub fn translate(row: &mut Map<String, Value>) -> Result<(), Fault> {
     if row.contains_key("messages") {
         return Ok(());
@@ -45,7 +45,7 @@ pub fn translate(row: &mut Map<String, Value>) -> Result<(), Fault> {
 const ALPACA: &str = "`instruction`, `input` and `output` are texts";
 const SHAREGPT: &str = "`conversations` is a list of {\"from\": \"human\" or \"gpt\", \"value\": …}";
 
-/// A turn as a message. A turn that is a message already stays as it is.
+/// Converts a turn to a message. A turn that is already a message is unchanged.
 fn message(at: usize, mut turn: Value) -> Result<Value, Fault> {
     let Some(from) = turn["from"].as_str() else { return Ok(turn) };
     let role = match from {

@@ -1,4 +1,4 @@
-//! Documents into steps.
+//! Packs documents into steps.
 
 use std::collections::BTreeMap;
 

@@ -1,49 +1,49 @@
-//! Numbers of a file of examples: read, cut, left out.
+//! Counts of a file of examples: read, cut, left out.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Numbers of a file of examples.
+/// Counts of a file of examples: read, cut, left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// Rows of the file.
+    /// Number of rows of the file.
     pub rows: usize,
-    /// Documents made of them.
+    /// Number of documents made of the rows.
     pub documents: usize,
-    /// Tokens of these documents.
+    /// Number of tokens of the documents.
     pub tokens: u64,
-    /// Tokens that are learned.
+    /// Number of learned tokens.
     pub learned: u64,
     /// Lengths of all documents before cutting.
     pub lengths: Lengths,
-    /// Documents whose end was cut off, and the tokens that were lost.
+    /// Documents whose end was cut off, and the tokens that were cut.
     pub cut: Counted,
-    /// Documents that were left out because they were too long or had no learned tokens left, and their tokens.
+    /// Documents that were left out because they were too long or had no learned tokens left, and the tokens of these.
     pub skipped: Counted,
 }
 
 /// Lengths of documents in tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lengths {
-    /// The shortest.
+    /// Length of the shortest document.
     pub shortest: u32,
-    /// The one in the middle.
+    /// The median length.
     pub median: u32,
-    /// Longer than 19 of 20.
+    /// The 95th percentile of lengths.
     pub long: u32,
-    /// The longest.
+    /// Length of the longest document.
     pub longest: u32,
 }
 
-/// Documents of one kind.
+/// Documents that were cut or left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counted {
-    /// How many.
+    /// Number of documents.
     pub documents: usize,
-    /// Tokens that are lost with them.
+    /// Number of tokens that were lost.
     pub tokens: u64,
-    /// The line of the first.
+    /// Line of the first of these documents; `None` if there are none.
     pub first_line: Option<usize>,
 }
 
@@ -64,7 +64,7 @@ impl Lengths {
     }
 }
 
-/// One line each: what there is, what was cut, what was left out.
+/// Prints one line each: the documents, those that were cut, those that were left out.
 impl fmt::Display for Report {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { rows, documents, tokens, learned, lengths, cut, skipped } = self;

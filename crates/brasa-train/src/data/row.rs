@@ -1,4 +1,4 @@
-//! A row of a file: one example before it is made of token ids.
+//! A row of a file: one example before it is encoded as token ids.
 
 use brasa_tokenizer::Message;
 use serde_json::{Map, Value};
@@ -47,7 +47,7 @@ impl Row {
         }
     }
 
-    /// The example of a row's fields. Fields that no form has are passed over.
+    /// The example of a row's fields. Fields that no form has are ignored.
     pub fn of(row: &mut Map<String, Value>) -> Result<Self, Fault> {
         other_forms::translate(row)?;
         if row.contains_key("input_ids") && !row.contains_key("tokens") {
@@ -79,7 +79,7 @@ impl Row {
     }
 }
 
-/// The remedy for a line that is no object.
+/// The remedy for a line that is not a JSON object.
 fn hint_of(line: &str) -> &'static str {
     if line.trim_start().starts_with('[') {
         "each line is one JSON object; `jq -c '.[]' FILE` makes lines of a JSON array"
@@ -107,8 +107,8 @@ fn chat(row: &mut Map<String, Value>) -> Result<Row, Fault> {
     Ok(Row::Chat { messages, tools })
 }
 
-/// Reads messages as a server does, but for arguments of calls that are no JSON object: of a row they are a mistake that can be put
-/// right, and would be learned.
+/// Reads messages as a server does, but refuses calls with arguments that are not a JSON object. In a row such a mistake can be
+/// corrected, and would otherwise be learned.
 fn read_messages(field: &str, value: Value, hint: &str) -> Result<Vec<Message>, Fault> {
     let messages = Message::read_all(value, field).map_err(|error| Fault::new(error.to_string(), hint))?;
     for (at, message) in messages.iter().enumerate() {
@@ -120,7 +120,7 @@ fn read_messages(field: &str, value: Value, hint: &str) -> Result<Vec<Message>, 
     Ok(messages)
 }
 
-/// The two answers, each behind the prompt. Both may be conversations that hold the prompt themselves.
+/// Reads the two answers, each after the prompt. Both may be conversations that include the prompt.
 fn preference(row: &mut Map<String, Value>) -> Result<Row, Fault> {
     let hint = "`prompt`, `chosen` and `rejected` are texts or lists of messages; the answers differ in their last turn alone";
     let mut messages = |field: &str, role: &str| -> Result<Vec<Message>, Fault> {

@@ -1,17 +1,17 @@
-//! The element type in which products read an adapter's matrices.
+//! The element type of an adapter's matrices in products.
 
 use std::borrow::Cow;
 
 use brasa_formats::{StorageFormat, codec};
 
-/// The element type of `A` and `B`, as products read them and files hold them.
+/// The element type of `A` and `B` in products and in files.
 ///
-/// The values that are learned are f32 in either case: with [`Bf16`](Self::Bf16) they are *master* values (Micikevicius et al. 2017, arXiv:1710.03740).
-/// Before each update forward and backward pass read them rounded to the nearest bfloat16, ties to even; the gradient of what was read, summed in f32, changes the
-/// master values. Magnitudes of DoRA are f32 always.
+/// The values that are learned are f32 in either case: with [`Bf16`](Self::Bf16) they are *master* values (Micikevicius et al.
+/// 2017, arXiv:1710.03740). Forward and backward pass read them rounded to the nearest bfloat16, ties to even. The gradient of
+/// the rounded values, summed in f32, changes the master values. Magnitudes of DoRA are always f32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AdapterDtype {
-    /// Products read the learned values.
+    /// Products read the learned f32 values.
     #[default]
     F32,
     /// Products read the learned values rounded to bfloat16.
@@ -27,7 +27,7 @@ impl AdapterDtype {
         }
     }
 
-    /// The values as products read them.
+    /// The values as products read them: unchanged or rounded.
     pub(crate) fn seen(self, values: &[f32]) -> Cow<'_, [f32]> {
         if self == Self::F32 {
             return Cow::Borrowed(values);

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use brasa_graph::WeightId;
 
-/// A linear layer of a model: all rows of a weight, or those of one projection of a stacked one.
+/// A linear layer of a model: all rows of a weight, or the rows of one projection in a stacked weight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layer {
     /// Name of the layer, e.g. `layers.3.attn_q`.
@@ -15,9 +15,9 @@ pub struct Layer {
     pub weight: WeightId,
     /// Rows of the layer in the stacked weight; for a stack of experts, rows in each expert's matrix.
     pub rows: Range<usize>,
-    /// Elements of a row.
+    /// Elements of a row: the layer's inputs.
     pub inputs: usize,
-    /// Experts, in a stack of them, each with a pair of matrices of its own.
+    /// Number of experts in a stack of experts, which each have a pair of matrices; `None` for a single layer.
     pub experts: Option<usize>,
 }
 
@@ -27,7 +27,7 @@ impl Layer {
         std::iter::once(&self.name).chain(&self.aliases).map(String::as_str)
     }
 
-    /// The number of the block of the model that it is in; `None` outside the blocks.
+    /// The number of the layer's block; `None` outside the blocks.
     pub fn block(&self) -> Option<usize> {
         self.name.strip_prefix("layers.")?.split_once('.')?.0.parse().ok()
     }

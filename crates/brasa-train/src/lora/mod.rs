@@ -1,7 +1,7 @@
-//! Low-rank adapters that are learned (Hu et al. 2021, arXiv:2106.09685).
+//! Low-rank adapters that are trained (Hu et al. 2021, arXiv:2106.09685).
 //!
-//! An adapted layer is `y = x·Wᵀ + scale · (x·Aᵀ)·Bᵀ`. `W` is a constant in whatever format it is stored; `A` and `B` are learned in f32, and read as they are or
-//! rounded to [bfloat16](AdapterDtype).
+//! An adapted layer is `y = x·Wᵀ + scale · (x·Aᵀ)·Bᵀ`. `W` is a constant in any storage format. `A` and `B` are learned in f32,
+//! and read unchanged or rounded to [bfloat16](AdapterDtype).
 //!
 //! With magnitudes (DoRA; Liu et al. 2024, arXiv:2402.09353) it is `y = m / ‖W + scale·B·A‖ ∘ (x·Wᵀ + scale · (x·Aᵀ)·Bᵀ)`: the length of each
 //! row is learned apart from its direction. The norms of rows count as constants in gradients, as the paper has it.
@@ -31,15 +31,15 @@ use crate::{Random, Result, TrainError};
 /// Which layers are adapted, and how.
 #[derive(Clone, Debug)]
 pub struct LoraOptions {
-    /// The layers.
+    /// The layers that are adapted.
     pub targets: Targets,
-    /// Rows of `A`, columns of `B`.
+    /// Rank: rows of `A` and columns of `B`.
     pub rank: usize,
-    /// Sets the scale.
+    /// α, which determines the scale of the product.
     pub alpha: f32,
-    /// How rank and `alpha` make the scale.
+    /// The formula of the scale from rank and `alpha`.
     pub scaling: Scaling,
-    /// Rank and `alpha` of some layers. Of several entries that name a layer, the first with a number counts.
+    /// Rank and `alpha` of particular layers. If several entries name a layer, the first entry with a number is used.
     pub own: Vec<Own>,
     /// The element type in which products read `A` and `B`.
     pub dtype: AdapterDtype,
@@ -47,14 +47,14 @@ pub struct LoraOptions {
     pub seed: u64,
 }
 
-/// Rank and α of the layers that a pattern names, if they differ from the others'.
+/// Rank and α of the layers that a pattern names, if different from the general ones.
 #[derive(Clone, Debug)]
 pub struct Own {
-    /// The layers.
+    /// The layers with this rank and α.
     pub pattern: Pattern,
-    /// Rank of the layers that the pattern names.
+    /// Rank of these layers; `None` for the general one.
     pub rank: Option<usize>,
-    /// α of the layers that the pattern names.
+    /// α of these layers; `None` for the general one.
     pub alpha: Option<f32>,
 }
 
@@ -66,7 +66,7 @@ impl Default for LoraOptions {
     }
 }
 
-/// How rank and α make the scale.
+/// The formula of the scale from rank and α.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scaling {
     /// `α / r`.
@@ -77,7 +77,7 @@ pub enum Scaling {
 }
 
 impl Scaling {
-    /// The scale.
+    /// The scale for a rank and an α.
     pub fn scale(self, rank: usize, alpha: f32) -> f32 {
         match self {
             Self::Rank => alpha / rank as f32,
@@ -89,7 +89,7 @@ impl Scaling {
 /// An adapter of some layers of a model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lora {
-    /// A pair of matrices for each layer. All have magnitudes, or none has.
+    /// A pair of matrices for each layer. Either all have magnitudes or none has.
     pub pairs: Vec<Pair>,
     /// The element type in which products read `A` and `B`, and in which they are written.
     pub dtype: AdapterDtype,
@@ -100,15 +100,16 @@ pub struct Lora {
 pub struct Pair {
     /// The layer.
     pub layer: Layer,
-    /// Rows of `A`, columns of `B`.
+    /// Rank: rows of `A` and columns of `B`.
     pub rank: usize,
     /// Factor of the product.
     pub scale: f32,
-    /// The learned values of `A`, `[rank, inputs]`; for experts, one matrix behind the other.
+    /// The learned values of `A`, `[rank, inputs]`; for experts, the experts' matrices one after the other.
     pub a: Vec<f32>,
-    /// The learned values of `B`, `[rows, rank]`, with rows in the order of the graph's weight; for experts, one matrix behind the other.
+    /// The learned values of `B`, `[rows, rank]`, with rows in the order of the graph's weight; for experts, the experts'
+    /// matrices one after the other.
     pub b: Vec<f32>,
-    /// `[rows]`: the lengths of the rows, if they are learned (DoRA).
+    /// The learned lengths of the rows, `[rows]` (DoRA); `None` if lengths are not learned.
     pub magnitudes: Option<Vec<f32>>,
 }
 
@@ -119,12 +120,12 @@ impl Pair {
 }
 
 impl Lora {
-    /// Makes an adapter that changes nothing yet: `B` is zero, `A` uniform within `±1/√inputs`, like PEFT's (Kaiming's rule with a
-    /// = √5; He et al. 2015, arXiv:1502.01852).
+    /// Makes an adapter that changes nothing yet: `B` is zero, and `A` uniform within `±1/√inputs`, as in PEFT (Kaiming's rule
+    /// with a = √5; He et al. 2015, arXiv:1502.01852).
     ///
     /// # Errors
     ///
-    /// [`TrainError::Setting`] if no layer is a target, a pattern names none, or rank or α are no positive numbers.
+    /// [`TrainError::Setting`] if no layer is a target, a pattern names no layer, or rank or α are no positive numbers.
     pub fn new(layers: &[Layer], options: &LoraOptions) -> Result<Self> {
         let chosen = options.targets.choose(layers)?;
         for own in &options.own {
@@ -192,7 +193,7 @@ impl Lora {
         Ok(self)
     }
 
-    /// Numbers that are learned.
+    /// Number of learned values.
     pub fn parameters(&self) -> usize {
         self.pairs.iter().flat_map(Pair::arrays).map(Vec::len).sum()
     }
@@ -212,19 +213,19 @@ impl Lora {
         })
     }
 
-    /// `A`, `B` and, if it has them, magnitudes of each pair, in order.
+    /// The learned arrays of each pair, in order: `A`, `B` and, if there are any, magnitudes.
     pub fn arrays(&self) -> Vec<Vec<f32>> {
         self.pairs.iter().flat_map(Pair::arrays).cloned().collect()
     }
 
-    /// Takes over arrays as [`arrays`](Self::arrays) gives them.
+    /// Sets the learned arrays, in the form that [`arrays`](Self::arrays) returns.
     pub(crate) fn set_arrays(&mut self, arrays: &[Vec<f32>]) {
         let own = self.pairs.iter_mut();
         let own = own.flat_map(|pair| [&mut pair.a, &mut pair.b].into_iter().chain(&mut pair.magnitudes));
         own.zip(arrays).for_each(|(own, array)| own.clone_from(array));
     }
 
-    /// The adaptions of a graph, trainable.
+    /// The adapter as low-rank products for a graph, with trainable weights.
     pub(crate) fn low_ranks(&self, graph: &Graph) -> Result<Vec<LowRank>> {
         let low_rank = |pair: &Pair| {
             let name = &graph.weight(pair.layer.weight).name;
@@ -251,7 +252,7 @@ impl Lora {
     }
 }
 
-/// A weight of a graph, by its name.
+/// The weight of a graph with this name; `None` if there is none.
 pub(crate) fn weight_named(graph: &Graph, name: &str) -> Option<Arc<Weight>> {
     graph.weights().iter().find(|weight| weight.name == name).map(Arc::clone)
 }

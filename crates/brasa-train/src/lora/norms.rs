@@ -1,7 +1,7 @@
-//! Norms of adapted rows, as they change with the adapter.
+//! The norms of adapted rows, which change with the adapter.
 //!
-//! `‖W_n + s·B_n·A‖² = ‖W_n‖² + 2s·B_n·(A·W_nᵀ) + s²·B_n·(A·Aᵀ)·B_nᵀ`: `‖W_n‖` is known once, and `A·Wᵀ` is a product of the device that has
-//! `W`, with as many rows as `A`. The product `B·A` is never computed.
+//! `‖W_n + s·B_n·A‖² = ‖W_n‖² + 2s·B_n·(A·W_nᵀ) + s²·B_n·(A·Aᵀ)·B_nᵀ`: `‖W_n‖` is computed once, and `A·Wᵀ` is computed by the
+//! device that has `W`, with the number of rows of `A`. The product `B·A` is never computed.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -17,9 +17,9 @@ use crate::Result;
 
 /// A program for the norms of the rows of `W + scale·B·A`.
 pub(crate) struct Norms {
-    /// Returns `A·Wᵀ` of each adapted weight, `[ranks, rows of W]`.
+    /// The program that returns `A·Wᵀ` of each adapted weight, `[ranks, rows of W]`.
     program: Box<dyn Program>,
-    /// Each adapted weight with the numbers of its pairs.
+    /// Each adapted weight, with the numbers of the pairs that adapt it.
     stacks: Vec<(WeightId, Vec<usize>)>,
     /// The largest sum of ranks of the pairs of one weight.
     ranks: usize,
@@ -28,7 +28,7 @@ pub(crate) struct Norms {
 }
 
 impl Norms {
-    /// Compiles the products `A·Wᵀ`. `weights` are on the device already.
+    /// Compiles the products `A·Wᵀ`. The `weights` must be on the device already.
     pub fn new(
         backend: &dyn Backend,
         model: &Graph,

@@ -1,8 +1,9 @@
 //! The places of an adapter's matrices in the weights of a graph.
 //!
-//! Projections that are stacked in one weight share one pair of matrices in the graph: the rows of all `A` are stacked, and each `B` is a block of a matrix
-//! that is zero elsewhere. Only the blocks are learned; gradients of the zeros are dropped. The graph holds magnitudes as gains: magnitude over norm, and 1 for rows that are
-//! not adapted. Experts are adapted alone: their weights hold one pair each.
+//! Projections that are stacked in one weight share one pair of matrices in the graph: the rows of all `A` are stacked, and each
+//! `B` is a block of a matrix that is zero elsewhere. Only the blocks are learned; gradients of the zeros are dropped. In the
+//! graph, magnitudes are gains: magnitude divided by norm, and 1 for rows that are not adapted. Experts are not stacked with
+//! other projections: their weights have one pair each.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ pub(crate) struct Places {
 struct Stack {
     a: Arc<Weight>,
     b: Arc<Weight>,
-    /// Factors of all rows, if the pairs have magnitudes.
+    /// Gains of all rows; `None` if the pairs have no magnitudes.
     gain: Option<Arc<Weight>>,
     pairs: Vec<Place>,
 }
@@ -32,9 +33,9 @@ struct Stack {
 /// The place of a pair in its stack.
 #[derive(Clone, Debug)]
 struct Place {
-    /// Number of the pair.
+    /// Number of the pair in the adapter.
     pair: usize,
-    /// The first row of `A` and column of `B`.
+    /// The pair's first row of the stacked `A`, and first column of the stacked `B`.
     first_rank: usize,
 }
 
@@ -60,7 +61,7 @@ impl Places {
         Ok(Self { stacks: by_weight.into_iter().map(stack).collect::<Result<_>>()? })
     }
 
-    /// The weights: `A`, `B` and, with magnitudes, the gain of each stack.
+    /// All weights in order: for each stack `A`, `B` and, with magnitudes, the gain.
     pub fn weights(&self) -> impl Iterator<Item = &Arc<Weight>> {
         self.stacks.iter().flat_map(|stack| [&stack.a, &stack.b].into_iter().chain(&stack.gain))
     }
@@ -71,7 +72,7 @@ impl Places {
     }
 
     /// The block of each array of the pairs, in order; the gradient of the first weight is output 1. `None` if pairs have
-    /// magnitudes, which depend on more than their own gradient, or if the weights hold rounded values.
+    /// magnitudes, whose updates need more than their own gradient, or if the weights hold rounded values.
     pub fn blocks(&self, lora: &Lora) -> Option<Vec<LearnedBlock>> {
         if lora.dtype != AdapterDtype::F32 {
             return None;
@@ -174,7 +175,7 @@ impl Places {
 }
 
 impl Stack {
-    /// The first element of row `row` of a pair's `B` in the stack's.
+    /// Index of the first element of row `row` of a pair's `B` in the stacked `B`.
     fn in_b(&self, place: &Place, pair: &Pair, row: usize) -> usize {
         (pair.layer.rows.start + row) * self.b.row_len() + place.first_rank
     }

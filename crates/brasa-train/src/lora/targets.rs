@@ -5,32 +5,32 @@ use regex::Regex;
 use super::Layer;
 use crate::{Result, TrainError};
 
-/// The layers to adapt: those that a pattern names, in the last blocks.
+/// The layers to adapt: in the last blocks, those with a name that a pattern matches.
 #[derive(Clone, Debug)]
 pub struct Targets {
-    /// Patterns; none for every layer within a block but experts.
+    /// Patterns of names; empty for every layer within a block except experts.
     pub patterns: Vec<Pattern>,
-    /// How many of the last blocks; `None` for all.
+    /// Number of last blocks whose layers are targets; `None` for all blocks.
     pub last_blocks: Option<usize>,
 }
 
-/// Names of layers.
+/// A pattern of layer names.
 #[derive(Clone, Debug)]
 pub enum Pattern {
-    /// A layer's name, or the end of its name behind a dot: `q_proj`, `attn_q`, `layers.3.attn_q`.
+    /// A layer's name, or the end of a name after a dot: `q_proj`, `attn_q`, `layers.3.attn_q`.
     Name(String),
-    /// An expression that matches some part of a name.
+    /// A regular expression that matches some part of a name.
     Regex(Regex),
-    /// Every layer within a block but experts.
+    /// Every layer within a block except experts.
     All,
     /// Every stack of experts.
     Experts,
 }
 
-/// Something that patterns may choose, by all of its names.
+/// A possible target with all of its names.
 pub(crate) struct Named<'a> {
     pub names: Vec<&'a str>,
-    /// The number of its block; `None` outside the blocks.
+    /// The number of the target's block; `None` outside the blocks.
     pub block: Option<usize>,
     pub kind: Kind,
 }
@@ -42,7 +42,7 @@ pub(crate) enum Kind {
     Linear,
     /// A stack of experts.
     Experts,
-    /// Anything that is learned only if it is named.
+    /// A parameter that is learned only if a pattern names it.
     Other,
 }
 
@@ -54,11 +54,12 @@ impl Default for Targets {
 }
 
 impl Targets {
-    /// Reads names and `/expressions/` that are separated by commas; `all` is every linear layer within the blocks but experts, `experts` are those.
+    /// Reads names and `/expressions/` that are separated by commas; `all` means every linear layer within the blocks except
+    /// experts, `experts` every stack of experts.
     ///
     /// # Errors
     ///
-    /// [`TrainError::Setting`] for an expression that is none.
+    /// [`TrainError::Setting`] for an invalid expression.
     pub fn parse(text: &str, last_blocks: Option<usize>) -> Result<Self> {
         let mut patterns = Vec::new();
         // An expression may hold commas.
@@ -81,18 +82,18 @@ impl Targets {
     ///
     /// # Errors
     ///
-    /// [`TrainError::Setting`] if a pattern names no layer, or nothing is left.
+    /// [`TrainError::Setting`] if a pattern names no layer, or if there are no targets.
     pub fn choose<'a>(&self, layers: &'a [Layer]) -> Result<Vec<&'a Layer>> {
         let named: Vec<Named<'_>> = layers.iter().map(Named::of).collect();
         let chosen = self.choose_among(&named, "linear layer")?;
         Ok(chosen.into_iter().map(|number| &layers[number]).collect())
     }
 
-    /// Numbers of the targets among `all`, each of which is a `what`.
+    /// Numbers of the targets in `all`. `what` is the word for a target in errors.
     ///
     /// # Errors
     ///
-    /// [`TrainError::Setting`] if a pattern names none, or nothing is left.
+    /// [`TrainError::Setting`] if a pattern names no target, or if there are none.
     pub(crate) fn choose_among(&self, all: &[Named<'_>], what: &str) -> Result<Vec<usize>> {
         let blocks = all.iter().filter_map(|named| named.block).max().map_or(0, |last| last + 1);
         let first = blocks.saturating_sub(self.last_blocks.unwrap_or(blocks));
@@ -132,7 +133,7 @@ impl Pattern {
     ///
     /// # Errors
     ///
-    /// [`TrainError::Setting`] for an expression that is none.
+    /// [`TrainError::Setting`] for an invalid expression.
     pub fn parse(text: &str) -> Result<Self> {
         match text.strip_prefix('/').and_then(|inner| inner.strip_suffix('/')) {
             Some(inner) => Regex::new(inner).map(Self::Regex).map_err(|error| {
@@ -143,12 +144,12 @@ impl Pattern {
         }
     }
 
-    /// True if a name of the layer is meant.
+    /// True if the pattern matches a name of the layer.
     pub(super) fn names(&self, layer: &Layer) -> bool {
         self.is_of(&Named::of(layer))
     }
 
-    /// True if it names `named`.
+    /// True if the pattern matches `named`.
     fn is_of(&self, named: &Named<'_>) -> bool {
         let mut names = named.names.iter();
         match self {
@@ -180,7 +181,7 @@ impl std::fmt::Display for Pattern {
     }
 }
 
-/// The last parts of the names, each once; of `….weight` and `….bias` the last two.
+/// The last parts of the names, each once, for messages. For `….weight` and `….bias`, the last two parts.
 fn ends<'a>(all: &[Named<'a>]) -> Vec<&'a str> {
     let mut ends: Vec<&str> = Vec::new();
     for &name in all.iter().flat_map(|named| &named.names) {

@@ -1,29 +1,30 @@
-//! Adafactor: mean squares of a matrix from means of its rows and of its columns (Shazeer & Stern 2018, arXiv:1804.04235), as `mlx.optimizers.Adafactor`
-//! defines it.
+//! Adafactor: approximates the mean squares of a matrix's gradients by means over rows and columns (Shazeer & Stern 2018,
+//! arXiv:1804.04235), as `mlx.optimizers.Adafactor` defines it.
 
 use serde_json::Value;
 
 use super::Form;
 use crate::{Result, TrainError};
 
-/// Settings of Adafactor. Defaults are MLX's.
+/// Settings of Adafactor. The defaults are those of MLX.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Adafactor {
-    /// Added to squares of gradients; and the smallest size of the values by which a step is scaled.
+    /// Two small numbers: the first is added to squares of gradients, the second is the least root mean square of the values by
+    /// which a step is scaled.
     pub eps: [f64; 2],
     /// The largest root mean square of an update before its learning rate.
     pub clip_threshold: f64,
-    /// The mean of squares forgets `update^decay_rate`.
+    /// Exponent of the decay: the mean of squares keeps a share of `1 − update^decay_rate`.
     pub decay_rate: f64,
-    /// Decay of the mean of updates; `None` for no such mean.
+    /// Decay of the mean of updates; `None` for no mean of updates.
     pub beta1: Option<f64>,
-    /// Share of the values, times the learning rate, by which they shrink.
+    /// Weight decay: the share by which values shrink, times the learning rate.
     pub weight_decay: f64,
-    /// A step is scaled by the root mean square of the values.
+    /// True to scale a step by the root mean square of the values.
     pub scale_parameter: bool,
-    /// The learning rate is `min(0.01, 1/√update)` in place of the schedule's.
+    /// True to use the learning rate `min(0.01, 1/√update)` in place of the schedule's.
     pub relative_step: bool,
-    /// With a relative step: it begins at 1e-6 and rises with every update.
+    /// True to begin a relative step at 1e-6 and raise it with every update.
     pub warmup_init: bool,
 }
 
@@ -43,11 +44,11 @@ impl Default for Adafactor {
 }
 
 impl Adafactor {
-    /// Reads the settings of `mlx.optimizers.Adafactor`, by its names; defaults count for the rest.
+    /// Reads the settings of `mlx.optimizers.Adafactor`, under MLX's names. Settings that are absent have their defaults.
     ///
     /// # Errors
     ///
-    /// [`TrainError::Setting`], naming a setting that there is not or whose value makes no sense.
+    /// [`TrainError::Setting`], naming an unknown setting or one with an invalid value.
     pub fn parse(settings: &Value) -> Result<Self> {
         let refuse = |what: String| {
             let hint = "there are eps, clip_threshold, decay_rate, beta_1, weight_decay, scale_parameter, relative_step and warmup_init";
@@ -88,7 +89,8 @@ impl Adafactor {
         Ok(own)
     }
 
-    /// Lengths of the arrays that it remembers: means of rows and of columns, or of all elements; and the mean of updates, if there is one.
+    /// Lengths of the optimizer's arrays for an array of values: means over rows and over columns, or one mean for each element of an array without rows; and the mean
+    /// of updates, if there is one.
     pub(super) fn states(&self, form: Form) -> Vec<usize> {
         let mut sizes = match form.matrices() {
             Some([count, rows, columns]) => vec![count * rows, count * columns],
@@ -98,7 +100,7 @@ impl Adafactor {
         sizes
     }
 
-    /// Changes an array by its gradient.
+    /// Updates an array of values by its gradient.
     pub(super) fn update(
         &self,
         form: Form,
@@ -166,7 +168,7 @@ impl Adafactor {
     }
 }
 
-/// Moves the means of squares of rows and of columns along.
+/// Updates the means of squares over rows and over columns by new gradients.
 fn means_of_squares(
     gradients: &[f32],
     eps: f32,

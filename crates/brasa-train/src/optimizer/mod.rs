@@ -1,4 +1,4 @@
-//! Rules that turn gradients into new values, in f32, and how fast.
+//! Rules that turn gradients into new values, in f32, and learning rates.
 
 use brasa_graph::learn::AdamStep;
 
@@ -18,12 +18,12 @@ pub use muon::{Muon, MuonKind};
 pub use rates::{MlxCourse, MlxSchedule, Rates};
 pub use schedule::{Schedule, Shape};
 
-/// A rule and its settings. Defaults are torch's, unless stated.
+/// A rule and its settings. Defaults are those of torch, unless stated otherwise.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rule {
-    /// Adam with weight decay apart from the gradient (Loshchilov & Hutter 2017, arXiv:1711.05101).
+    /// Adam with weight decay that is decoupled from the gradient (Loshchilov & Hutter 2017, arXiv:1711.05101).
     AdamW(Adam),
-    /// AdamW whose moments have eight bits a number (Dettmers et al. 2022, arXiv:2110.02861); those of short arrays are f32.
+    /// AdamW with moments of eight bits a number (Dettmers et al. 2022, arXiv:2110.02861). Moments of short arrays are f32.
     AdamW8(Adam),
     /// Adam (Kingma & Ba 2014, arXiv:1412.6980). Weight decay is added to the gradient.
     Adam(Adam),
@@ -31,18 +31,18 @@ pub enum Rule {
     Sgd(Sgd),
     /// Momentum with orthogonalised matrices (Jordan et al. 2024).
     Muon(Muon),
-    /// Adafactor: mean squares of a matrix from those of its rows and columns (Shazeer & Stern 2018).
+    /// Adafactor: approximates the mean squares of a matrix's gradients by means over rows and columns (Shazeer & Stern 2018).
     Adafactor(Adafactor),
 }
 
-/// The form of an array of values.
+/// The shape and use of an array of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// A matrix that multiplies activations: its rows, and the elements of a row.
+    /// A matrix that multiplies activations: number of rows, and elements of a row.
     Matrix(usize, usize),
-    /// `A` or `B` of an adapter: its rows, and the elements of a row.
+    /// `A` or `B` of an adapter: number of rows, and elements of a row.
     LowRank(usize, usize),
-    /// Embeddings: rows that are looked up, and the elements of a row.
+    /// Embeddings: number of rows, which are looked up, and elements of a row.
     Table(usize, usize),
     /// A stack of matrices: their number, the rows of each, and the elements of a row.
     Stack(usize, usize, usize),
@@ -51,7 +51,7 @@ pub enum Form {
 }
 
 impl Form {
-    /// Values of the array.
+    /// Number of values of the array.
     pub fn count(self) -> usize {
         match self {
             Self::Matrix(rows, columns) | Self::LowRank(rows, columns) | Self::Table(rows, columns) => {
@@ -62,7 +62,7 @@ impl Form {
         }
     }
 
-    /// True for what Muon makes orthogonal.
+    /// True for arrays that Muon orthogonalises.
     fn is_orthogonal(self) -> bool {
         matches!(self, Self::Matrix(..) | Self::LowRank(..))
     }
@@ -90,14 +90,15 @@ impl From<usize> for Form {
 pub struct Adam {
     /// Decay of the mean of gradients.
     pub beta1: f64,
-    /// Decay of the mean of their squares.
+    /// Decay of the mean of squared gradients.
     pub beta2: f64,
-    /// Added to the root of the mean square.
+    /// Number that is added to the root of the mean square.
     pub eps: f64,
-    /// Share by which the values shrink, times the learning rate. Torch's AdamW has 0.01, here it is 0: the values of an adapter
-    /// are differences already.
+    /// Weight decay: the share by which values shrink, times the learning rate. The default is 0 (torch's AdamW has 0.01),
+    /// because the values of an adapter are differences already.
     pub weight_decay: f64,
-    /// True if means count more in the first updates, since they begin at 0. MLX's Adam leaves that out by default.
+    /// True to correct the bias of the means in the first updates, since they begin at 0. MLX's Adam does not correct it by
+    /// default.
     pub bias_correction: bool,
 }
 
@@ -112,9 +113,9 @@ impl Default for Adam {
 pub struct Sgd {
     /// Decay of the sum of gradients; 0 for none.
     pub momentum: f64,
-    /// Looks ahead along the momentum.
+    /// True for Nesterov's momentum, which looks ahead along the momentum.
     pub nesterov: bool,
-    /// Share of the values that is added to the gradient.
+    /// Weight decay: the share of the values that is added to the gradient.
     pub weight_decay: f64,
 }
 
@@ -131,13 +132,13 @@ impl Rule {
         }
     }
 
-    /// Bytes of what it remembers for an array of values.
+    /// Bytes of the moments for an array of values.
     pub(crate) fn moment_bytes(&self, form: Form) -> u64 {
         // Zeros take no memory until they are written to.
         self.moments(form).iter().map(Moment::size_bytes).sum()
     }
 
-    /// The moments of an array of values before the first update.
+    /// The moments for an array of values before the first update.
     pub fn moments(&self, form: Form) -> Vec<Moment> {
         let count = form.count();
         let floats = |arrays: usize| vec![Moment::zeros(count); arrays];
@@ -162,12 +163,13 @@ pub struct Optimizer {
     updates: u64,
     /// The form of each array of values.
     forms: Vec<Form>,
-    /// For each array of values, what the rule remembers of it: means of gradients and of their squares, or the momentum.
+    /// For each array of values, the rule's moments: means of gradients and of their squares, or the momentum.
     states: Vec<Vec<Moment>>,
 }
 
 impl Optimizer {
-    /// Makes an optimizer without state. Each array of values has a form: matrices, or a plain number of elements.
+    /// Makes an optimizer before its first update. `forms` are the forms of the arrays of values: matrices, or a plain number of
+    /// elements.
     pub fn new(rule: Rule, forms: impl IntoIterator<Item = impl Into<Form>>) -> Self {
         let forms: Vec<Form> = forms.into_iter().map(Into::into).collect();
         let states = forms.iter().map(|&form| rule.moments(form)).collect();
@@ -184,7 +186,7 @@ impl Optimizer {
         self.updates
     }
 
-    /// For each array of values, the arrays that the rule remembers.
+    /// For each array of values, the rule's moments.
     pub fn states(&self) -> &[Vec<Moment>] {
         &self.states
     }
@@ -193,7 +195,7 @@ impl Optimizer {
     ///
     /// # Panics
     ///
-    /// If the arrays are not as many, not as long or not of the same kind as the rule's.
+    /// If the number, the lengths or the kinds of the arrays differ from the rule's.
     pub fn restore(&mut self, updates: u64, states: Vec<Vec<Moment>>) {
         let sizes = |states: &[Vec<Moment>]| -> Vec<Vec<(usize, bool)>> {
             states.iter().map(|arrays| arrays.iter().map(Moment::kind).collect()).collect()
@@ -202,22 +204,22 @@ impl Optimizer {
         (self.updates, self.states) = (updates, states);
     }
 
-    /// The next update for a device to make, with gradients times `factor`; `None` for rules that only the host knows.
+    /// The next update for a device to make, with gradients multiplied by `factor`; `None` for rules that devices do not support.
     pub fn step_of_device(&self, learning_rate: f64, factor: f32) -> Option<AdamStep> {
         let Rule::AdamW(adam) = &self.rule else { return None };
         Some(adam.step(self.updates + 1, learning_rate, factor))
     }
 
-    /// Counts an update that a device made.
+    /// Counts an update that a device has made.
     pub fn count(&mut self) {
         self.updates += 1;
     }
 
-    /// Changes values along their gradients.
+    /// Updates the values by their gradients.
     ///
     /// # Panics
     ///
-    /// If arrays are not as many or not as long as the optimizer was made for.
+    /// If the number or the lengths of the arrays differ from those that the optimizer was made for.
     pub fn update(&mut self, learning_rate: f64, values: &mut [Vec<f32>], gradients: &[Vec<f32>]) {
         assert_eq!((values.len(), gradients.len()), (self.states.len(), self.states.len()), "arrays");
         self.updates += 1;
@@ -257,7 +259,7 @@ impl Optimizer {
 }
 
 impl Adam {
-    /// The numbers of update `updates`, from 1, that do not depend on an element.
+    /// The numbers of update `updates`, counted from 1, that are the same for all elements.
     fn step(&self, updates: u64, learning_rate: f64, factor: f32) -> AdamStep {
         let power = |beta: f64| if self.bias_correction { 1.0 - beta.powf(updates as f64) } else { 1.0 };
         AdamStep {
@@ -272,7 +274,7 @@ impl Adam {
         }
     }
 
-    /// Weight decay apart from the gradient.
+    /// Updates an array with weight decay that is decoupled from the gradient.
     fn update_apart(
         &self,
         updates: u64,
@@ -288,7 +290,8 @@ impl Adam {
         self.update(updates, learning_rate, 0.0, values, gradients, states);
     }
 
-    /// Like [`update_apart`](Self::update_apart), block by block: moments are decoded, used as they are behind the update, and encoded again.
+    /// Like [`update_apart`](Self::update_apart), block by block with moments of eight bits: they are decoded, updated, used, and
+    /// encoded again.
     fn update_codes(
         &self,
         updates: u64,

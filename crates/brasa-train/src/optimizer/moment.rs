@@ -2,7 +2,7 @@
 
 use super::eight_bits::Codes;
 
-/// An array that an optimizer remembers.
+/// An array that an optimizer keeps from update to update.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Moment {
     /// Numbers in f32.
@@ -41,7 +41,7 @@ impl Moment {
         }
     }
 
-    /// The numbers.
+    /// The numbers, which must be in f32.
     ///
     /// # Panics
     ///

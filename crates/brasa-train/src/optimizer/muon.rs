@@ -12,18 +12,19 @@ const EPS: f32 = 1e-7;
 pub struct Muon {
     /// Decay of the mean of gradients.
     pub momentum: f64,
-    /// Looks ahead along the momentum.
+    /// True for Nesterov's momentum, which looks ahead along the momentum.
     pub nesterov: bool,
-    /// Share of the values by which they shrink: times the learning rate, or added to the gradient.
+    /// Weight decay: the share by which values shrink, times the learning rate, or that is added to the gradient, by `kind`.
     pub weight_decay: f64,
     /// Variant of Muon.
     pub kind: MuonKind,
 }
 
-/// The implementations of Muon, which differ in weight decay, in the rate of tall matrices, and in arrays that are no matrices.
+/// The implementations of Muon, which differ in weight decay, in the rate of tall matrices, and in arrays that are not matrices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MuonKind {
-    /// Weight decay is apart from the gradient, as in `torch.optim.Muon`. Arrays that are no matrices are changed by AdamW at the same rate and weight decay.
+    /// Weight decay is decoupled from the gradient, as in `torch.optim.Muon`. Arrays that are not matrices are changed by AdamW
+    /// at the same rate and weight decay.
     #[default]
     Torch,
     /// Adds weight decay to the gradient, and changes arrays that are no matrices by the momentum itself, as `mlx.optimizers.Muon`
@@ -38,7 +39,7 @@ impl Default for Muon {
 }
 
 impl Muon {
-    /// Changes a matrix, or with [`MuonKind::Mlx`] any array, by its gradient and its momentum.
+    /// Updates a matrix, or with [`MuonKind::Mlx`] any array, by its gradient and its momentum.
     pub(super) fn update(
         &self,
         form: Form,
@@ -118,7 +119,7 @@ fn transposed(matrix: &[f32], rows: usize, columns: usize) -> Vec<f32> {
     (0..columns).flat_map(|column| (0..rows).map(move |row| matrix[row * columns + column])).collect()
 }
 
-/// A product of rows, in eight sums.
+/// The dot product of two rows, in eight partial sums.
 fn dot(a: &[f32], b: &[f32]) -> f32 {
     let (a, rest_a) = a.as_chunks::<8>();
     let (b, rest_b) = b.as_chunks::<8>();

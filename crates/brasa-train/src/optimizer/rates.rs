@@ -1,4 +1,4 @@
-//! The learning rates of a run: a schedule of ours, or one of MLX-LM's.
+//! The learning rates of a run: Brasa's schedule, or one of MLX-LM's.
 
 use serde_json::Value;
 
@@ -17,9 +17,9 @@ pub enum Rates {
 /// A schedule of MLX-LM's configurations (`lr_schedule`).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MlxSchedule {
-    /// The course behind the warm-up.
+    /// The course after the warm-up.
     pub course: MlxCourse,
-    /// Updates of the warm-up; 0 for none. One further update then has the highest rate.
+    /// Number of updates of the warm-up; 0 for no warm-up. The update after it has the highest rate.
     pub warm_up: u64,
     /// The rate that the warm-up begins with.
     pub warm_up_from: f64,
@@ -28,31 +28,31 @@ pub struct MlxSchedule {
 /// Courses of `mlx.optimizers`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MlxCourse {
-    /// Half a cosine from one rate to another, over this many updates.
+    /// Half a cosine from one rate to another.
     Cosine {
         /// The first rate.
         from: f64,
-        /// Updates.
+        /// Number of updates of the course.
         updates: u64,
         /// The last rate.
         to: f64,
     },
-    /// A line from one rate to another, over this many updates.
+    /// A linear change from one rate to another.
     Linear {
         /// The first rate.
         from: f64,
         /// The last rate.
         to: f64,
-        /// Updates.
+        /// Number of updates of the course.
         updates: u64,
     },
-    /// A rate that is multiplied by a factor once in this many updates.
+    /// A rate that is multiplied by a factor at regular intervals.
     Decay {
         /// The first rate.
         from: f64,
         /// The factor.
         factor: f64,
-        /// Updates between two products.
+        /// Number of updates between two multiplications.
         every: u64,
     },
 }
@@ -64,7 +64,7 @@ impl From<Schedule> for Rates {
 }
 
 impl Rates {
-    /// The rate of update `update`, from 0.
+    /// The learning rate of update `update`, counted from 0.
     pub fn rate(&self, update: u64) -> f64 {
         match self {
             Self::Schedule(schedule) => schedule.rate(update),
@@ -89,7 +89,7 @@ impl MlxCourse {
 }
 
 impl MlxSchedule {
-    /// The rate of update `update`, from 0.
+    /// The learning rate of update `update`, counted from 0.
     pub fn rate(&self, update: u64) -> f64 {
         if self.warm_up == 0 {
             return self.course.rate(update);
@@ -105,7 +105,7 @@ impl MlxSchedule {
     ///
     /// # Errors
     ///
-    /// [`TrainError::Setting`], naming the key.
+    /// [`TrainError::Setting`], naming the key with the mistake.
     pub fn parse(value: &Value) -> Result<Self> {
         let refuse = |what: String| {
             let hint = "a schedule has a name (cosine_decay, linear_schedule, exponential_decay or step_decay), its arguments, and perhaps warmup and warmup_init";

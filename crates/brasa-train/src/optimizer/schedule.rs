@@ -1,6 +1,6 @@
 //! The learning rate of each update.
 
-/// Course of the learning rate behind the warm-up.
+/// The course of the learning rate after the warm-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Shape {
     /// The rate stays the same.
@@ -12,26 +12,26 @@ pub enum Shape {
     Cosine,
 }
 
-/// Learning rates of a run.
+/// The learning rates of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Schedule {
-    /// The form behind the warm-up.
+    /// The course after the warm-up.
     pub shape: Shape,
     /// The highest rate.
     pub peak: f64,
-    /// Updates of the warm-up, in which the rate rises in a line; its last update has the highest rate.
+    /// Number of updates of the warm-up, in which the rate rises linearly. Its last update has the highest rate.
     pub warm_up: u64,
-    /// All updates.
+    /// Number of all updates.
     pub updates: u64,
-    /// The share of the highest rate to which a falling one falls.
+    /// The final rate of a falling course, divided by the highest rate.
     pub floor: f64,
 }
 
 impl Schedule {
-    /// The rate of update `update`, from 0.
+    /// The learning rate of update `update`, counted from 0.
     ///
-    /// Behind the warm-up it is that of transformers' schedules. In the warm-up it is theirs of the next update: their first
-    /// update has rate 0 and changes nothing.
+    /// After the warm-up, rates are those of transformers' schedules. During the warm-up, each is theirs for the next update,
+    /// because their first update has rate 0 and changes nothing.
     pub fn rate(&self, update: u64) -> f64 {
         if update < self.warm_up {
             return self.peak * (update + 1) as f64 / self.warm_up as f64;
