@@ -106,11 +106,12 @@ pub enum Command {
     },
 }
 
-/// Options of `run` that the short help of the program shows beside its commands.
+/// Options of `run` that the program's short help shows besides its commands.
 const SHORT_HELP: [&str; 7] = ["prompt", "n", "temperature", "model", "hf_repo", "context", "color"];
 
 impl Arguments {
-    /// The parser, which paints its help and its errors or does not. The short help of the program leaves most options to the help of `run`, so that it fits a screen.
+    /// The command line's parser, with or without colours in help and errors. The short help of the program leaves most options
+    /// to the help of `run`, so that it fits a screen.
     pub fn parser(color: When) -> clap::Command {
         let color = match color {
             When::Auto => ColorChoice::Auto,
@@ -145,9 +146,9 @@ impl Arguments {
         })
     }
 
-    /// The parser for these words of the command line.
+    /// The parser for a command line with these words.
     ///
-    /// The long help of `serve` has a line for an option, since it would not fit two screens otherwise.
+    /// The long help of `serve` has one line for each option, since it would not fit on two screens otherwise.
     pub fn parser_of(words: &[OsString], color: When) -> clap::Command {
         let parser = Self::parser(color);
         let is_asked = |word: &str| words.iter().any(|other| other == word);
@@ -162,9 +163,9 @@ impl Arguments {
         })
     }
 
-    /// The flags that name the model, if the command opens one.
+    /// The flags that name the model, if the command opens a model.
     ///
-    /// With a server the command opens none.
+    /// `None` if the command uses a server instead.
     pub fn source_mut(&mut self) -> Option<&mut SourceArguments> {
         let remote = match &self.command {
             None => Some(&self.run.remote),

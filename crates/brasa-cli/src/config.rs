@@ -1,4 +1,4 @@
-//! Options of `brasa serve` from the environment and from a file, for those that the command line does not set.
+//! Options of `brasa serve` from the environment and from a file, used if the command line does not set them.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -53,12 +53,12 @@ pub fn extend(mut arguments: Vec<OsString>, color: When) -> Result<Vec<OsString>
     Ok(arguments)
 }
 
-/// The variable of the environment for an option.
+/// The environment variable of an option.
 fn variable(long: &str) -> String {
     format!("BRASA_{}", long.to_uppercase().replace('-', "_"))
 }
 
-/// The file's table; empty without a file.
+/// The table of the configuration file; empty without a file.
 fn file(options: &[&Arg], matches: &ArgMatches) -> Result<toml::Table, Failure> {
     let named: Option<std::path::PathBuf> = matches.get_one::<std::path::PathBuf>("config").cloned();
     let Some(path) = named.or_else(|| std::env::var_os("BRASA_CONFIG").map(Into::into)) else {
@@ -81,7 +81,7 @@ fn at(path: &Path, problem: &str) -> Failure {
     Failure::Usage(format!("{}: {problem}", path.display()))
 }
 
-/// The values of a key, as words.
+/// The values of a key, as words of the command line.
 fn texts(key: &str, value: &toml::Value) -> Result<Vec<String>, Failure> {
     Ok(match value {
         toml::Value::String(text) => vec![text.clone()],
@@ -100,7 +100,7 @@ fn texts(key: &str, value: &toml::Value) -> Result<Vec<String>, Failure> {
     })
 }
 
-/// An option and its value as a word of the command line; nothing for a switch that is off.
+/// An option and its value as a word of the command line; `None` for a switch that is off.
 fn word(option: &Arg, long: &str, value: &str) -> Result<Option<OsString>, Failure> {
     if option.get_action().takes_values() {
         return Ok(Some(format!("--{long}={value}").into()));

@@ -14,11 +14,11 @@ pub enum Failure {
     Failed(String),
     /// The arguments make no sense.
     Usage(String),
-    /// A device was lost and does not come back in this process.
+    /// A device was lost for the rest of this process.
     DeviceLost(String),
     /// The user interrupted the command.
     Interrupted,
-    /// The reader of the output has gone.
+    /// The reader of standard output has closed it.
     OutputClosed,
 }
 
@@ -35,7 +35,7 @@ impl Failure {
         }
     }
 
-    /// A failure with a file's name in front.
+    /// A failure that begins with a file's name.
     pub fn file(path: &std::path::Path, error: &io::Error) -> Self {
         Self::Failed(format!("{}: {error}", path.display()))
     }
@@ -60,7 +60,7 @@ impl From<brasa::Error> for Failure {
     }
 }
 
-/// The flags for the remedy that the library's hint names; printed behind the hint.
+/// The flags for the remedy in the library's hint, to be printed after the hint.
 fn flags(error: &brasa::Error) -> Option<&'static str> {
     match error {
         Error::Engine(EngineError::PromptTooLong { .. }) | Error::TextTooShort { .. } => Some("-c"),

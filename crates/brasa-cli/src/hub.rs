@@ -1,4 +1,4 @@
-//! Models that are named by their repository on Hugging Face's hub.
+//! Models named by their repository on Hugging Face's hub.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -13,12 +13,12 @@ use crate::{interrupt, load, named, output};
 ///
 /// # Errors
 ///
-/// The errors of [`fetch`]; [`Failure::Failed`] for a name that no model has.
+/// The errors of [`fetch`]; [`Failure::Failed`] for a name of no model.
 pub fn resolve(arguments: &mut SourceArguments) -> Result<(), Failure> {
     resolve_below(arguments, named::folder().as_deref())
 }
 
-/// Like [`resolve`], with names of models below `folder`.
+/// Like [`resolve`], also for names of models below `folder`.
 ///
 /// # Errors
 ///
@@ -42,7 +42,8 @@ pub fn resolve_below(arguments: &mut SourceArguments, folder: Option<&Path>) -> 
     Ok(())
 }
 
-/// The path of the model that a missing path names: below `folder`, or in the hub's cache. Fails with a hint if there is none.
+/// For a path that does not exist, the path of the model with this name below `folder` or in the hub's cache. Fails with a hint
+/// if there is none.
 fn existing(path: &Path, folder: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
     let Some(name) = path.to_str().filter(|_| !path.exists()) else { return Ok(None) };
     if let Some(found) = named::find(name, folder)? {
@@ -68,11 +69,11 @@ fn existing(path: &Path, folder: Option<&Path>) -> Result<Option<PathBuf>, Failu
     )))
 }
 
-/// Downloads the files of a repository that are not there, with a progress bar at a terminal; returns the path to open.
+/// Downloads the missing files of a repository, with a progress bar at a terminal; returns the path of the model.
 ///
 /// # Errors
 ///
-/// [`Failure::Usage`] for a name that is none, [`Failure::Interrupted`], [`Failure::Failed`] with the hub's message.
+/// [`Failure::Usage`] for an invalid name, [`Failure::Interrupted`], [`Failure::Failed`] with the hub's message.
 pub fn fetch(repo: &str, arguments: &HubArguments) -> Result<PathBuf, Failure> {
     let mut wanted = Wanted::parse(repo)?;
     wanted.file.clone_from(&arguments.hf_file);

@@ -1,4 +1,4 @@
-//! Texts that are read whole: from files, pipes and standard input.
+//! Reads whole texts: from files, pipes and standard input.
 
 use std::fs::File;
 use std::io::stdin;
@@ -8,14 +8,14 @@ use brasa::formats::read_capped;
 
 use crate::failure::Failure;
 
-/// Bytes of the largest text that is read. A context of a million tokens has a tenth of it.
+/// Most bytes of a text that is read. A context of a million tokens has a tenth of this.
 const LARGEST_TEXT: u64 = 64 << 20;
 
 /// Reads a file, a pipe such as that of `<(command)`, or standard input for `-`.
 ///
 /// # Errors
 ///
-/// [`Failure::Failed`], naming the file; also if it is larger than any text that makes sense.
+/// [`Failure::Failed`], naming the file; also if the file is larger than the limit.
 pub fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     if path.as_os_str() == "-" {
         return standard();
@@ -38,13 +38,13 @@ pub fn text(path: &Path) -> Result<String, Failure> {
 ///
 /// # Errors
 ///
-/// [`Failure::Failed`] if it fails or is larger than any text that makes sense.
+/// [`Failure::Failed`] if reading fails or the input is larger than the limit.
 pub fn standard() -> Result<Vec<u8>, Failure> {
     read_capped(stdin().lock(), Path::new("standard input"), LARGEST_TEXT)
         .map_err(|error| Failure::Failed(error.to_string()))
 }
 
-/// Replaces the escapes `\n`, `\t`, `\r`, `\"`, `\'` and `\\` in `text`, as llama.cpp does. Other backslashes stay.
+/// Replaces the escapes `\n`, `\t`, `\r`, `\"`, `\'` and `\\` in `text`, as llama.cpp does. Other backslashes are unchanged.
 pub fn unescape(text: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(text.len());
     let mut rest = text;

@@ -1,5 +1,5 @@
-//! Ctrl-C stops the answer; it stops the program only if no answer is being made. A program that is told to end leaves no
-//! partial files.
+//! Ctrl-C stops the answer that is being generated; without one, it stops the program. A program that is killed by a signal
+//! leaves no partial files.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, Once, PoisonError};
@@ -12,21 +12,21 @@ use crate::failure::Failure;
 use crate::terminal;
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
-/// True if the command looks at [`INTERRUPTED`] now and then.
+/// True if the command checks [`INTERRUPTED`] regularly.
 static HEEDED: AtomicBool = AtomicBool::new(false);
-/// True while nothing is under way that could heed a signal: the user types, or one long computation runs.
+/// True while the command cannot check for signals: the user is typing, or one long computation runs.
 static ENDS_AT_ONCE: AtomicBool = AtomicBool::new(false);
 static STREAM: Mutex<Option<Canceller>> = Mutex::new(None);
 static INSTALL: Once = Once::new();
 static SERVER: Mutex<Option<ServerHandle>> = Mutex::new(None);
 
-/// From now on Ctrl-C sets a flag instead of ending the process; a second one, unheeded, ends it.
+/// Makes Ctrl-C set a flag instead of ending the process. A second Ctrl-C ends the process if the first was not handled.
 pub fn install() {
     HEEDED.store(true, Ordering::Relaxed);
     clean_up_when_killed();
 }
 
-/// From now on Ctrl-C, SIGTERM and SIGHUP remove partial files before they end the process.
+/// Makes Ctrl-C, SIGTERM and SIGHUP remove partial files before they end the process.
 pub fn clean_up_when_killed() {
     INSTALL.call_once(|| {
         let handler = || {
@@ -51,14 +51,14 @@ pub fn clean_up_when_killed() {
     });
 }
 
-/// Makes signals end the process until the guard is dropped, since it only waits for the user.
+/// Makes signals end the process until the guard is dropped, while the program waits for the user.
 pub fn at_prompt() -> EndsAtOnce {
     // A signal that came while the last answer was written has been heeded.
     take();
     ends_at_once()
 }
 
-/// Makes signals end the process until the guard is dropped, since nothing under way could heed one.
+/// Makes signals end the process until the guard is dropped, while the command cannot check for signals.
 pub fn ends_at_once() -> EndsAtOnce {
     ENDS_AT_ONCE.store(true, Ordering::Relaxed);
     EndsAtOnce(())
@@ -73,7 +73,7 @@ impl Drop for EndsAtOnce {
     }
 }
 
-/// Makes Ctrl-C cancel this stream until the guard is dropped.
+/// Makes Ctrl-C cancel `stream` until the guard is dropped.
 pub fn cancels(stream: &brasa::TokenStream) -> Guard {
     *STREAM.lock().unwrap_or_else(PoisonError::into_inner) = Some(stream.canceller());
     // A signal that came before, behind loading, means this answer too.
@@ -83,7 +83,7 @@ pub fn cancels(stream: &brasa::TokenStream) -> Guard {
     Guard(())
 }
 
-/// Makes Ctrl-C end this server once its running requests have finished. A second Ctrl-C ends the process.
+/// Makes Ctrl-C end `server` once its running requests have finished. A second Ctrl-C ends the process.
 pub fn shuts_down(server: ServerHandle) {
     install();
     *SERVER.lock().unwrap_or_else(PoisonError::into_inner) = Some(server);
@@ -98,7 +98,7 @@ impl Drop for Guard {
     }
 }
 
-/// True once after each Ctrl-C.
+/// Returns true once after each Ctrl-C.
 pub fn take() -> bool {
     INTERRUPTED.swap(false, Ordering::Relaxed)
 }

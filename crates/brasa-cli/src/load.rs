@@ -1,4 +1,4 @@
-//! A model from the command line's flags, with a progress bar at a terminal.
+//! Loads a model by the command line's flags, with a progress bar at a terminal.
 
 use std::borrow::Cow;
 use std::io::IsTerminal;
@@ -25,7 +25,7 @@ pub fn model(arguments: &LoadArguments) -> Result<Model, Failure> {
     model_with(arguments, &options(&arguments.setup)?)
 }
 
-/// Like [`model`], with the way in which its requests guess ahead.
+/// Like [`model`], with the flags for guessing tokens ahead.
 ///
 /// # Errors
 ///
@@ -39,7 +39,7 @@ pub fn model_with_drafts(arguments: &LoadArguments, drafts: &DraftArguments) -> 
     model_with(arguments, &options)
 }
 
-/// Like [`model`], with other options than the command line's.
+/// Like [`model`], with `options` in place of the command line's.
 ///
 /// # Errors
 ///
@@ -152,7 +152,7 @@ pub fn with_bar<T>(
     Ok(loaded?)
 }
 
-/// Tells what is odd about a checkpoint that was loaded.
+/// Prints the warnings about a loaded checkpoint.
 fn tell(source: &SourceArguments, warnings: &[String]) {
     for warning in warnings {
         output::note(&format!("warning: {warning}"));
@@ -170,7 +170,7 @@ pub fn facts(source: &SourceArguments, model: &Model) -> RunFacts {
     RunFacts { build_commit: option_env!("BRASA_COMMIT"), ..RunFacts::of(source.name(), model) }
 }
 
-/// A GGUF file in a folder from which safetensors are loaded.
+/// A GGUF file in a folder whose safetensors were loaded; `None` if there is none.
 fn gguf_beside_safetensors(folder: &Path) -> Option<PathBuf> {
     let entries = std::fs::read_dir(folder).ok()?;
     let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
@@ -194,7 +194,7 @@ pub fn options(arguments: &SetupArguments) -> Result<LoadOptions, Failure> {
     Ok(LoadOptions { kv_type, ..options_without_kv_type(arguments)? })
 }
 
-/// All options but the type of cached keys and values, which `brasa bench` takes several of.
+/// All options except the type of cached keys and values, of which `brasa bench` takes several.
 pub fn options_without_kv_type(arguments: &SetupArguments) -> Result<LoadOptions, Failure> {
     let chat_template = match &arguments.chat_template_file {
         Some(path) => Some(input::text(path)?),
@@ -220,11 +220,11 @@ pub fn options_without_kv_type(arguments: &SetupArguments) -> Result<LoadOptions
     })
 }
 
-/// How tokens are guessed ahead, from the command line's flags.
+/// The speculation options from the command line's flags.
 ///
 /// # Errors
 ///
-/// [`Failure::Usage`] if more drafts are wanted than allowed.
+/// [`Failure::Usage`] if the fewest drafts exceed the most.
 pub fn speculation(arguments: &DraftArguments) -> Result<Speculation, Failure> {
     let DraftArguments { lookup, model_draft: _, draft_max: most, draft_min: least } = *arguments;
     if least > most {
@@ -243,19 +243,19 @@ pub fn count_bar(what: &'static str) -> ProgressBar {
     bar(what, "{msg} {bar:40} {percent} %, {eta} left")
 }
 
-/// A progress bar over the time of a sound, which [`set_clock`] moves.
+/// A progress bar over the time of a sound; [`set_clock`] moves it.
 pub fn time_bar(what: String) -> ProgressBar {
     bar(what, "{msg} {bar:30} {prefix} {eta} left")
 }
 
-/// Sets the position of a bar of [`time_bar`], and the time beside it.
+/// Sets the position of a bar made by [`time_bar`], and the time shown with it.
 pub fn set_clock(bar: &ProgressBar, done_s: f64, all_s: f64) {
     bar.set_prefix(format!("{}/{}", clock(done_s), clock(all_s)));
     bar.set_length((all_s * 100.0) as u64);
     bar.set_position((done_s * 100.0) as u64);
 }
 
-/// Hours if there are any, minutes and seconds: 01:20, 1:02:03.
+/// Formats seconds as hours (if there are any), minutes and seconds: 01:20, 1:02:03.
 pub fn clock(seconds: f64) -> String {
     let all = seconds as u64;
     let hours = if all >= 3600 { format!("{}:", all / 3600) } else { String::new() };

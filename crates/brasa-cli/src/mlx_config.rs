@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::input;
 use crate::paint::When;
 
-/// Keys of a configuration that Brasa follows.
+/// Keys of a configuration that Brasa supports.
 const KEYS: [&str; 25] = [
     "model",
     "train",
@@ -43,7 +43,7 @@ const KEYS: [&str; 25] = [
     "resume_adapter_file",
 ];
 
-/// Keys of a configuration that Brasa does not follow, why, and the values that ask for nothing.
+/// Keys of a configuration that Brasa does not support: the reason, and the values that have no effect.
 const OTHERS: [(&str, &str, &[&str]); 5] = [
     ("clear_cache_threshold", "nothing is cached between updates", &["0"]),
     ("report_to", "metrics.jsonl has every update", &[]),
@@ -56,7 +56,7 @@ const OTHERS: [(&str, &str, &[&str]); 5] = [
 ///
 /// # Errors
 ///
-/// [`Failure::Usage`] for a file that is no configuration, and for a key or a value that Brasa does not follow, by its name.
+/// [`Failure::Usage`] for a file that is not a configuration, and for a key or value that Brasa does not support, naming it.
 pub fn extend(mut arguments: Vec<OsString>, color: When) -> Result<Vec<OsString>, Failure> {
     if !arguments.iter().any(|word| word == "train") {
         return Ok(arguments);
@@ -123,7 +123,7 @@ struct Config {
 }
 
 impl Config {
-    /// Refuses keys that Brasa does not follow.
+    /// Refuses keys that Brasa does not support.
     fn check(&self) -> Result<(), String> {
         for (key, value) in &self.keys {
             if KEYS.contains(&key.as_str()) {
@@ -151,7 +151,7 @@ impl Config {
         }
     }
 
-    /// A whole number, of which −1 is `None`.
+    /// A whole number; −1 is `None`.
     fn whole(&self, key: &str, default: u64) -> Result<Option<u64>, String> {
         match self.keys.get(key) {
             None => Ok(Some(default)),
@@ -175,7 +175,7 @@ impl Config {
             .transpose()
     }
 
-    /// A mapping, with no other keys than these.
+    /// A mapping that may only have the keys `known`.
     fn table(&self, key: &str, known: &[&str]) -> Result<Map<String, Value>, String> {
         let table = match self.keys.get(key) {
             None => return Ok(Map::new()),
@@ -186,7 +186,7 @@ impl Config {
         Ok(table)
     }
 
-    /// The options that the configuration asks for, with MLX-LM's defaults.
+    /// Adds the options that the configuration sets, with MLX-LM's defaults.
     fn words(&self, words: &mut Words<'_>) -> Result<(), String> {
         if let Some(model) = self.text("model")?
             && !["path", "model", "hf_repo"].iter().any(|id| words.is_set(id))
@@ -372,13 +372,13 @@ impl Words<'_> {
         self.matches.value_source(id) == Some(ValueSource::CommandLine)
     }
 
-    /// The value of an option that the command line sets.
+    /// The value of an option, if the command line sets it.
     fn value(&self, id: &str) -> Option<String> {
         let raw = self.matches.get_raw(id).filter(|_| self.is_set(id))?.next()?;
         Some(raw.to_string_lossy().into_owned())
     }
 
-    /// Sets an option, unless the command line does.
+    /// Sets an option, unless the command line sets it.
     fn set(&mut self, id: &str, value: impl Display) {
         if !self.is_set(id) {
             self.words.push(format!("--{}={value}", id.replace('_', "-")).into());

@@ -14,11 +14,11 @@ pub fn folder() -> Option<PathBuf> {
     std::env::var_os(FOLDER).filter(|folder| !folder.is_empty()).map(PathBuf::from)
 }
 
-/// The model of a name that is no path: `NAME`, `NAME:QUANT`, `USER/REPO` or `USER/REPO:QUANT`. Nothing is downloaded.
+/// The model with a name that is not a path: `NAME`, `NAME:QUANT`, `USER/REPO` or `USER/REPO:QUANT`. Nothing is downloaded.
 ///
 /// # Errors
 ///
-/// [`Failure::Usage`] for a name that several models have.
+/// [`Failure::Usage`] for a name of several models.
 pub fn find(name: &str, folder: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
     let mut found = folder.map_or(Vec::new(), |folder| below(name, folder));
     if found.is_empty() {
@@ -39,7 +39,7 @@ pub fn find(name: &str, folder: Option<&Path>) -> Result<Option<PathBuf>, Failur
     }
 }
 
-/// The models of a folder that have the name, by their path from there or by the last part of it, with or without an ending.
+/// The models of a folder with this name: their path below the folder, or its last part, with or without an extension.
 fn below(name: &str, folder: &Path) -> Vec<PathBuf> {
     let models = brasa::discover(folder).unwrap_or_default();
     let models = models.into_iter().filter(|model| model.problem.is_none()).map(|model| model.path);
@@ -54,7 +54,7 @@ fn below(name: &str, folder: &Path) -> Vec<PathBuf> {
     models.filter(is_named).collect()
 }
 
-/// The repositories of the cache that have the name, with the files to open.
+/// The repositories of the cache with this name, with the paths to open.
 fn cached(name: &str, hub: &Hub) -> Vec<PathBuf> {
     let names = if Wanted::parse(name).is_ok() { vec![name.to_owned()] } else { repositories(name, hub) };
     let fetch = |name: &String| {
@@ -65,7 +65,7 @@ fn cached(name: &str, hub: &Hub) -> Vec<PathBuf> {
     names.iter().filter_map(fetch).collect()
 }
 
-/// `USER/NAME:QUANT` for each repository of the cache that is called so, in any case of letters.
+/// `USER/NAME:QUANT` for each repository of the cache with this name, ignoring case.
 fn repositories(name: &str, hub: &Hub) -> Vec<String> {
     let (repo, quant) =
         name.split_once(':').map_or((name, String::new()), |(repo, quant)| (repo, format!(":{quant}")));

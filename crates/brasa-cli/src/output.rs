@@ -1,5 +1,5 @@
-//! Text for standard output and standard error, written as it appears. At a terminal, control characters are shown as escapes; a
-//! pipe gets every byte.
+//! Writes text to standard output and standard error at once. At a terminal, control characters are shown as escapes; a pipe gets
+//! every byte.
 
 use std::io::{IsTerminal, Write, stderr, stdout};
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::visible::visible;
 
-/// Columns that tables and reports fill at most.
+/// Most columns of tables and reports.
 pub const COLUMNS: usize = 100;
 
 /// Permission to replace a file.
@@ -27,7 +27,7 @@ pub struct Force {
 ///
 /// # Errors
 ///
-/// [`Failure::OutputClosed`] if the reader has gone.
+/// [`Failure::OutputClosed`] if the reader has closed standard output.
 pub fn write(text: &str) -> Result<(), Failure> {
     let mut out = stdout().lock();
     let shown = if out.is_terminal() { visible(text) } else { text.into() };
@@ -40,23 +40,23 @@ pub fn write(text: &str) -> Result<(), Failure> {
 ///
 /// # Errors
 ///
-/// [`Failure::OutputClosed`] if the reader has gone.
+/// [`Failure::OutputClosed`] if the reader has closed standard output.
 pub fn line(text: &str) -> Result<(), Failure> {
     write(&format!("{text}\n"))
 }
 
-/// Writes a sequence that the terminal is to obey, such as one of [`Paint`](crate::paint::Paint).
+/// Writes a control sequence for the terminal, such as one of [`Paint`](crate::paint::Paint).
 ///
 /// # Errors
 ///
-/// [`Failure::OutputClosed`] if the reader has gone.
+/// [`Failure::OutputClosed`] if the reader has closed standard output.
 pub fn command(sequence: &'static str) -> Result<(), Failure> {
     let mut out = stdout().lock();
     out.write_all(sequence.as_bytes())?;
     Ok(out.flush()?)
 }
 
-/// `text` in lines of at most [`COLUMNS`] columns, each indented. Longer words stay whole.
+/// `text` in lines of at most [`COLUMNS`] columns, each indented. Longer words are not split.
 pub fn wrapped(text: &str, indent: usize) -> String {
     let mut lines: Vec<String> = Vec::new();
     let mut columns = 0;
@@ -81,7 +81,7 @@ pub fn plural(count: usize, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 
-/// The cost of an answer. A single token has no speed: its time is that of the prompt.
+/// The cost of an answer, as text. A single token has no speed, since its time is that of the prompt.
 pub fn cost(metrics: &Metrics) -> String {
     let at = |tokens_per_second: f64| {
         if tokens_per_second > 0.0 { format!(" at {tokens_per_second:.1} tok/s") } else { String::new() }
@@ -103,7 +103,7 @@ pub fn note(text: &str) {
     let _ = writeln!(out, "{shown}");
 }
 
-/// Refuses an existing file without `force`, before the work whose result [`file`] would refuse.
+/// Refuses an existing file without `force`, before the work whose result would be written.
 ///
 /// # Errors
 ///
@@ -115,7 +115,7 @@ pub fn refuse_existing(path: &Path, force: Force) -> Result<(), Failure> {
     Err(refused(FormatError::Exists { path: path.to_owned() }, force))
 }
 
-/// The failure of an output file.
+/// The failure for an output file that cannot be written.
 fn refused(error: FormatError, force: Force) -> Failure {
     match error {
         FormatError::Exists { .. } => Failure::Failed(format!("{error}\nhint: {} replaces it", force.how)),
@@ -123,8 +123,8 @@ fn refused(error: FormatError, force: Force) -> Failure {
     }
 }
 
-/// Writes a file that is either whole or not there, or a device or a pipe in place. A file that is there is replaced
-/// only with `force`.
+/// Writes a file, which appears whole or not at all; a device or a pipe is written in place. An existing file is replaced only
+/// with `force`.
 ///
 /// # Errors
 ///

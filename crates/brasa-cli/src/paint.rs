@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use clap::ValueEnum;
 
-/// The user's wish, from the command line.
+/// The user's choice, from the command line.
 static WISH: OnceLock<When> = OnceLock::new();
 
 /// When to use colours.
@@ -23,7 +23,7 @@ pub enum When {
 }
 
 impl When {
-    /// The wish among translated arguments, before they are parsed: the parser's own messages have colours too.
+    /// The choice in translated arguments, before they are parsed, because the parser's own messages have colours too.
     pub fn of(arguments: &[OsString]) -> Self {
         let mut wish = Self::default();
         let mut words = arguments.iter().take_while(|word| *word != "--").peekable();
@@ -40,27 +40,27 @@ impl When {
     }
 }
 
-/// Makes `when` the wish of the user for the rest of the process.
+/// Makes `when` the user's choice for the rest of the process.
 pub fn choose(when: When) {
     // The wish is set once, before anything is painted.
     let _ = WISH.set(when);
 }
 
-/// Whether text is coloured.
+/// Whether and how text is coloured.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Paint(bool);
 
-/// A meaning of text that has a colour of its own.
+/// A kind of text with a colour of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
     /// The prompt at which the user types.
     Prompt,
-    /// The thoughts of a model, which are no part of its answer.
+    /// The thoughts of a model, which are not part of its answer.
     Thought,
 }
 
 impl Style {
-    /// The sequence that makes a terminal begin this style.
+    /// The control sequence that begins the style.
     fn start(self) -> &'static str {
         match self {
             Self::Prompt => "\x1b[1;32m",
@@ -70,7 +70,7 @@ impl Style {
 }
 
 impl Paint {
-    /// The colours of standard output, by the user's wish, the environment and the terminal, in this order.
+    /// Whether standard output has colours, by the user's choice, the environment and the terminal, in this order.
     pub fn of_output() -> Self {
         let is = |name, what: fn(&OsStr) -> bool| std::env::var_os(name).is_some_and(|value| what(&value));
         Self(match WISH.get().copied().unwrap_or_default() {
@@ -108,7 +108,7 @@ impl Paint {
     }
 }
 
-/// True if the terminal only prints: it moves no cursor and has no colours.
+/// True if the terminal only prints: it supports neither cursor movements nor colours.
 pub fn is_dumb() -> bool {
     let term = std::env::var("TERM").unwrap_or_default();
     cfg!(unix) && ["", "dumb", "cons25", "emacs"].contains(&term.to_ascii_lowercase().as_str())

@@ -1,4 +1,4 @@
-//! An answer on its way to standard output: thoughts dim, if there are colours.
+//! Prints an answer to standard output, with thoughts dimmed if there are colours.
 
 use brasa::tokenizer::{AnswerPart, Thoughts};
 
@@ -15,12 +15,12 @@ pub struct PaintedAnswer {
     pub thought: String,
     /// The answer proper so far.
     pub answer: String,
-    /// True if something was written and the last line has not ended.
+    /// True if something was written and the last line is not ended.
     within_line: bool,
 }
 
 impl PaintedAnswer {
-    /// An answer that `thoughts` splits.
+    /// A printer for an answer that `thoughts` splits.
     pub fn new(paint: Paint, thoughts: Thoughts) -> Self {
         Self {
             paint,
@@ -32,7 +32,7 @@ impl PaintedAnswer {
         }
     }
 
-    /// True if nothing came yet.
+    /// True if nothing has come yet.
     pub fn is_empty(&self) -> bool {
         self.thought.is_empty() && self.answer.is_empty()
     }

@@ -1,4 +1,4 @@
-//! `--prompt-cache FILE`: keys and values of a text that outlive the process.
+//! `--prompt-cache FILE`: keeps keys and values of a text in a file.
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -10,22 +10,22 @@ use crate::args::PromptCacheArguments;
 use crate::failure::Failure;
 use crate::output;
 
-/// Time after which a file that is still being written or read is worth a note.
+/// Time after which a note is printed if a file is still being written or read.
 const LONG: Duration = Duration::from_secs(2);
 
-/// A session that is read from a file and written back.
+/// A session that is loaded from a file and saved to it.
 pub struct PromptCache {
     session: Session,
-    /// The file to write; `None` if it is only read.
+    /// The file to write; `None` if it is only to be read.
     path: Option<PathBuf>,
-    /// True if answers are kept too.
+    /// True if answers are saved too.
     all: bool,
-    /// Tokens that the file holds.
+    /// Tokens in the file when it was loaded.
     loaded: Vec<u32>,
 }
 
 impl PromptCache {
-    /// The session of the file that the flags name; a new one if there is no such file yet. `None` without the flag.
+    /// The session in the file that the flags name; a new session if the file does not exist. `None` without the flag.
     ///
     /// # Errors
     ///
@@ -62,7 +62,7 @@ impl PromptCache {
     ///
     /// # Errors
     ///
-    /// [`Failure::Failed`] if the file cannot be written; the one before stays then.
+    /// [`Failure::Failed`] if the file cannot be written; the old file is then unchanged.
     pub fn keep(&self, prompt: &[u32], options: &GenerateOptions) -> Result<(), Failure> {
         let Some(path) = &self.path else { return Ok(()) };
         if !self.all && self.session.rollback(prompt.len())? < prompt.len() {
@@ -82,7 +82,7 @@ impl PromptCache {
     ///
     /// # Errors
     ///
-    /// [`Failure::Failed`] if the file cannot be written; the one before stays then.
+    /// [`Failure::Failed`] if the file cannot be written; the old file is then unchanged.
     pub fn keep_all(session: &Session, path: Option<&PathBuf>) -> Result<(), Failure> {
         if let Some(path) = path.filter(|_| session.tokens().is_ok_and(|tokens| !tokens.is_empty())) {
             let mut notes = Notes::new("writing", path.display().to_string());
@@ -98,7 +98,7 @@ impl PromptCache {
     }
 }
 
-/// A note about a file that takes long.
+/// Prints a note if reading or writing a file takes long.
 struct Notes {
     what: &'static str,
     path: String,

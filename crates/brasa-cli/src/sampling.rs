@@ -1,4 +1,4 @@
-//! Generation options from flags, the checkpoint's recommendation and defaults, in that order.
+//! Generation options from flags, else the checkpoint's recommendation, else defaults.
 
 use brasa::grammar::Literals;
 use brasa::sampling::SamplingParams;
@@ -12,8 +12,8 @@ use crate::{input, interrupt, output, values};
 ///
 /// # Errors
 ///
-/// [`Failure::Usage`], naming the flag; [`Failure::Failed`] for a grammar that cannot be read or used;
-/// [`Failure::Interrupted`] if Ctrl-C was pressed before.
+/// [`Failure::Usage`], naming the flag; [`Failure::Failed`] for a grammar that cannot be read or used; [`Failure::Interrupted`]
+/// if Ctrl-C was pressed meanwhile.
 pub fn options(arguments: &SamplingArguments, model: &Model) -> Result<GenerateOptions, Failure> {
     let mut defaults =
         SamplingParams { temperature: 0.8, top_k: 40, top_p: 0.95, min_p: 0.05, ..SamplingParams::default() };
@@ -58,7 +58,7 @@ pub fn options(arguments: &SamplingArguments, model: &Model) -> Result<GenerateO
     Ok(options)
 }
 
-/// The grammar that answers are held to.
+/// The grammar that answers must follow; `None` for no grammar.
 fn grammar(arguments: &SamplingArguments) -> Result<Option<Grammar>, Failure> {
     let SamplingArguments { json_schema, json_schema_file, grammar, grammar_file, .. } = arguments;
     let file = |path: &Option<_>| path.as_deref().map(input::text).transpose();
@@ -79,7 +79,7 @@ fn grammar(arguments: &SamplingArguments) -> Result<Option<Grammar>, Failure> {
     Ok(text.map(Grammar::from_text))
 }
 
-/// A seed that differs from run to run.
+/// A random seed.
 pub fn fresh_seed() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(std::process::id())

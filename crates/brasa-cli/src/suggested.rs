@@ -1,4 +1,4 @@
-//! Values that shells complete for options that take other values too.
+//! Values that shells suggest for options that also take other values.
 
 use std::ffi::OsStr;
 
@@ -18,7 +18,7 @@ pub const TYPES: &[&str] = &[
     "Q4_0", "IQ4_NL", "IQ4_XS", "Q3_K_L", "Q3_K_M", "Q3_K_S", "Q2_K", "Q2_K_S",
 ];
 
-/// A parser that takes any text and suggests some.
+/// A parser that accepts any text and suggests some values.
 #[derive(Clone)]
 pub struct Suggested(pub &'static [&'static str]);
 

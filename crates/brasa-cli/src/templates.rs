@@ -1,16 +1,17 @@
 //! Built-in chat templates in Jinja, under llama.cpp's names.
 //!
-//! The forms are published with the models that they are named after; `chatml`, `llama3` and `gemma` are part of the library.
+//! The templates are those published with the models that they are named after; `chatml`, `llama3` and `gemma` are part of the
+//! library.
 
 use brasa::tokenizer::BuiltinTemplate;
 
-/// The source of a template by its name; the name itself for one of the library.
+/// The source of a template with this name; for a template of the library, the name itself.
 pub fn source(name: &str) -> Option<&'static str> {
     let ours = BuiltinTemplate::by_name(name).map(BuiltinTemplate::name);
     ours.or_else(|| TEMPLATES.iter().find(|(known, _)| *known == name).map(|(_, source)| *source))
 }
 
-/// All names, with commas between them.
+/// All names, separated by commas.
 pub fn names() -> String {
     let ours = ["chatml", "llama3", "gemma"].into_iter();
     ours.chain(TEMPLATES.iter().map(|(name, _)| *name)).collect::<Vec<_>>().join(", ")

@@ -1,4 +1,4 @@
-//! The terminal below the line editor: whether more input waits, input that is thrown away, modes that are put back.
+//! The terminal below the line editor: checks for input, discards input, and restores modes.
 //!
 //! The line editor of the chat reads keys in its own mode of the terminal. This module changes single settings of that mode.
 
@@ -18,13 +18,13 @@ mod unix {
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
     use nix::sys::termios::{LocalFlags, SetArg, SpecialCharacterIndices, Termios, tcgetattr, tcsetattr};
 
-    /// Modes of the terminal while no line is edited.
+    /// Modes of the terminal before a line was edited.
     static SAVED: Mutex<Option<Termios>> = Mutex::new(None);
-    /// Ends the mode in which a terminal marks pasted text.
+    /// Turns off the terminal's marks around pasted text.
     const PASTE_UNMARKED: &str = "\x1b[?2004l";
-    /// Input that pauses for longer is not of one paste.
+    /// Milliseconds of silence after which a paste has ended.
     const PAUSE_MS: u16 = 40;
-    /// Input without an end is thrown away for this long at most.
+    /// Longest time for which endless input is discarded.
     const LONGEST_DISCARD: Duration = Duration::from_secs(3);
 
     /// True if a key or a byte of a paste arrives within `milliseconds`.
@@ -44,7 +44,7 @@ mod unix {
         tcsetattr(&input, SetArg::TCSANOW, &modes).is_ok()
     }
 
-    /// Throws away input that waits, and the rest of the paste that it belongs to, unseen.
+    /// Discards the waiting input and the rest of the paste that it belongs to.
     pub fn discard_input() {
         let input = stdin();
         let Ok(modes) = tcgetattr(&input) else { return };
@@ -66,12 +66,12 @@ mod unix {
         let _ = tcsetattr(&input, SetArg::TCSANOW, &modes);
     }
 
-    /// Remembers the modes of the terminal for [`restore`].
+    /// Saves the terminal modes for [`restore`].
     pub fn save() {
         *SAVED.lock().unwrap_or_else(PoisonError::into_inner) = tcgetattr(stdin()).ok();
     }
 
-    /// Restores the terminal modes of [`save`], for a process that ends while a line is edited.
+    /// Restores the terminal modes saved by [`save`], for a process that ends while a line is edited.
     pub fn restore() {
         if let Some(modes) = SAVED.lock().unwrap_or_else(PoisonError::into_inner).take() {
             // The process ends anyway.
@@ -85,22 +85,22 @@ mod unix {
 
 #[cfg(not(unix))]
 mod other {
-    /// False: there is no way to ask.
+    /// Returns false, since this system cannot check for input.
     pub fn wait_for_input(_: u16) -> bool {
         false
     }
 
-    /// False: consoles have no such mode.
+    /// Returns false, since consoles have no such mode.
     pub fn return_when_empty(_: bool) -> bool {
         false
     }
 
-    /// Does nothing.
+    /// Does nothing on this system.
     pub fn discard_input() {}
 
-    /// Does nothing.
+    /// Does nothing on this system.
     pub fn save() {}
 
-    /// Does nothing.
+    /// Does nothing on this system.
     pub fn restore() {}
 }

@@ -19,15 +19,15 @@ use crate::templates;
 pub type Limit = Option<usize>;
 /// A random seed; `None` for a new one each time.
 pub type Seed = Option<u64>;
-/// The code of a language; `None` for the one that is heard.
+/// The code of a language; `None` to detect it.
 pub type Language = Option<&'static str>;
 
-/// Heads of layers: all, or those that are named.
+/// A choice of attention heads: all, or the named ones.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Heads {
     /// Every head of every layer.
     All,
-    /// Layers, each with a head or with all of its heads.
+    /// Layers, each with one head or (`None`) all of its heads.
     Some(Vec<(usize, Option<usize>)>),
 }
 
@@ -148,7 +148,7 @@ pub fn measured(text: &str) -> Result<usize, String> {
     )
 }
 
-/// Parses a number of tokens to generate, at least 2: the first token measures no decoding.
+/// Parses a number of tokens to generate, at least 2, because the first token does not measure decoding.
 pub fn several(text: &str) -> Result<usize, String> {
     match measured(text)? {
         0 | 1 => Err("must be at least 2".into()),
@@ -244,13 +244,13 @@ pub fn transcript_format() -> impl TypedValueParser<Value = TranscriptFormat> {
     PossibleValuesParser::new(TranscriptFormat::ALL.map(|(name, _)| name)).try_map(|name| name.parse())
 }
 
-/// Reads how pauses are found.
+/// Parses the kind of voice detector.
 pub fn voice() -> impl TypedValueParser<Value = VoiceDetector> {
     PossibleValuesParser::new(["model", "energy", "off"])
         .try_map(|name| VoiceDetector::named(&name).ok_or("no such way"))
 }
 
-/// Reads the form of samples, by our names and by those of ALSA and `FFmpeg`.
+/// Parses a sample format, by Brasa's names and by those of ALSA and `FFmpeg`.
 pub fn sample_format(text: &str) -> Result<SampleFormat, String> {
     match text.to_ascii_lowercase().as_str() {
         "u8" => Ok(SampleFormat::U8),
@@ -264,7 +264,7 @@ pub fn sample_format(text: &str) -> Result<SampleFormat, String> {
     }
 }
 
-/// Reads the seconds between two looks at a sound that goes on.
+/// Parses the seconds of sound between two updates of a live transcription.
 pub fn step(text: &str) -> Result<f32, String> {
     let seconds = finite(text)?;
     if (0.1..=10.0).contains(&seconds) { Ok(seconds) } else { Err("expected 0.1 to 10 seconds".into()) }
@@ -353,12 +353,12 @@ pub fn stop(text: &str) -> Result<String, String> {
     if text.is_empty() { Err("an empty text would end every answer at once".into()) } else { Ok(text.into()) }
 }
 
-/// The text of an option; `None` if it is empty, since scripts write `--grammar "$GRAMMAR"` with an empty variable too.
+/// The text of an option; `None` if it is empty, since scripts may write `--grammar "$GRAMMAR"` with an empty variable.
 pub fn given(text: Option<&String>) -> Option<String> {
     text.filter(|text| !text.trim().is_empty()).cloned()
 }
 
-/// Reads a number and lets the sampler judge it.
+/// Parses a number and checks it by the sampler's rules.
 fn checked(text: &str, set: impl Fn(&mut SamplingParams, f32)) -> Result<f32, String> {
     let value: f32 = text.parse().map_err(|_| "expected a number".to_owned())?;
     let mut sampling = SamplingParams::default();

@@ -2,15 +2,15 @@
 
 use std::borrow::Cow;
 
-/// True for characters that a terminal obeys instead of showing them: control characters but line ends and tabs, and marks
-/// that change the direction of text, with which one text can pose as another.
+/// True for characters that a terminal interprets instead of showing: control characters except line ends and tabs, and marks
+/// that change the direction of text, which can disguise a text.
 fn is_command(c: char) -> bool {
     let turns =
         matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     turns || c.is_control() && !matches!(c, '\n' | '\t')
 }
 
-/// `text` with characters that a terminal would obey written as escapes, such as `\u{1b}`.
+/// `text` with such characters, which a terminal would interpret, written as escapes like `\u{1b}`.
 pub fn visible(text: &str) -> Cow<'_, str> {
     if !text.contains(is_command) {
         return Cow::Borrowed(text);

@@ -1,6 +1,6 @@
-//! Text within pictures, which are XML.
+//! Escapes text for SVG pictures, which are XML.
 
-/// Text in which no sign means something to XML.
+/// Escapes the characters that have a meaning in XML.
 pub fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

@@ -1,4 +1,4 @@
-//! Options of `brasa serve` that are the values of fields which a request leaves out.
+//! Options of `brasa serve` that are defaults for fields of requests.
 
 use std::path::PathBuf;
 
@@ -77,11 +77,11 @@ pub struct DefaultsArguments {
 }
 
 impl DefaultsArguments {
-    /// The values by the names of requests' fields.
+    /// The values, under the names of requests' fields.
     ///
     /// # Errors
     ///
-    /// [`Failure::Usage`] for a schema that is no JSON; [`Failure::Failed`] for a file that cannot be read.
+    /// [`Failure::Usage`] for a schema that is not JSON; [`Failure::Failed`] for a file that cannot be read.
     pub fn fields(&self) -> Result<Map<String, Value>, Failure> {
         let limit = |limit: Limit| limit.map_or(json!(-1), |number| json!(number));
         let named = [
@@ -139,12 +139,12 @@ impl DefaultsArguments {
     }
 }
 
-/// A number as people wrote it: 0.1 and not 0.10000000149.
+/// A number with the decimal digits that the user typed: 0.1 and not 0.10000000149.
 fn number(number: f32) -> Value {
     number.to_string().parse::<f64>().map_or(Value::Null, Value::from)
 }
 
-/// A list of names with `;` or `,` between them.
+/// Splits a list of names, separated by `;` or `,`.
 fn names(list: &str) -> Value {
     list.split([';', ',']).map(str::trim).filter(|name| !name.is_empty()).map(Value::from).collect()
 }

@@ -76,7 +76,7 @@ pub struct SamplingArguments {
 }
 
 impl SamplingArguments {
-    /// The order of the samplers; `None` where no flag names one.
+    /// The order of the samplers; `None` if no flag names one.
     pub fn order(&self) -> Option<SamplingOrder> {
         self.samplers.or(match self.sampling_order {
             OrderName::TemperatureFirst => None,
@@ -98,7 +98,7 @@ pub enum PolicyName {
     Slide,
 }
 
-/// Orders of samplers that have names. Penalties are the first of each.
+/// Named orders of samplers. Penalties come first in each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum OrderName {
     /// temperature, top-p, top-k, min-p

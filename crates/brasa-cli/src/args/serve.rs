@@ -162,7 +162,7 @@ pub struct ServeArguments {
 /// The addresses of a host.
 pub type Hosts = Vec<IpAddr>;
 
-/// Seconds; `None` for never.
+/// An interval in seconds; `None` for never.
 pub type Interval = Option<u64>;
 
 /// Reads a number of threads from 1 to 256.

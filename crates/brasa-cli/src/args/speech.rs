@@ -82,7 +82,7 @@ pub struct TranscribeArguments {
 }
 
 impl TranscribeArguments {
-    /// Takes the model out of the positional words, if no flag names one.
+    /// Takes the model from the positional words, if no flag names one.
     pub fn name_model(&mut self) {
         if self.source.model.is_none() && self.source.hf_repo.is_none() && !self.files.is_empty() {
             self.source.model = Some(self.files.remove(0));
@@ -166,7 +166,7 @@ pub struct SearchArguments {
     pub seed: u64,
 }
 
-/// Reads a number of texts that are searched or drawn at once.
+/// Parses a number of texts that are searched or drawn at once.
 fn texts() -> clap::builder::RangedI64ValueParser<u8> {
     clap::value_parser!(u8).range(1..=MOST_TEXTS as i64)
 }

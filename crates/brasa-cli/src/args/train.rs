@@ -246,24 +246,24 @@ pub struct TrainArguments {
 }
 
 impl TrainArguments {
-    /// The learning rate.
+    /// The highest learning rate.
     pub fn peak_rate(&self) -> f64 {
         self.lr.unwrap_or(if self.method == MethodName::Full { 2e-5 } else { 2e-4 })
     }
 
-    /// Updates between two lines that tell the loss, if an option says it.
+    /// Updates between two lines with the loss; `None` if no option sets it.
     pub fn report_updates(&self) -> Option<u64> {
         let batches = self.steps_per_report.map(|batches| (batches / self.accumulate).max(1));
         self.report_every.or(batches).map(|updates| updates as u64)
     }
 
-    /// True if MLX-LM's defaults count for what is not set.
+    /// True if options that are not set have MLX-LM's defaults.
     pub fn has_mlx_defaults(&self) -> bool {
         self.config.is_some() || self.loss == LossName::Mlx
     }
 }
 
-/// Which results of a model `brasa train` computes again for the gradient, so that they need not be kept.
+/// Which results `brasa train` computes again for the gradient, so that they need not be kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum RecomputeName {
     /// Norms, rotated heads and gates, which cost little
@@ -272,7 +272,7 @@ pub enum RecomputeName {
     Blocks,
 }
 
-/// Kinds of adapters.
+/// Kinds of adapters, or full fine-tuning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum MethodName {
     /// Low-rank adapters (of stored weights in any format)

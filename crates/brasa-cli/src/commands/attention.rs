@@ -1,4 +1,4 @@
-//! `brasa inspect --attention`: the weights of attention heads in a text, as lines, as JSON and as a heat map.
+//! `brasa inspect --attention`: the attention weights of heads for a text, as lines, as JSON and as a heat map.
 
 use brasa::tokenizer::{AddSpecial, ParseSpecial};
 use brasa::{LayerInside, LoadOptions, Model, RequestOptions};
@@ -10,11 +10,11 @@ use crate::failure::Failure;
 use crate::values::Heads;
 use crate::{input, interrupt, load, output};
 
-/// Most tokens, and most maps, of one picture. A larger picture could not be read.
+/// Most tokens, and most maps, of one picture. A larger picture would not be readable.
 const MOST_TOKENS: usize = 160;
 const MOST_MAPS: usize = 64;
 
-/// Tokens that a line names.
+/// Number of tokens that a line names.
 const NAMED: usize = 3;
 
 /// The attention of one head.
@@ -23,7 +23,7 @@ pub struct Map {
     pub layer: usize,
     /// The head's number.
     pub head: usize,
-    /// `[tokens, tokens]`: row i holds the share of each token in token i.
+    /// `[tokens, tokens]`: row i holds the shares of all tokens in the attention of token i.
     pub weights: Vec<f32>,
     /// Entropy of each row in nats.
     pub entropy: Vec<f32>,
@@ -73,7 +73,7 @@ pub fn show(arguments: &InspectArguments, heads: &Heads) -> Result<(), Failure> 
     Ok(())
 }
 
-/// The maps of the chosen heads.
+/// Computes the maps of the chosen heads.
 fn maps(model: &Model, ids: &[u32], heads: &Heads) -> Result<Vec<Map>, Failure> {
     let layers: Vec<usize> = match heads {
         Heads::All => Vec::new(),
@@ -103,7 +103,7 @@ fn map(layer: &LayerInside, head: usize) -> Map {
     Map { layer: layer.layer, head, weights: layer.weights(head), entropy: layer.entropy(head) }
 }
 
-/// For each token, those that it looks at most.
+/// Prints for each token the tokens with the largest weights.
 fn lines(map: &Map, pieces: &[String]) -> Result<(), Failure> {
     output::line(&format!("layer {} head {}", map.layer, map.head))?;
     for ((row, entropy), piece) in map.weights.chunks_exact(pieces.len()).zip(&map.entropy).zip(pieces) {

@@ -1,4 +1,4 @@
-//! Attention as heat maps, written by hand: a picture that any browser shows needs no library.
+//! Attention as heat maps in SVG, written without a library.
 
 use std::fmt::Write;
 
@@ -8,11 +8,11 @@ use crate::xml;
 const CELL: f64 = 13.0;
 const MARGIN: f64 = 16.0;
 const TITLE: f64 = 26.0;
-/// Characters of a token that are shown.
+/// Most characters of a token that are shown.
 const SHOWN: usize = 12;
-/// Room for a token's name.
+/// Width of a token's name, in pixels.
 const NAME: f64 = 96.0;
-/// Maps side by side.
+/// Number of maps in a row.
 const COLUMNS: usize = 4;
 
 /// Draws maps side by side, with a row for each token and a column for each token that it attends to. A cell's weight appears when
@@ -80,7 +80,8 @@ fn panel(svg: &mut String, map: &Map, pieces: &[String], x: f64, y: f64) {
     svg.push_str("</g>\n");
 }
 
-/// From white over orange to dark red; the root of a weight, so that small ones are seen.
+/// The colour of a weight, from white over orange to dark red. It follows the weight's square root, so that small weights are
+/// visible.
 fn colour(weight: f32) -> String {
     const STOPS: [[f32; 3]; 3] = [[255.0, 250.0, 244.0], [232.0, 128.0, 64.0], [92.0, 16.0, 16.0]];
     let at = weight.clamp(0.0, 1.0).sqrt() * 2.0;
@@ -89,7 +90,7 @@ fn colour(weight: f32) -> String {
     format!("#{:02x}{:02x}{:02x}", channel(0), channel(1), channel(2))
 }
 
-/// A token's text, fit for XML: signs that have no picture are shown as escapes.
+/// A token's text for XML, with control characters as escapes.
 fn name(piece: &str) -> String {
     let visible: String = piece.escape_debug().collect();
     let short: String = visible.replace("\\\"", "\"").replace("\\'", "'").chars().take(SHOWN).collect();

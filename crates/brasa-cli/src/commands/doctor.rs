@@ -1,4 +1,4 @@
-//! `brasa doctor`: a report on this machine, and a check that the built-in model answers as it should.
+//! `brasa doctor`: a report on this machine, and a check that the built-in model gives the expected answer.
 
 use std::ops::ControlFlow;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! `brasa embed`: vectors that stand for texts.
+//! `brasa embed`: embeddings of texts.
 
 use brasa::{EmbedOptions, Embedder, EmbeddingNorm, Pooling, TokensOptions, Vectors};
 use serde_json::{Value, json};
@@ -9,10 +9,10 @@ use crate::args::{EmbedArguments, PoolingName};
 use crate::failure::Failure;
 use crate::{interrupt, load, output};
 
-/// Longest part of a text that a table shows, in characters.
+/// Most characters of a text that a table shows.
 const SHOWN: usize = 40;
 
-/// Prints or saves the vectors of texts, or prints how alike the texts are.
+/// Prints or saves the embeddings of texts, or prints the texts' similarities.
 pub fn embed(arguments: &EmbedArguments) -> Result<(), Failure> {
     let force = output::Force { given: arguments.force, how: "--force" };
     if let Some(path) = &arguments.out {
@@ -91,7 +91,7 @@ pub fn embed(arguments: &EmbedArguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The texts of the input.
+/// Reads the texts from the input.
 fn read_texts(text: String, arguments: &EmbedArguments) -> Result<Vec<String>, Failure> {
     if !arguments.lines && !arguments.jsonl {
         return Ok(vec![text]);
@@ -99,7 +99,7 @@ fn read_texts(text: String, arguments: &EmbedArguments) -> Result<Vec<String>, F
     if arguments.lines { Ok(texts::lines(&text)) } else { texts::json_lines(&text) }
 }
 
-/// The vectors of all texts, with a progress bar at a terminal.
+/// Computes the embeddings of all texts, with a progress bar at a terminal.
 fn compute(model: &Embedder, texts: Vec<Vec<u32>>, options: &EmbedOptions) -> Result<Vec<Vec<f32>>, Failure> {
     let count = texts.len();
     let ends = interrupt::ends_at_once();
@@ -119,7 +119,7 @@ fn compute(model: &Embedder, texts: Vec<Vec<u32>>, options: &EmbedOptions) -> Re
     Ok(vectors)
 }
 
-/// The cosine of the angle between two vectors; 0 if one has no direction.
+/// The cosine of the angle between two vectors; 0 if one of them is zero.
 fn cosine(a: &[f32], b: &[f32]) -> f32 {
     let product =
         |a: &[f32], b: &[f32]| -> f64 { a.iter().zip(b).map(|(&x, &y)| f64::from(x) * f64::from(y)).sum() };

@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::output::plural;
 use crate::{input, interrupt, load, output};
 
-/// Evaluates and prints the report. A check that failed fails the command, behind the report.
+/// Evaluates and prints the report. After the report, the command fails if a check has failed.
 pub fn eval(arguments: &EvalArguments) -> Result<(), Failure> {
     let defaults = FastEvalConfig::default();
     let prompt = match (&arguments.prompt, &arguments.file) {
@@ -49,7 +49,7 @@ pub fn eval(arguments: &EvalArguments) -> Result<(), Failure> {
     Err(Failure::Failed(format!("answers that must be equal differ: {}", failed.join("; "))))
 }
 
-/// The report for people.
+/// Prints the report as tables.
 fn table(report: &FastEvalReport) -> Result<(), Failure> {
     let facts = &report.facts;
     output::line(&format!("{}, {} keys and values\n", facts.heading(), facts.kv_name()))?;

@@ -115,7 +115,7 @@ fn text(fit: &Fit) -> String {
     lines.join("\n") + "\n"
 }
 
-/// The warning of a context that the model was not made for.
+/// The warning for a context longer than the model was made for; `None` if there is no need.
 fn beyond(fit: &Fit) -> Option<String> {
     let own = fit.model_context.filter(|own| *own < fit.context)?;
     Some(format!(
@@ -124,7 +124,7 @@ fn beyond(fit: &Fit) -> Option<String> {
     ))
 }
 
-/// A shorter context, another type of keys and values or another quantisation with which a model fits that does not.
+/// For a model that does not fit: a shorter context, another type of keys and values, or another quantisation with which it fits.
 fn hint(fit: &Fit) -> Option<String> {
     let (room_bytes, text) = (fit.room_bytes(fit.weight_bytes)?, fit.text()?);
     if fit.fits()? {

@@ -70,7 +70,7 @@ pub fn generate(arguments: &GenerateArguments) -> Result<(), Failure> {
     answered.and(kept)
 }
 
-/// Ids of a text with the model's own special tokens.
+/// The token ids of a text, with the model's own special tokens.
 pub fn encode(model: &Model, text: &str, parse_special: bool) -> Result<Vec<u32>, Failure> {
     let parse = if parse_special { ParseSpecial::Yes } else { ParseSpecial::No };
     model
@@ -79,13 +79,13 @@ pub fn encode(model: &Model, text: &str, parse_special: bool) -> Result<Vec<u32>
         .map_err(|error| brasa::Error::from(error).into())
 }
 
-/// The parts of an answer that are printed.
+/// The form in which an answer is printed.
 pub enum Shown {
     /// The text of the answer, printed as it arrives.
     Text(PaintedAnswer),
     /// One JSON object at the end.
     Object,
-    /// A JSON object for each event, then the object of the answer.
+    /// A JSON object for each event, then one for the answer.
     Events(Watch, Probes),
 }
 
@@ -166,7 +166,7 @@ pub fn answer(
     }
 }
 
-/// Prints the events that `tell` tells its sink, a line each.
+/// Prints the events that `tell` passes to its sink, one a line.
 fn events(tell: impl FnOnce(&mut dyn FnMut(ProbeEvent))) -> Result<(), Failure> {
     let mut printed = Ok(());
     tell(&mut |event| {

@@ -11,7 +11,7 @@ use crate::args::InspectArguments;
 use crate::failure::Failure;
 use crate::{bundled, output};
 
-/// Elements of a metadata array that are shown.
+/// Most elements of a metadata array that are shown.
 const SHOWN_ELEMENTS: usize = 8;
 
 /// Prints the contents of a model's files.
@@ -162,7 +162,7 @@ fn size_bytes(inspection: &Inspection) -> u64 {
     inspection.files().iter().map(|(_, bytes)| bytes).sum()
 }
 
-/// Tensors and bytes by stored type.
+/// Number and bytes of the tensors of each stored type.
 fn types(tensors: &[TensorInfo]) -> BTreeMap<String, (usize, u64)> {
     let mut types: BTreeMap<String, (usize, u64)> = BTreeMap::new();
     for tensor in tensors {
@@ -173,7 +173,7 @@ fn types(tensors: &[TensorInfo]) -> BTreeMap<String, (usize, u64)> {
     types
 }
 
-/// Metadata as JSON; long arrays as their first elements and their length.
+/// The metadata as JSON; of long arrays, the first elements and the length.
 fn metadata(inspection: &Inspection) -> Value {
     match inspection.metadata() {
         None => Value::Null,

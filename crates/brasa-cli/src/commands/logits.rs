@@ -1,4 +1,4 @@
-//! `brasa logits`: the most probable tokens after given ones.
+//! `brasa logits`: the most probable tokens after given token ids.
 
 use brasa::RequestOptions;
 use serde_json::json;

@@ -34,7 +34,7 @@ use crate::{hub, input, output};
 ///
 /// # Errors
 ///
-/// The reason why the command did not finish.
+/// The error of the command.
 pub fn dispatch(arguments: Arguments) -> Result<(), Failure> {
     match arguments.command {
         None => run::run(&arguments.run),
@@ -73,7 +73,7 @@ fn prompt_bytes(arguments: &PromptArguments) -> Result<Option<Vec<u8>>, Failure>
     Ok(bytes.map(|bytes| if arguments.escape { input::unescape(&bytes) } else { bytes }))
 }
 
-/// The prompt's bytes as they were given.
+/// The prompt's bytes without reading escapes.
 fn raw_prompt_bytes(arguments: &PromptArguments) -> Result<Option<Vec<u8>>, Failure> {
     match (&arguments.prompt, &arguments.file) {
         (Some(text), _) => Ok(Some(text.clone().into_bytes())),

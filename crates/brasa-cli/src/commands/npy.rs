@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-/// The header of a NumPy file, version 1.0: little-endian f32, row-major.
+/// Writes the header of a NumPy file, version 1.0: `[rows, width]`, little-endian f32, row-major.
 pub(super) fn npy_header(out: &mut dyn Write, rows: usize, width: usize) -> std::io::Result<()> {
     let mut header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {width}), }}");
     // Magic, version, length and header end on a multiple of 64.

@@ -1,4 +1,4 @@
-//! `brasa quantize`: a checkpoint to a (quantised) GGUF file.
+//! `brasa quantize`: converts a checkpoint to a (quantised) GGUF file.
 
 use std::ops::ControlFlow;
 
@@ -10,7 +10,7 @@ use crate::args::QuantizeArguments;
 use crate::failure::Failure;
 use crate::{interrupt, load, output, values};
 
-/// Converts.
+/// Runs the conversion.
 pub fn quantize(arguments: &QuantizeArguments) -> Result<(), Failure> {
     if arguments.list {
         return output::line(&Recipe::names().replace(", ", "\n"));

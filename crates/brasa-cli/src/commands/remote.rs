@@ -14,11 +14,11 @@ use crate::paint::Paint;
 use crate::painted::PaintedAnswer;
 use crate::{input, output};
 
-/// The variable of the environment with the server's key.
+/// The environment variable with the server's key.
 const KEY: &str = "BRASA_API_KEY";
-/// Longest time for a connection to be made.
+/// Longest time for making a connection.
 const CONNECT: Duration = Duration::from_secs(10);
-/// Longest silence of the server. A busy one sends signs of life while a request waits.
+/// Longest silence of the server. A busy server sends pings while a request waits.
 const SILENCE: Duration = Duration::from_mins(10);
 /// Most bytes of one event, and of the text of an error.
 const LARGEST_EVENT_BYTES: u64 = 16 << 20;
@@ -29,7 +29,7 @@ pub enum Question {
     Chat {
         /// The messages, in OpenAI's form.
         messages: Vec<Value>,
-        /// Whether the model is to think, if that was said.
+        /// Whether the model may think first; `None` if no flag says so.
         thinking: Option<bool>,
     },
     /// A raw text, or token ids.
@@ -40,8 +40,8 @@ pub enum Question {
 ///
 /// # Errors
 ///
-/// [`Failure::Usage`] for flags that a server does not know; [`Failure::Failed`] with the server's own message, or if the server
-/// cannot be reached or breaks off.
+/// [`Failure::Usage`] for flags that a server does not support; [`Failure::Failed`] with the server's own message, or if the
+/// server cannot be reached or breaks off.
 pub fn answer(
     remote: &RemoteArguments,
     model: Option<&str>,
@@ -109,7 +109,7 @@ pub fn answer(
     Ok(())
 }
 
-/// The fields of a request for the flags that were given. The server has defaults for the others.
+/// The fields of a request for the given flags. For other fields the server has defaults.
 fn fields(sampling: &SamplingArguments) -> Result<Map<String, Value>, Failure> {
     if sampling.context_policy.is_some() || sampling.keep > 0 {
         return Err(Failure::Usage(
@@ -157,8 +157,8 @@ fn fields(sampling: &SamplingArguments) -> Result<Map<String, Value>, Failure> {
 ///
 /// # Errors
 ///
-/// [`Failure::Usage`] for a URL that is none; [`Failure::Failed`] with the server's own message, or if the server cannot be reached or
-/// takes longer.
+/// [`Failure::Usage`] for an invalid URL; [`Failure::Failed`] with the server's own message, or if the server cannot be reached
+/// or takes longer.
 pub fn ask(server: &str, path: &str, body: Option<&Value>, within: Duration) -> Result<Value, Failure> {
     let url = format!("{}{path}", root(server));
     let answer = send(&url, body.map(Value::to_string).as_deref(), Some(within))?;
@@ -175,7 +175,8 @@ fn root(server: &str) -> &str {
     url.strip_suffix("/v1").unwrap_or(url)
 }
 
-/// Sends a request, a GET without a body, whose answer is 200 and, if `within` says so, is whole after that time.
+/// Sends a request, as GET if there is no body. Fails unless the answer has status 200 and, if `within` is given, is complete
+/// within that time.
 fn send(url: &str, body: Option<&str>, within: Option<Duration>) -> Result<ureq::Body, Failure> {
     let mut config = Agent::config_builder()
         .http_status_as_error(false)
@@ -239,7 +240,7 @@ fn authorized<B>(request: ureq::RequestBuilder<B>, key: Option<&str>) -> ureq::R
     }
 }
 
-/// The message of an error in JSON.
+/// The message in the JSON of an error.
 fn message(error: &Value) -> Option<String> {
     error["message"].as_str().or(error.as_str()).map(str::to_owned)
 }
@@ -275,7 +276,7 @@ impl Events {
     }
 }
 
-/// An answer so far.
+/// The part of an answer that has arrived.
 #[derive(Default)]
 struct Heard {
     thoughts: String,
@@ -286,7 +287,7 @@ struct Heard {
 }
 
 impl Heard {
-    /// Adds an event; returns the parts to show.
+    /// Adds an event; returns the new parts of the answer to show.
     fn take(&mut self, event: &Value) -> Vec<AnswerPart> {
         if event["usage"].is_object() {
             self.usage = event["usage"].clone();
@@ -316,7 +317,7 @@ impl Heard {
         parts
     }
 
-    /// The whole answer as one object.
+    /// The whole answer as one JSON object.
     fn object(&self) -> Value {
         let mut object = json!({
             "text": self.text,

@@ -1,4 +1,4 @@
-//! `brasa rerank`: documents by how well they answer a query.
+//! `brasa rerank`: ranks documents by how well they answer a query.
 
 use std::io::IsTerminal;
 
@@ -46,7 +46,7 @@ pub fn rerank(arguments: &RerankArguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The documents of the command line, or of the input.
+/// The documents from the command line, or from the input.
 fn documents(arguments: &RerankArguments) -> Result<Vec<String>, Failure> {
     let text = match &arguments.file {
         Some(path) => input::text(path)?,
@@ -58,7 +58,7 @@ fn documents(arguments: &RerankArguments) -> Result<Vec<String>, Failure> {
     if arguments.jsonl { texts::json_lines(&text) } else { Ok(texts::lines(&text)) }
 }
 
-/// The score of each document, with a progress bar at a terminal, and how many tokens were read.
+/// The score of each document, and the number of tokens read. Shows a progress bar at a terminal.
 fn compute(
     model: &Reranker,
     query: &str,

@@ -17,7 +17,7 @@ use crate::painted::PaintedAnswer;
 use crate::prompt_cache::PromptCache;
 use crate::{bundled, input, load, output, sampling};
 
-/// Answers the prompt; without one, chats.
+/// Answers the prompt; chats if there is none.
 pub fn run(arguments: &RunArguments) -> Result<(), Failure> {
     let prompt = prompt_text(&arguments.prompt)?;
     let at_terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
@@ -67,7 +67,7 @@ pub fn run(arguments: &RunArguments) -> Result<(), Failure> {
     answered.and(kept)
 }
 
-/// Asks a server.
+/// Sends the question to a server.
 fn ask(arguments: &RunArguments, question: &str) -> Result<(), Failure> {
     let system = system_prompt(arguments)?.map(|text| json!({"role": "system", "content": text}));
     let messages = system.into_iter().chain([json!({"role": "user", "content": question})]).collect();
@@ -130,7 +130,7 @@ fn system_prompt(arguments: &RunArguments) -> Result<Option<String>, Failure> {
     }
 }
 
-/// True if the model's chat template writes another prompt if the model may think than if it may not.
+/// True if the chat template gives another prompt with thinking than without.
 pub fn has_switch_for_thinking(model: &Model) -> bool {
     let question = [Message::new("user", "?")];
     let prompt = |thinking| {

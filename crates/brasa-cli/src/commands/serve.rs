@@ -1,4 +1,4 @@
-//! `brasa serve`: models over HTTP.
+//! `brasa serve`: serves models over HTTP.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use crate::args::{ServeArguments, SourceArguments};
 use crate::failure::Failure;
 use crate::{bundled, hub, input, interrupt, load, output};
 
-/// Most memory of keys and values that is fetched ahead of requests.
+/// Most bytes of keys and values whose memory is fetched ahead of requests.
 const MOST_PREFAULTED_BYTES: u64 = 2 << 30;
 
-/// A time between two signs of life that no stream reaches.
+/// An interval of pings that no stream reaches, for no pings.
 const NEVER: Duration = Duration::from_hours(24 * 365);
 
 /// Serves until Ctrl-C.
@@ -29,7 +29,7 @@ pub fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The server's options from the command line's.
+/// The server's options from the command line's arguments.
 fn options(arguments: &ServeArguments) -> Result<ServerOptions, Failure> {
     let prefix_bytes = arguments.cache_ram.saturating_mul(1 << 20);
     let load = LoadOptions {
@@ -94,7 +94,7 @@ fn options(arguments: &ServeArguments) -> Result<ServerOptions, Failure> {
     })
 }
 
-/// The draft model, which guesses for the one model that is served.
+/// The draft model for the only served model.
 fn draft_model(arguments: &ServeArguments) -> Result<Option<PathBuf>, Failure> {
     let draft = arguments.drafts.model_draft.clone();
     if draft.is_some() && serves_several(arguments) {
@@ -105,7 +105,7 @@ fn draft_model(arguments: &ServeArguments) -> Result<Option<PathBuf>, Failure> {
     Ok(draft)
 }
 
-/// The adapters, which change the one model that is served.
+/// The adapters of the only served model.
 fn adapters(arguments: &ServeArguments) -> Result<Vec<AdapterSource>, Failure> {
     let mut adapters = arguments.setup.lora.clone();
     if arguments.lora_init_without_apply {
@@ -126,7 +126,7 @@ fn serves_several(arguments: &ServeArguments) -> bool {
     arguments.models_dir.is_some() || named > 1
 }
 
-/// The keys of the flags and of the file.
+/// The keys from the flags and from the file.
 fn keys(arguments: &ServeArguments) -> Result<Vec<String>, Failure> {
     let mut keys = arguments.api_key.clone();
     if let Some(path) = &arguments.api_key_file {
@@ -145,7 +145,7 @@ fn keys(arguments: &ServeArguments) -> Result<Vec<String>, Failure> {
     Ok(keys)
 }
 
-/// The files of TLS, which come together.
+/// The files for TLS; an error unless both or neither are given.
 fn tls(arguments: &ServeArguments) -> Result<Option<TlsFiles>, Failure> {
     let missing = |given: &Path, other: &str| {
         Err(Failure::Usage(format!(
@@ -163,7 +163,7 @@ fn tls(arguments: &ServeArguments) -> Result<Option<TlsFiles>, Failure> {
     }
 }
 
-/// The models that are loaded at the start: those that are named, else the bundled one unless there is a folder.
+/// The models to load at the start: the named ones, else the bundled one unless there is a folder.
 fn models(arguments: &ServeArguments) -> Result<Vec<ModelSource>, Failure> {
     let mut paths: Vec<PathBuf> = Vec::new();
     let named = arguments.models.iter().map(|path| (Some(path.clone()), None));
@@ -186,7 +186,7 @@ fn models(arguments: &ServeArguments) -> Result<Vec<ModelSource>, Failure> {
     Ok(models)
 }
 
-/// Lets the process have a file descriptor for each connection, as far as the system allows that.
+/// Raises the process's limit of file descriptors to one for each connection, as far as the system allows.
 fn allow_many_connections(connections: usize) {
     #[cfg(unix)]
     {

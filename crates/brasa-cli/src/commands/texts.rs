@@ -1,19 +1,19 @@
-//! Several texts in one input.
+//! Splits an input into several texts.
 
 use serde_json::Value;
 
 use crate::failure::Failure;
 
-/// Each line that is not empty.
+/// The lines that are not empty.
 pub fn lines(text: &str) -> Vec<String> {
     numbered(text).map(|(_, line)| line.into()).collect()
 }
 
-/// Each line as JSON: a text, or an object with a `text`.
+/// The texts of lines of JSON: a text, or an object with a `text`.
 ///
 /// # Errors
 ///
-/// [`Failure::Failed`], which names the line.
+/// [`Failure::Failed`], naming the line.
 pub fn json_lines(text: &str) -> Result<Vec<String>, Failure> {
     let read = |(number, line): (usize, &str)| {
         let found: Option<Value> = serde_json::from_str(line).ok();

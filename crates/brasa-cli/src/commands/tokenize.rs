@@ -1,4 +1,4 @@
-//! `brasa tokenize`: text to ids and back. Needs neither tensors nor a supported architecture.
+//! `brasa tokenize`: converts text to token ids and back. Needs neither tensors nor a supported architecture.
 
 use brasa::tokenizer::{AddSpecial, ParseSpecial, Tokenizer};
 use serde_json::json;
@@ -8,7 +8,7 @@ use crate::args::TokenizeArguments;
 use crate::failure::Failure;
 use crate::{bundled, output, values};
 
-/// Prints ids, or the text of ids.
+/// Prints the token ids of a text, or the text of token ids.
 pub fn tokenize(arguments: &TokenizeArguments) -> Result<(), Failure> {
     let pre = values::given(arguments.pre.as_ref());
     let pre = pre.as_deref();

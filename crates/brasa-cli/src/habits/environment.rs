@@ -1,4 +1,4 @@
-//! llama.cpp's environment variables, for `brasa serve` and `run`. Each stands for an option, and counts only if neither the
+//! llama.cpp's environment variables, for `brasa serve` and `run`. Each corresponds to an option, and is used only if neither the
 //! command line nor a variable or file of Brasa sets that option.
 
 use std::ffi::OsString;
@@ -12,7 +12,8 @@ use crate::args::Arguments;
 use crate::failure::Failure;
 use crate::paint::When;
 
-/// Variables behind `LLAMA_`, in the order of llama-server's help: the option of each, and the option for a value such as `off` if it is another.
+/// Variables by their names after `LLAMA_`, in the order of llama-server's help: the option of each, and the option for values
+/// such as `off` if it is a different one.
 const VARIABLES: &[(&str, &str, &str)] = &[
     ("ARG_THREADS", "--threads", ""),
     ("ARG_CTX_SIZE", "--ctx-size", ""),
@@ -165,11 +166,11 @@ const VARIABLES: &[(&str, &str, &str)] = &[
 /// Options that exclude each other: a variable for one is ignored if another is set.
 const ALTERNATIVES: &[&[&str]] = &[&["model", "hf-repo"], &["chat-template", "chat-template-file"]];
 
-/// Words of the environment for options that `arguments` leave alone, with a note for each variable.
+/// Words for the options that the environment sets and `arguments` do not, with a note for each variable.
 ///
 /// # Errors
 ///
-/// [`Failure::Usage`] for a switch whose value is neither on nor off, by the variable's name.
+/// [`Failure::Usage`] for a switch with a value that is neither on nor off, naming the variable.
 pub fn extend(
     arguments: Vec<OsString>,
     variables: impl Iterator<Item = (OsString, OsString)>,
@@ -221,7 +222,7 @@ pub fn extend(
     Ok(extended)
 }
 
-/// The long name of the option for a variable, and its words; or a note why there is none.
+/// The long name of a variable's option, and the option's words; or a note why there is no option.
 fn stands_for(
     parser: &Command,
     command: Option<&str>,
@@ -258,7 +259,7 @@ fn stands_for(
     })
 }
 
-/// The option of a variable, and whether its value turns a switch on.
+/// The option of a variable; for a switch, also whether the value turns it on.
 fn option_of(name: &str, value: &str) -> Option<(&'static str, Option<bool>)> {
     let is_on = match value.to_ascii_lowercase().as_str() {
         "on" | "enabled" | "true" | "1" => Some(true),

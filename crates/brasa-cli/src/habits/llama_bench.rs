@@ -4,7 +4,7 @@ use super::llama_cpp::{NO_EMBEDDINGS, ONE_DEVICE};
 use super::row::Outcome::{Answered, Cases, Noted, Ours, True};
 use super::row::{Row, flag, maybe, value};
 
-/// Options of llama-bench that mean something else than in [`LLAMA_CPP`](super::llama_cpp::LLAMA_CPP), or are not there.
+/// Options of llama-bench that differ from those in [`LLAMA_CPP`](super::llama_cpp::LLAMA_CPP).
 pub const LLAMA_BENCH: &[Row] = &[
     value("-p --n-prompt", "N", Ours("--n-prompt")),
     value("-n --n-gen", "N", Ours("--n-gen")),

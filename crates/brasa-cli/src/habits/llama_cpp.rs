@@ -27,7 +27,7 @@ const CUDA_NAMES: &str = "devices are named auto, cpu, cuda and cuda:N; `brasa d
 const FILLED: &str = "a model is named by its file (`-m`) or its repository (`-hf`)";
 const AFFECTS_ITS_SAMPLER: &str = "sets a sampler that is off";
 
-/// Devices by llama.cpp's names.
+/// llama.cpp's names of devices.
 const DEVICES: &[(&[&str], Outcome)] = &[
     (&["none", "CPU"], Becomes(&["--device", "cpu"])),
     (&["auto", "cpu"], Ours("--device")),
@@ -42,7 +42,7 @@ const DEVICES: &[(&[&str], Outcome)] = &[
     (&["CUDA0,CUDA1", "CUDA0/CUDA1", "Vulkan0", "Metal", "MTL0", "SYCL0", "ROCm0"], Answered(CUDA_NAMES)),
 ];
 
-/// Template arguments that are a switch here.
+/// Template arguments that are switches in Brasa.
 const TEMPLATE_ARGUMENTS: &[(&[&str], Outcome)] = &[
     (&["{\"enable_thinking\":false}"], Becomes(&["--reasoning", "off"])),
     (&["{\"enable_thinking\":true}"], Becomes(&["--reasoning", "on"])),

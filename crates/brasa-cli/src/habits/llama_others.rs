@@ -1,9 +1,9 @@
-//! Options of llama-embedding and llama-perplexity that mean something else than in [`LLAMA_CPP`](super::llama_cpp::LLAMA_CPP), or are not there.
+//! Options of llama-embedding and llama-perplexity that differ from those in [`LLAMA_CPP`](super::llama_cpp::LLAMA_CPP).
 
 use super::row::Outcome::{Answered, Becomes, Cases, Ours, True};
 use super::row::{Row, flag, value};
 
-/// Options of llama-embedding that `brasa embed` has in another way.
+/// Options of llama-embedding that `brasa embed` has in another form.
 pub const LLAMA_EMBEDDING: &[Row] = &[
     flag("--embedding --embeddings", True("is what the command does")),
     value(
@@ -32,7 +32,7 @@ pub const LLAMA_EMBEDDING: &[Row] = &[
     value("--attention", "KIND", Answered("the kind of attention is the model's own")),
 ];
 
-/// Options of llama-perplexity that `brasa perplexity` has in another way, or not.
+/// Options of llama-perplexity that `brasa perplexity` has in another form or not at all.
 pub const LLAMA_PERPLEXITY: &[Row] = &[
     value(
         "--chunks",

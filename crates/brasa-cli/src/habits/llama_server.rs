@@ -1,8 +1,8 @@
 //! Options of `llama-server`, and what `brasa serve` does with each. [`llama_cpp`](super::llama_cpp) names the version that was
 //! read.
 //!
-//! Options that are spelled alike here and mean the same are left out, and so are those to which the table of the other programs has an
-//! answer that holds for a server too.
+//! Options with the same spelling and meaning in Brasa are left out. So are options for which the table of the other programs has
+//! an answer that applies to a server too.
 
 use brasa::sampling::SamplingOrder;
 
@@ -172,7 +172,7 @@ pub const LLAMA_SERVER: &[Row] = &[
     flag("--display-prompt --no-display-prompt --simple-io", True("an answer is told without its prompt")),
 ];
 
-/// `--stop` with the escapes of llama.cpp read.
+/// The words of `--stop`, with llama.cpp's escapes read.
 #[expect(clippy::unnecessary_wraps, reason = "rows of the table read values that may be wrong")]
 fn stop(text: &str) -> Result<Vec<String>, String> {
     let mut read = String::new();
@@ -196,7 +196,7 @@ fn stop(text: &str) -> Result<Vec<String>, String> {
     Ok(vec![format!("--stop={read}")])
 }
 
-/// `--samplers` for llama.cpp's letters.
+/// The words of `--samplers` for llama.cpp's letters.
 pub(super) fn samplers(letters: &str) -> Result<Vec<String>, String> {
     let name = |letter| {
         SamplingOrder::name_of_letter(letter)
@@ -206,7 +206,7 @@ pub(super) fn samplers(letters: &str) -> Result<Vec<String>, String> {
     Ok(vec!["--samplers".into(), names.join(";")])
 }
 
-/// `--lora` for each file of a list. A file whose own name has a comma is one.
+/// The words of `--lora` for each file of a list. A file with a comma in its name is recognised.
 #[expect(clippy::unnecessary_wraps, reason = "rows of the table read values that may be wrong")]
 fn adapters(list: &str) -> Result<Vec<String>, String> {
     let files: Vec<&str> =
@@ -214,7 +214,7 @@ fn adapters(list: &str) -> Result<Vec<String>, String> {
     Ok(files.into_iter().flat_map(|file| ["--lora".to_owned(), file.to_owned()]).collect())
 }
 
-/// `--lora FILE=SCALE` for each `FILE:SCALE` of a list.
+/// The words of `--lora FILE=SCALE` for each `FILE:SCALE` of a list.
 pub fn scaled_adapters(list: &str) -> Result<Vec<String>, String> {
     let one = |item: &str| match item.rsplit_once(':') {
         Some((file, scale)) if !file.is_empty() && scale.parse::<f32>().is_ok_and(f32::is_finite) => {

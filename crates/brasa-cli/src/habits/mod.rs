@@ -1,7 +1,7 @@
-//! Options typed from habit: llama.cpp's, MLX-LM's and Ollama's are translated before the parser sees them.
+//! Options of llama.cpp, MLX-LM and Ollama, translated to Brasa's before parsing.
 //!
-//! Short options of several letters (`-ngl 99`) are read as such, a value may begin with `-`, and nothing is taken for an
-//! option behind `--` or in the place of a value.
+//! Short options may have several letters (`-ngl 99`), and a value may begin with `-`. Words after `--`, and values, are not read
+//! as options.
 
 pub mod environment;
 mod llama_bench;
@@ -46,11 +46,11 @@ pub struct Translated {
     pub notes: Vec<String>,
 }
 
-/// Turns habits among the program's arguments into our own options.
+/// Translates other programs' options among the arguments to Brasa's own.
 ///
 /// # Errors
 ///
-/// [`Failure::Usage`] for an option that Brasa cannot serve; it names what serves instead.
+/// [`Failure::Usage`] for an option that Brasa does not support; the message names a replacement.
 pub fn translate(arguments: impl Iterator<Item = OsString>) -> Result<Translated, Failure> {
     let root = Arguments::command();
     let mut words = arguments;
@@ -88,7 +88,7 @@ pub fn translate(arguments: impl Iterator<Item = OsString>) -> Result<Translated
     Ok(translation.finish(out, command.is_some()))
 }
 
-/// Refuses a first word that is neither a command nor an option, if it is a habit.
+/// Refuses a first word that is a command of another program.
 fn answer_stranger(word: &str) -> Result<(), Failure> {
     if let Some((_, answer)) = COMMANDS.iter().find(|(name, _)| *name == word) {
         return Err(Failure::Usage(format!("{word} is no command of Brasa: {answer}")));
@@ -99,18 +99,18 @@ fn answer_stranger(word: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Words of one command on their way to the parser.
+/// The words of one command during translation.
 struct Translation {
     own: Options,
     rows: HashMap<&'static str, &'static Row>,
     out: Vec<OsString>,
     notes: Vec<String>,
-    /// The command that a habit asks for, e.g. `generate`.
+    /// The command that an option implies, e.g. `generate`.
     command: Option<&'static str>,
     has_prompt: bool,
     /// Words that name models.
     models: Vec<OsString>,
-    /// The note for arguments that ask for a single answer and hold no prompt.
+    /// The note for arguments that request a single answer but hold no prompt.
     single_turn: Option<String>,
 }
 
@@ -130,7 +130,7 @@ impl Translation {
         }
     }
 
-    /// Takes one word, and its value from `rest`, whose last word is the next.
+    /// Processes one word, and its value from `rest`, where the last word is the next one.
     fn word(&mut self, word: OsString, rest: &mut Vec<OsString>) -> Result<(), Failure> {
         let Some(text) = word.to_str().filter(|text| text.len() > 1 && text.starts_with('-')) else {
             if self.own.takes_model(self.models.len()) && word != "-" {
@@ -187,7 +187,7 @@ impl Translation {
         Ok(())
     }
 
-    /// Passes an option of ours on.
+    /// Adds one of Brasa's own options.
     fn own_option(&mut self, name: &str, value: Option<OsString>) {
         self.has_prompt |= matches!(name, "--prompt" | "--file");
         match value {
@@ -202,7 +202,7 @@ impl Translation {
         }
     }
 
-    /// Takes an option that a table knows.
+    /// Processes an option that is in a table.
     fn habit(
         &mut self,
         name: &str,
@@ -255,7 +255,7 @@ impl Translation {
         Ok(())
     }
 
-    /// Passes words that name models on as options.
+    /// Adds the words that name models as options.
     fn name_models(&mut self) -> Result<(), Failure> {
         let names_model = |word: &OsString| {
             let word = word.to_string_lossy();
@@ -278,7 +278,7 @@ impl Translation {
         }
     }
 
-    /// The whole line: `start`, which holds the program's name and the command if one was named, and the words.
+    /// The whole command line: `start`, with the program's name and the command if there is one, and the translated words.
     fn finish(self, mut start: Vec<OsString>, has_command: bool) -> Translated {
         let Self { out, mut notes, command, has_prompt, single_turn, own, .. } = self;
         let is_single = single_turn.is_some() && has_prompt;
@@ -297,13 +297,13 @@ fn refusal(name: &str, value: Option<&str>, answer: &str) -> Failure {
     Failure::Usage(format!("{name}{value} is not supported: {answer}"))
 }
 
-/// True for an option that turns colours on or off.
+/// True for an option that selects when colours are used.
 fn names_color(word: &OsStr) -> bool {
     let name = word.to_str().map(|word| word.split('=').next().unwrap_or_default());
     name.is_some_and(|name| matches!(name, "--color" | "--no-color" | "-co"))
 }
 
-/// True for a word that is no option and names no file.
+/// True for a word that is neither an option nor the name of a file.
 fn is_bare(word: &OsStr) -> bool {
     let is_path = word.as_encoded_bytes().contains(&b'/') || std::path::Path::new(word).exists();
     !begins_with_hyphen(word) && !is_path
@@ -313,7 +313,7 @@ fn begins_with_hyphen(word: &OsStr) -> bool {
     word.as_encoded_bytes().first() == Some(&b'-')
 }
 
-/// The tables that hold for a command, by spelling.
+/// The rows of the tables that apply to a command, by spelling.
 fn rows(command: Option<&str>, own: &Options) -> HashMap<&'static str, &'static Row> {
     let special: &[Row] = match command {
         Some("bench") => LLAMA_BENCH,

@@ -1,4 +1,4 @@
-//! Habits of MLX-LM and Ollama, and the answer of Brasa to each.
+//! Options and commands of MLX-LM and Ollama, and Brasa's answer to each.
 
 use super::row::Outcome::{Answered, Cases, Command, Noted, Ours, True};
 use super::row::{Row, flag, value};
@@ -53,7 +53,7 @@ pub const MLX_LM: &[Row] = &[
     flag("--trust-remote-code", True("a checkpoint's code is never run")),
 ];
 
-/// Options of `mlx_lm.server` that `brasa serve` has under another name, or does without.
+/// Options of `mlx_lm.server` that `brasa serve` has under another name or does not need.
 pub const MLX_SERVER: &[Row] = &[
     value("--allowed-origins", "LIST", Ours("--cors-origin")),
     value("--chat-template-args", "JSON", Ours("--chat-template-kwargs")),

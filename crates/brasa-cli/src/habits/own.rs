@@ -7,14 +7,14 @@ use clap::Command;
 /// The options of one command.
 pub struct Options {
     command: Option<String>,
-    /// Long names, and whether they take a value.
+    /// Long names, and whether the option takes a value.
     longs: HashMap<String, bool>,
-    /// Letters: the long name, and whether they take a value.
+    /// Single letters: the long name, and whether the option takes a value.
     shorts: HashMap<char, (String, bool)>,
 }
 
 impl Options {
-    /// The options of the command of this name; of `run` without one.
+    /// The options of a command; those of `run` if `command` is `None`.
     pub fn of(root: &Command, command: Option<&str>) -> Self {
         let found = command.and_then(|name| root.find_subcommand(name)).unwrap_or(root);
         let mut options = Self {
@@ -40,12 +40,12 @@ impl Options {
         }
     }
 
-    /// True if `word` is the name of a command of ours.
+    /// True if `word` is the name of a command.
     pub fn is_command(root: &Command, word: &str) -> bool {
         word == "help" || root.find_subcommand(word).is_some()
     }
 
-    /// True if the command has an option of this spelling.
+    /// True if the command has an option with this spelling.
     pub fn has(&self, spelling: &str) -> bool {
         let mut letters = spelling.chars().skip(1);
         match (letters.next(), letters.next()) {
@@ -54,12 +54,12 @@ impl Options {
         }
     }
 
-    /// True if the command chats or answers.
+    /// True if the command writes a chat or an answer.
     pub fn is_chat(&self) -> bool {
         self.command.as_deref().is_none_or(|name| matches!(name, "run" | "chat"))
     }
 
-    /// True if a word that is not an option names a model, given that `count` such words came before.
+    /// True if a word that is not an option names a model, if `count` such words came before.
     pub fn takes_model(&self, count: usize) -> bool {
         match self.command.as_deref() {
             Some("serve") => true,
@@ -70,12 +70,12 @@ impl Options {
         }
     }
 
-    /// True if `word` holds the letter of a model.
+    /// True if the short options in `word` include the one for a model.
     pub fn names_model(&self, word: &str) -> bool {
         self.value_letter(word) == Some("--model")
     }
 
-    /// The long name of the letter in `word` that takes a value.
+    /// The long name of the short option in `word` that takes a value.
     fn value_letter(&self, word: &str) -> Option<&str> {
         if word.starts_with("--") || !word.starts_with('-') {
             return None;
@@ -90,8 +90,8 @@ impl Options {
         self.longs.get(name).copied().unwrap_or(false)
     }
 
-    /// True if a word such as `-vp` joins several short options, or one short option and its value. Such clusters never ask for
-    /// help.
+    /// True if a word such as `-vp` joins several short options, or one short option and its value. False for clusters that
+    /// include the help's letter.
     pub fn is_cluster(&self, word: &str) -> bool {
         for letter in word.chars().skip(1) {
             match self.shorts.get(&letter) {
@@ -103,19 +103,19 @@ impl Options {
         true
     }
 
-    /// The long name of the letter that ends `word`, if the next word is its value.
+    /// The long name of the short option at the end of `word`, if its value is the next word.
     pub fn last_of_cluster(&self, word: &str) -> Option<&str> {
         let mut letters = word.chars().skip(1);
         let (long, _) = letters.find_map(|letter| self.shorts.get(&letter).filter(|(_, value)| *value))?;
         letters.next().is_none().then_some(long)
     }
 
-    /// True if `word` holds the letter of a prompt.
+    /// True if the short options in `word` include the one for a prompt.
     pub fn names_prompt(&self, word: &str) -> bool {
         self.value_letter(word).is_some_and(|long| matches!(long, "--prompt" | "--file"))
     }
 
-    /// Every spelling with the long name of its option.
+    /// Every spelling of the command's options, each with the option's long name.
     #[cfg(test)]
     pub fn spellings(&self, root: &Command) -> Vec<(String, String)> {
         let found = self.command.as_deref().and_then(|name| root.find_subcommand(name)).unwrap_or(root);

@@ -1,6 +1,6 @@
-//! The page `docs/coming-from-llama.cpp.md`, made from the tables.
+//! Makes the page `docs/coming-from-llama.cpp.md` from the tables.
 //!
-//! `INSTA_UPDATE=always cargo test -p brasa-cli habits` writes it.
+//! `INSTA_UPDATE=always cargo test -p brasa-cli habits` writes the page.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -121,7 +121,7 @@ fn outcome(row: &Row, outcome_of_row: &Outcome) -> String {
     }
 }
 
-/// `text` as it may stand in a cell of a table.
+/// `text` escaped for a cell of a table.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|")
 }

@@ -1,8 +1,8 @@
-//! The form of the tables of other tools' options.
+//! Rows of the tables of other programs' options.
 
-/// One option of another tool.
+/// One option of another program.
 pub struct Row {
-    /// All spellings of one meaning, divided by spaces. The negative form of an option is a row of its own.
+    /// All spellings of the option, separated by spaces. The negated form of an option is a row of its own.
     spellings: &'static str,
     /// The value that the option takes.
     pub value: Value,
@@ -23,9 +23,9 @@ pub enum Value {
     None,
     /// One value, by its name in the help.
     One(&'static str),
-    /// One value or several, by their name in the help. A word that names a file ends them, as an option does.
+    /// One value or several, by their name in the help. The list ends at an option or at a word that names a file.
     Many(&'static str),
-    /// One of these words, or none.
+    /// Optionally one of these words.
     Maybe(&'static [&'static str]),
     /// Two values, by their names in the help.
     Two(&'static str, &'static str),
@@ -33,34 +33,34 @@ pub enum Value {
 
 /// The answer of Brasa to an option.
 pub enum Outcome {
-    /// Our option of this long name means the same and takes the value.
+    /// Brasa's option of this long name has the same meaning and takes the value.
     Ours(&'static str),
     /// The option is replaced by these words.
     Becomes(&'static [&'static str]),
-    /// A function that reads the value and returns the words in place of the option, or an error. The text is for the page.
+    /// A function that reads the value and returns the words that replace the option, or an error. The text is for the page.
     Made(
         fn(&str) -> Result<Vec<String>, String>,
         #[cfg_attr(not(test), expect(dead_code, reason = "the text is for the page"))] &'static str,
     ),
-    /// The option asks for Brasa's usual behaviour, or for something that no result depends on. The reason is for the page.
+    /// The option requests Brasa's usual behaviour, or has no effect on results. The text is the reason, for the page.
     True(#[cfg_attr(not(test), expect(dead_code, reason = "the reason is for the page"))] &'static str),
-    /// Brasa goes on after a note.
+    /// Brasa ignores the option and prints this note.
     Noted(&'static str),
-    /// One answer and no chat; without a prompt, a note.
+    /// One answer in place of a chat. Without a prompt, this note is printed.
     SingleTurn(&'static str),
-    /// `run` becomes the command of this name; the reason is for the page.
+    /// The command `run` is replaced by this one. The reason is for the page.
     Command(
         &'static str,
         #[cfg_attr(not(test), expect(dead_code, reason = "the reason is for the page"))] &'static str,
     ),
-    /// Brasa refuses the option and names a replacement.
+    /// Brasa refuses the option; the text names a replacement.
     Answered(&'static str),
     /// The answer depends on the value: pairs of values and answers, and the answer for every other value.
     Cases(&'static [(&'static [&'static str], Outcome)], &'static Outcome),
 }
 
 impl Outcome {
-    /// The answer for `value`, which is no [`Outcome::Cases`].
+    /// The answer for `value`, which is never [`Outcome::Cases`].
     pub fn for_value(&self, value: &str) -> &Self {
         let Self::Cases(cases, other) = self else { return self };
         let found = cases.iter().find(|(values, _)| values.iter().any(|known| same(known, value)));
@@ -68,7 +68,7 @@ impl Outcome {
     }
 }
 
-/// True if two values mean the same: letters in any case, spaces left out, numbers by their value.
+/// True if two values are equal, ignoring case and spaces, and comparing numbers by value.
 fn same(known: &str, value: &str) -> bool {
     let numbers = known.parse::<f64>().ok().zip(value.parse::<f64>().ok());
     let letters = |text: &str| -> String {

@@ -335,7 +335,7 @@ pub const TRAINERS: &[Row] = &[
     flag("--use-cpu --no-cuda", Becomes(&["--device", "cpu"])),
 ];
 
-/// Optimizers by their names in transformers.
+/// Optimizers, by their names in transformers.
 const OPTIMIZER: Outcome = Cases(
     &[
         (&["adamw", "adamw_torch", "adamw_torch_fused", "adamw_hf"], Becomes(&["--optimizer", "adamw"])),
@@ -345,7 +345,7 @@ const OPTIMIZER: Outcome = Cases(
     &Answered("`--optimizer` names those that there are: adamw, adamw-8bit, adam, sgd, muon and adafactor"),
 );
 
-/// `--epochs` for a number that may have a fraction of zero.
+/// The words of `--epochs` for a number that may have a fraction of zero.
 fn epochs(number: &str) -> Result<Vec<String>, String> {
     match number.parse::<f64>() {
         Ok(epochs) if epochs.fract() == 0.0 && (1.0..1e9).contains(&epochs) => {
@@ -355,7 +355,7 @@ fn epochs(number: &str) -> Result<Vec<String>, String> {
     }
 }
 
-/// `--targets` for names with commas or spaces between them.
+/// The words of `--targets` for names separated by commas or spaces.
 #[expect(clippy::unnecessary_wraps, reason = "rows of the table read values that may be wrong")]
 fn targets(names: &str) -> Result<Vec<String>, String> {
     let names = names.trim_matches(['[', ']']);

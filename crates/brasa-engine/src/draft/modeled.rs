@@ -9,8 +9,9 @@ const TRUST: f32 = 0.6;
 /// trust.
 const BY_PROBABILITY: [(f32, f32); 5] = [(0.3, 0.2), (0.6, 0.45), (0.85, 0.65), (0.97, 0.8), (1.0, 0.92)];
 
-/// Tokens that are drawn without guesses after a draft model's guesses did not pay: the first pause, and the longest.
+/// Tokens that are drawn without guesses after a draft model's guesses did not pay, the first time.
 const LEAST_REST: usize = 16;
+/// Most tokens that are drawn without guesses at a time.
 const MOST_REST: usize = 512;
 
 /// Trust in a draft model's guesses for one text, learned as tokens are drawn, and its guesses for the next tokens.

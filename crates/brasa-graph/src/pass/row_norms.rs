@@ -6,8 +6,9 @@ use std::thread;
 use crate::Weight;
 use crate::device::DeviceError;
 
-/// Most threads that compute row norms, and the number of elements that makes each further thread worth its start.
+/// Most threads that compute row norms.
 const MOST_THREADS: usize = 16;
+/// Elements that make each further thread worth its start.
 const LEAST_ELEMENTS: usize = 1 << 20;
 
 /// A low-rank change `scale · B·A` of rows, as numbers.

@@ -89,8 +89,8 @@ impl Adafactor {
         Ok(own)
     }
 
-    /// Lengths of the optimizer's arrays for an array of values: means over rows and over columns, or one mean for each element of an array without rows; and the mean
-    /// of updates, if there is one.
+    /// Lengths of the optimizer's arrays for an array of values: means over rows and over columns, or one mean for each element of
+    /// an array without rows; and the mean of updates, if there is one.
     pub(super) fn states(&self, form: Form) -> Vec<usize> {
         let mut sizes = match form.matrices() {
             Some([count, rows, columns]) => vec![count * rows, count * columns],

@@ -1,4 +1,4 @@
-//! `brasa bench`: prompt and generation speed in llama-bench's table, beside the machine's measured limits.
+//! `brasa bench`: prompt and generation speed in llama-bench's table, with the machine's measured limits.
 
 mod cell;
 mod profile;
@@ -14,17 +14,17 @@ use crate::{load, output};
 use cell::{Cell, Measurement};
 pub use table::aligned;
 
-/// A model loaded in one way, and its measurements.
+/// A model loaded with one set of options, and its measurements.
 struct Run {
     model: RunFacts,
     isa: Option<&'static str>,
     ceilings: Option<Ceilings>,
-    /// Time in which all threads meet at a barrier.
+    /// Seconds for all threads to wait for each other at a barrier.
     seconds_per_barrier: Option<f64>,
     measurements: Vec<Measurement>,
 }
 
-/// Measures and prints.
+/// Measures and prints the results.
 pub fn bench(arguments: &BenchArguments) -> Result<(), Failure> {
     if arguments.startup {
         return startup::startup(arguments);
@@ -62,7 +62,7 @@ pub fn bench(arguments: &BenchArguments) -> Result<(), Failure> {
     profile::print(&charts, arguments.output, chart, &runs)
 }
 
-/// The named choices, or the default alone.
+/// The named choices; only the default (`None`) if none is named.
 fn choices<T: Clone>(named: &[T]) -> Vec<Option<T>> {
     if named.is_empty() { vec![None] } else { named.iter().cloned().map(Some).collect() }
 }
@@ -90,12 +90,12 @@ impl Run {
         })
     }
 
-    /// The best of all read probes of this run, bytes a second.
+    /// The highest rate of all read probes of this run, in bytes a second.
     fn read_ceiling(&self) -> Option<f64> {
         self.probes().map(|probe| probe.read_bytes_per_second).max_by(f64::total_cmp)
     }
 
-    /// The best of all matrix probes of this run that multiplied in this way, operations a second.
+    /// The highest rate of all probes of `arithmetic` in this run, in operations a second.
     fn matrix_ceiling(&self, arithmetic: Arithmetic) -> Option<f64> {
         let alike = self.probes().filter(|probe| probe.arithmetic == arithmetic);
         alike.filter_map(|probe| probe.operations_per_second).max_by(f64::total_cmp)

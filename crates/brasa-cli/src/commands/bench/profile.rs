@@ -14,21 +14,21 @@ use crate::args::{BenchArguments, TableFormat};
 use crate::failure::Failure;
 use crate::output;
 
-/// Prompt length if none is named: a step of as many rows runs near the machine's full speed.
+/// Prompt length if none is named. A step of this many rows runs near the machine's full speed.
 const PROMPT: usize = 512;
-/// Repetitions of a step; the median time of every operation counts. The least would not do: if a thread comes late to its
-/// clock, one operation's time is counted as its neighbour's.
+/// Number of repetitions of a step; the median time of every operation is used. The minimum would be wrong: if a thread is
+/// delayed, one operation's time is attributed to its neighbour.
 const REPEATS: usize = 5;
 
-/// One step's operations.
+/// The times of one step's operations.
 pub struct Profile {
-    /// E.g. `prefill of 512 tokens`.
+    /// Title of the profile, e.g. `prefill of 512 tokens`.
     pub title: String,
-    /// In the order of execution.
+    /// The operations, in order of execution.
     pub operations: Vec<Cost>,
 }
 
-/// Time of an operation, or of a kind of them.
+/// Time of one operation, or of all operations of one kind.
 #[derive(Clone)]
 pub struct Cost {
     pub label: String,
@@ -39,7 +39,7 @@ pub struct Cost {
 }
 
 impl Profile {
-    /// Summed over layers, most time first.
+    /// The times of each kind of operation, summed over layers, largest first.
     pub fn kinds(&self) -> Vec<Cost> {
         let mut kinds: Vec<Cost> = Vec::new();
         for cost in &self.operations {
@@ -58,13 +58,13 @@ impl Profile {
         kinds
     }
 
-    /// Time of the step.
+    /// Time of the whole step.
     pub fn total(&self) -> Duration {
         self.operations.iter().map(|cost| cost.time).sum()
     }
 }
 
-/// An operation's label without the number of its layer.
+/// An operation's label without the layer's number.
 fn kind(label: &str) -> String {
     let is_number = |part: &&str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
     let words = label.split(' ').map(|word| {
@@ -127,7 +127,7 @@ fn medians(
     Ok(warm[0].iter().enumerate().map(cost).collect())
 }
 
-/// Prints the profiles as tables, to standard error if standard output is for machines, and as a chart to `chart`.
+/// Prints the profiles as tables, to standard error if standard output is machine-readable, and as a chart to the file `chart`.
 pub fn print(
     profiles: &[Profile],
     format: TableFormat,

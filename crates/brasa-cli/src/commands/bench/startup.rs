@@ -1,4 +1,4 @@
-//! `brasa bench --startup`: from starting the program to the first byte of its answer.
+//! `brasa bench --startup`: the time from starting the program to the first byte of its answer.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
@@ -12,12 +12,12 @@ use crate::args::{BenchArguments, TableFormat};
 use crate::failure::Failure;
 use crate::{bundled, interrupt, output};
 
-/// Tokens of the prompt.
+/// Number of tokens of the prompt.
 const PROMPT_TOKENS: usize = 16;
 const WORDS: &str =
     "the river runs past the old stone house and on to the sea where small boats wait for wind";
 
-/// Starts this program again and again with a short prompt, measuring from outside.
+/// Starts this program repeatedly with a short prompt, and measures from outside.
 pub fn startup(arguments: &BenchArguments) -> Result<(), Failure> {
     let prompt = prompt(arguments)?;
     let (mut first_bytes, mut parts) = (Vec::new(), Vec::<Vec<(String, f64)>>::new());
@@ -80,7 +80,8 @@ fn prompt(arguments: &BenchArguments) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// Seconds to the first byte, and the parts in milliseconds that the program itself reports.
+/// Starts the program once. Returns the seconds to the first byte, and the times of parts in milliseconds that the program
+/// reports.
 fn once(arguments: &BenchArguments, prompt: &str) -> Result<(f64, Vec<(String, f64)>), Failure> {
     let load = &arguments.load;
     let mut command = Command::new(std::env::current_exe()?);
@@ -127,7 +128,7 @@ fn once(arguments: &BenchArguments, prompt: &str) -> Result<(f64, Vec<(String, f
     }
 }
 
-/// `weights 81.2 ms`.
+/// Parses a part's time, such as `weights 81.2 ms`.
 fn part(text: &str) -> Option<(String, f64)> {
     let (name, milliseconds) = text.strip_suffix(" ms")?.rsplit_once(' ')?;
     Some((name.trim().to_owned(), milliseconds.parse().ok()?))

@@ -1,11 +1,11 @@
-//! Profiles as a bar chart, written by hand: a chart that any browser shows needs no library.
+//! Profiles as a bar chart in SVG, written without a library.
 
 use std::fmt::Write;
 
 use super::profile::{Cost, Profile};
 use crate::xml;
 
-/// Kinds of operations that are shown one by one; the rest is summed.
+/// Number of kinds of operations that are shown singly; the rest is summed.
 const BARS: usize = 14;
 const WIDTH: f64 = 960.0;
 const LABEL_WIDTH: f64 = 300.0;
@@ -37,7 +37,7 @@ pub fn chart(profiles: &[Profile], read_ceiling: Option<f64>) -> String {
     svg
 }
 
-/// The first kinds, and the sum of the others.
+/// The first kinds, and the sum of all other kinds.
 fn shown(mut kinds: Vec<Cost>) -> Vec<Cost> {
     if kinds.len() > BARS {
         let rest = kinds.split_off(BARS - 1);

@@ -1,4 +1,4 @@
-//! Measurements as a table, as JSON with every sample, as CSV.
+//! Prints measurements as a table, as JSON with every sample, or as CSV.
 
 use brasa::Arithmetic;
 use brasa::statistics::{self, deviation, mean, median, spread};
@@ -31,7 +31,7 @@ fn rows(runs: &[Run]) -> impl Iterator<Item = (&Run, &Measurement)> {
     runs.iter().flat_map(|run| run.measurements.iter().map(move |measurement| (run, measurement)))
 }
 
-/// Rates of a cell at its median, and their shares of the run's ceilings.
+/// Rates of a cell at its median time, and their shares of the run's ceilings.
 struct Rates {
     median: f64,
     bytes_per_second: f64,
@@ -59,7 +59,7 @@ impl Rates {
     }
 }
 
-/// llama-bench's fields first, under its names.
+/// The JSON object of a cell, with llama-bench's fields first.
 fn row(run: &Run, cell: &Measurement) -> Value {
     let rates = Rates::of(run, cell);
     let samples = cell.tokens_per_second();
@@ -146,7 +146,7 @@ fn markdown(runs: &[Run]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints one line under the table: the limits that the shares are relative to.
+/// Prints the line under the table: the limits to which the shares are relative.
 fn ceilings(run: &Run) -> Result<(), Failure> {
     let (Some(read), Some(ceilings)) = (run.read_ceiling(), &run.ceilings) else { return Ok(()) };
     let multiplies: String = Arithmetic::ALL
@@ -172,7 +172,7 @@ fn ceilings(run: &Run) -> Result<(), Failure> {
     ))
 }
 
-/// Rows of equally many cells as a markdown table; the first column to the left, the others to the right.
+/// Formats rows of equally many cells as a markdown table. The first column is aligned left, the others right.
 pub fn aligned<R: AsRef<[String]>>(rows: &[R]) -> String {
     let columns = rows.first().map_or(0, |row| row.as_ref().len());
     let width =

@@ -1,4 +1,4 @@
-//! An answer, shown while it is made.
+//! Shows an answer while it is generated.
 
 use brasa::tokenizer::Thoughts;
 use brasa::{FinishReason, Message, TokenStream};
@@ -12,17 +12,17 @@ use crate::painted::PaintedAnswer;
 pub struct Answer {
     /// The thoughts and the answer proper.
     pub message: Message,
-    /// True if not even a thought came.
+    /// True if nothing came, not even thoughts.
     pub is_empty: bool,
-    /// The reason why the answer ended, as a line to print, unless the model ended it.
+    /// The reason why the answer ended, as a line to print; `None` if the model ended it.
     pub end: Option<String>,
 }
 
-/// Shows the answer of a stream: thoughts dim, if there are colours.
+/// Shows the answer of a stream, with thoughts dimmed if there are colours.
 ///
 /// # Errors
 ///
-/// [`Failure::OutputClosed`]; [`Failure::Failed`] if nothing was answered. An error behind a part of an answer is its end.
+/// [`Failure::OutputClosed`]; [`Failure::Failed`] if nothing was answered. An error after a part of an answer becomes its end.
 pub fn show(stream: &mut TokenStream, paint: Paint, thoughts: Thoughts) -> Result<Answer, Failure> {
     let guard = interrupt::cancels(stream);
     let mut answer = PaintedAnswer::new(paint, thoughts);
@@ -48,7 +48,7 @@ pub fn show(stream: &mut TokenStream, paint: Paint, thoughts: Thoughts) -> Resul
     Ok(Answer { message: message(&answer), is_empty, end })
 }
 
-/// The answer as templates see it later: thoughts apart from the answer proper, without the space between them.
+/// The answer as a message for templates: thoughts separate from the answer proper, without the space in between.
 fn message(answer: &PaintedAnswer) -> Message {
     let thought = answer.thought.trim();
     if thought.is_empty() {

@@ -34,7 +34,7 @@ const HELP: &str = "\
 Several lines: paste them, end a line with \\, or put \"\"\" before and after the text.
 A message that begins with a slash: type two. Ctrl-C stops the answer.";
 
-/// Bytes of the largest conversation that is loaded.
+/// Most bytes of a conversation that is loaded.
 const LARGEST_CONVERSATION: u64 = 64 << 20;
 
 /// True if the line begins with a command of the chat.
@@ -44,7 +44,7 @@ pub fn is_known(line: &str) -> bool {
 }
 
 impl Chat<'_> {
-    /// Obeys a command.
+    /// Runs a command.
     pub fn obey(&mut self, line: &str) -> Result<Next, Failure> {
         let command = line.trim().trim_start_matches('/');
         let (name, rest) = command.split_once(char::is_whitespace).unwrap_or((command, ""));
@@ -123,7 +123,7 @@ impl Chat<'_> {
     }
 }
 
-/// Says that a command was obeyed.
+/// Confirms that a command was run.
 fn confirm(text: &str) {
     output::note(&format!("({text})"));
 }

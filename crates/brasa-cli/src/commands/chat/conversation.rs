@@ -1,41 +1,41 @@
-//! The messages of a conversation, and the part of them that the model still sees.
+//! The messages of a conversation, and which of them the model still sees.
 
 use brasa::tokenizer::ChatOptions;
 use brasa::{Message, Model};
 
 use crate::failure::Failure;
 
-/// Most free tokens that an answer asks for before older turns are dropped.
+/// Most free tokens that are reserved for an answer before older turns are dropped.
 const MOST_ROOM: usize = 256;
 
-/// Messages in order, the system prompt first.
+/// A list of messages, the system prompt first.
 pub struct Conversation {
     messages: Vec<Message>,
-    /// Messages in front that are no turns: the system prompt.
+    /// Number of leading messages that are not turns: the system prompt.
     kept: usize,
-    /// The first message behind `kept` that the model sees; older turns no longer fit.
+    /// Index of the first message after `kept` that the model sees. Older turns no longer fit.
     first: usize,
 }
 
-/// Whether the oldest turns give way if the context is full.
+/// Whether the oldest turns are dropped if the context is full.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum WhenFull {
-    /// Hides the oldest turns from the model.
+    /// The oldest turns are hidden from the model.
     DropOldest,
     /// The question is refused.
     Refuse,
 }
 
-/// The prompt of an answer.
+/// The prompt for an answer.
 pub struct Prompt {
     /// Token ids.
     pub ids: Vec<u32>,
-    /// Turns that the model saw before and sees no longer.
+    /// Number of turns that were dropped for this prompt.
     pub dropped: usize,
 }
 
 impl Conversation {
-    /// A conversation that begins with `messages`. System messages at its beginning are never dropped.
+    /// A conversation that begins with `messages`. Leading system messages are never dropped.
     pub fn new(messages: Vec<Message>) -> Self {
         let kept = messages.iter().take_while(|message| is_system(message)).count();
         Self { messages, kept, first: kept }
@@ -51,7 +51,7 @@ impl Conversation {
         turns(&self.messages[self.kept..])
     }
 
-    /// Questions that the model sees.
+    /// Number of questions that the model sees.
     pub fn seen_turns(&self) -> usize {
         turns(&self.messages[self.first..])
     }
@@ -61,12 +61,12 @@ impl Conversation {
         self.messages.push(Message::new("user", text));
     }
 
-    /// Adds the answer.
+    /// Adds the answer to the last question.
     pub fn answered(&mut self, answer: Message) {
         self.messages.push(answer);
     }
 
-    /// Takes back the last question and its answer, if any; false if there is no question.
+    /// Removes the last question and its answer, if there is one; returns false if there is no question.
     pub fn undo(&mut self) -> bool {
         if !self.unanswer() {
             return false;
@@ -76,7 +76,7 @@ impl Conversation {
         true
     }
 
-    /// Takes back the last answer, so that the last question can be answered again; false if there is no question.
+    /// Removes the last answer, so that the last question can be answered again; returns false if there is no question.
     pub fn unanswer(&mut self) -> bool {
         let question = self.messages.iter().rposition(|message| message.role == "user");
         match question.filter(|&question| question >= self.kept) {
@@ -88,7 +88,7 @@ impl Conversation {
         true
     }
 
-    /// Forgets all but the system prompt.
+    /// Removes all messages but the system prompt.
     pub fn clear(&mut self) {
         self.messages.truncate(self.kept);
         self.first = self.kept;
@@ -144,7 +144,7 @@ impl Conversation {
         Ok(Prompt { ids, dropped })
     }
 
-    /// Token ids of the system prompt and of everything else in front of the first question.
+    /// Number of tokens of the system prompt and everything else before the first question.
     pub fn system_tokens(&self, model: &Model, template: &ChatOptions<'_>) -> Result<usize, Failure> {
         let prompt = |question: &str| {
             let mut messages = self.messages[..self.kept].to_vec();
@@ -155,7 +155,7 @@ impl Conversation {
         Ok(one.iter().zip(&other).take_while(|(one, other)| one == other).count())
     }
 
-    /// The ids of the system prompt and the messages from `first` on.
+    /// The token ids of the system prompt and the messages from index `first` on.
     fn ids(&self, first: usize, model: &Model, template: &ChatOptions<'_>) -> Result<Vec<u32>, Failure> {
         if first == self.kept {
             return Ok(model.chat_prompt_with(&self.messages, template)?);

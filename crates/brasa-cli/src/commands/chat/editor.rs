@@ -1,8 +1,8 @@
-//! The line editor at a terminal, made safe against pasted text.
+//! The line editor at a terminal, which handles pasted text safely.
 //!
-//! A paste that the terminal does not mark looks like typed lines. So Enter ends a message only if no further key is there:
-//! the terminal is told to answer "nothing" instead of waiting, and if it does, the message is complete. Otherwise Enter was a
-//! line end within a paste, and the key behind it is put into the message behind that line end.
+//! A paste that the terminal does not mark looks like typed lines. So Enter ends a message only if no further key is waiting: the
+//! terminal is set to return nothing instead of waiting, and if it returns nothing, the message is complete. Otherwise Enter was
+//! a line end within a paste, and the next key is inserted after that line end.
 
 use std::io::ErrorKind;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,7 +25,7 @@ use crate::failure::Failure;
 use crate::paint::{Paint, Style};
 use crate::{interrupt, output, terminal};
 
-/// Lines of a paste come faster one after the other; typed ones do not.
+/// Milliseconds within which the lines of a paste follow each other. Typed lines take longer.
 const PASTE_PAUSE_MS: u16 = 8;
 
 /// A line editor with a history.
@@ -34,18 +34,18 @@ pub struct LineEditor {
     typing: Arc<Typing>,
 }
 
-/// The line that is typed, shared by the editor's owner and the hooks that the editor calls.
+/// The line being typed, shared by the editor's owner and the hooks that the editor calls.
 #[derive(Default)]
 struct Typing(Mutex<Typed>);
 
-/// The state of the line that is typed.
+/// The state of the line being typed.
 #[derive(Default)]
 struct Typed {
-    /// The line so far, also after a failure.
+    /// The text so far; it is kept after a failure.
     line: String,
-    /// The line end behind which nothing is known to follow.
+    /// The line end after which no further input is known.
     ended: Option<LineEnd>,
-    /// True if Ctrl-D was pressed behind Enter: the next line is the end.
+    /// True if Ctrl-D was pressed after Enter: the next line is the end.
     leaves: bool,
 }
 
@@ -133,7 +133,7 @@ impl LineEditor {
     }
 }
 
-/// Looks at each key before the editor does.
+/// Examines each key before the editor processes it.
 struct Keys {
     typing: Arc<Typing>,
 }
@@ -179,7 +179,7 @@ impl ConditionalEventHandler for Keys {
     }
 }
 
-/// Answers the editor's questions while a line is typed: completions of commands and files, and the prompt's colour.
+/// Implements the editor's hooks: completions of commands and files, and the prompt's colour.
 struct Assistant {
     typing: Arc<Typing>,
     paint: Paint,
@@ -191,7 +191,7 @@ impl Validator for Assistant {}
 impl Hinter for Assistant {
     type Hint = String;
 
-    /// Gives no hint, but hears of every change of the line.
+    /// Returns no hint. The editor calls it at every change of the line, which is recorded here.
     fn hint(&self, line: &str, _: usize, _: &Context<'_>) -> Option<String> {
         line.clone_into(&mut self.typing.lock().line);
         None

@@ -1,8 +1,8 @@
 //! The history of typed lines, kept from chat to chat.
 //!
-//! It is a file of one line for each entry (`\n` for a line end, `\\` for a backslash) that only its owner can read:
+//! The history is a file of one line for each entry (`\n` for a line end, `\\` for a backslash) that only its owner can read:
 //! `$XDG_STATE_HOME/brasa/history`, or `~/.local/state/brasa/history`. `BRASA_HISTORY` names another file, or `off` for none.
-//! Entries are written as they are made, so that no kind of end loses them.
+//! Entries are written as they are made, so that they survive any end of the program.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -10,26 +10,26 @@ use std::path::{Path, PathBuf};
 
 use brasa::formats::{Existing, OutputFile};
 
-/// Entries that are kept.
+/// Most entries that are kept.
 const MOST_ENTRIES: usize = 1000;
-/// Bytes of the file that are read, and beyond which it is shortened.
+/// Most bytes of the file that are read; a longer file is shortened.
 const MOST_BYTES: u64 = 1 << 20;
-/// Bytes of the longest entry that is kept.
+/// Most bytes of an entry that is kept.
 const LONGEST_ENTRY: usize = 64 << 10;
 
-/// The lines typed in earlier chats, and the file that keeps them.
+/// The lines typed in earlier chats, and the file that stores them.
 pub struct History {
     path: Option<PathBuf>,
 }
 
 impl History {
-    /// Keeps nothing.
+    /// A history that stores nothing.
     pub fn none() -> Self {
         Self { path: None }
     }
 
     /// Opens the user's history and returns its entries, oldest first. Without a home folder, or if the file cannot be read,
-    /// nothing is kept.
+    /// nothing is stored.
     pub fn open() -> (Self, Vec<String>) {
         let variable =
             |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
@@ -60,7 +60,7 @@ impl History {
         (Self { path: Some(path) }, entries)
     }
 
-    /// Keeps an entry. The history is a convenience: one that cannot be written is given up.
+    /// Stores an entry. If the file cannot be written, the history is given up without an error.
     pub fn add(&mut self, entry: &str) {
         if entry.len() > LONGEST_ENTRY {
             return;
@@ -73,7 +73,7 @@ impl History {
     }
 }
 
-/// Entries of the file, and whether these are all.
+/// The entries of the file, and true if these are all.
 fn read(path: &Path) -> std::io::Result<(Vec<String>, bool)> {
     let mut file = File::open(path)?;
     let length = file.metadata()?.len();

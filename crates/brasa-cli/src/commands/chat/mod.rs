@@ -1,7 +1,7 @@
-//! The loop of a chat: reads messages and commands, and prints answers. The conversation survives every mistake of typing.
+//! The loop of a chat: reads messages and commands, and prints answers. No mistake of typing loses the conversation.
 //!
-//! A [`Reader`](read::Reader) gives messages and commands, a [`Conversation`](conversation::Conversation) keeps what was said and
-//! fits it into the context, [`answer`] shows the answer while it is made.
+//! A [`Reader`](read::Reader) gives messages and commands, a [`Conversation`](conversation::Conversation) keeps the messages and
+//! fits them into the context, [`answer`] shows the answer while it is made.
 
 mod answer;
 mod command;
@@ -24,7 +24,7 @@ use crate::paint::Paint;
 use crate::prompt_cache::PromptCache;
 use crate::{bundled, interrupt, output};
 
-/// A conversation, with the model, the session and the options that carry it on.
+/// A running chat: its conversation, model, session and options.
 struct Chat<'m> {
     model: &'m Model,
     session: Session,
@@ -34,7 +34,7 @@ struct Chat<'m> {
     when_full: WhenFull,
     paint: Paint,
     verbose: bool,
-    /// The cost of the last answer.
+    /// The cost of the last answer, as text.
     stats: Option<String>,
 }
 
@@ -114,7 +114,7 @@ pub fn chat(
     Ok(())
 }
 
-/// Prints a failure after which the chat goes on; false if there was one.
+/// Prints a failure after which the chat goes on; returns false if there was one.
 fn shown(result: Result<(), Failure>) -> Result<bool, Failure> {
     match result {
         Ok(()) => Ok(true),
@@ -126,7 +126,7 @@ fn shown(result: Result<(), Failure>) -> Result<bool, Failure> {
     }
 }
 
-/// The user's wish after a message: to go on chatting or to leave.
+/// Whether the chat goes on after a message, or the user leaves.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Next {
     Stay,
@@ -134,7 +134,7 @@ enum Next {
 }
 
 impl Chat<'_> {
-    /// Takes what was entered. Lines in front that are commands are obeyed one after the other; the rest is one message.
+    /// Processes the entered text. Leading lines with commands are run one after the other; the rest is one message.
     fn take_all(&mut self, text: &str) -> Result<Next, Failure> {
         let mut rest = text;
         while let Some((line, behind)) = rest.split_once('\n') {
@@ -157,7 +157,7 @@ impl Chat<'_> {
         self.ask(rest.to_owned()).map(|()| Next::Stay)
     }
 
-    /// Asks a question. It is forgotten if there is no answer, since templates expect questions and answers to alternate.
+    /// Asks a question. The question is removed if there is no answer, since templates expect questions and answers to alternate.
     fn ask(&mut self, question: String) -> Result<(), Failure> {
         self.conversation.ask(question);
         self.answer()

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::command;
 
-/// Commands that take a file.
+/// Commands that take a path.
 const WITH_FILE: [&str; 3] = ["/save ", "/save! ", "/load "];
 
 /// Most completions that are offered.
@@ -18,7 +18,7 @@ pub fn expanded(text: &str) -> PathBuf {
     }
 }
 
-/// The path `rest`, which follows a `~`, below the home folder; `None` for `~somebody`.
+/// The path `rest` after a leading `~`, below the home folder; `None` for `~somebody`.
 fn below(home: &Path, rest: &str) -> Option<PathBuf> {
     match rest.strip_prefix('/') {
         Some(path) => Some(home.join(path)),
@@ -26,7 +26,7 @@ fn below(home: &Path, rest: &str) -> Option<PathBuf> {
     }
 }
 
-/// Completes a line up to the cursor: commands, and files behind commands that take one. Returns the byte from which the line is
+/// Completes a line up to the cursor: commands, and paths after commands that take one. Returns the byte from which the line is
 /// replaced, and the candidates.
 pub fn completions(line: &str) -> (usize, Vec<String>) {
     if let Some(command) = WITH_FILE.iter().find(|command| line.starts_with(**command)) {
@@ -38,7 +38,7 @@ pub fn completions(line: &str) -> (usize, Vec<String>) {
     (0, names.into_iter().flatten().map(|name| format!("/{name} ")).collect())
 }
 
-/// The paths that begin as `typed` does, in order; folders end with a slash.
+/// The paths that begin with `typed`, in order; folders end with a slash.
 fn files(typed: &str) -> Vec<String> {
     if typed == "~" {
         return vec!["~/".into()];

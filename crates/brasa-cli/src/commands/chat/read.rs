@@ -10,22 +10,22 @@ use crate::{interrupt, output, terminal};
 
 /// The prompt of a message.
 const PROMPT: &str = "> ";
-/// The prompt of further lines of a message.
+/// The prompt for further lines of a message.
 const MORE: &str = "… ";
-/// Begins and ends a message of several lines.
+/// The mark that begins and ends a message of several lines.
 const QUOTES: &str = "\"\"\"";
-/// Bytes of the longest line that is read from a pipe.
+/// Most bytes of a line that is read from a pipe.
 const LONGEST_LINE: u64 = 16 << 20;
-/// Lines of a paste come faster one after the other; typed ones do not.
+/// Milliseconds within which the lines of a paste follow each other. Typed lines take longer.
 const PASTE_PAUSE_MS: u16 = 8;
 
-/// A line as it was entered.
+/// A line that was entered.
 pub enum Line {
-    /// Text, which may have several lines.
+    /// A text, which may have several lines.
     Text(String),
     /// Ctrl-C was pressed in an empty line.
     Interrupted,
-    /// Ctrl-C was pressed in a line with text, which is forgotten.
+    /// Ctrl-C was pressed in a line with text, which is discarded.
     Abandoned,
     /// Ctrl-D was pressed in an empty line, or the input ended.
     End,
@@ -44,7 +44,7 @@ enum Lines {
 }
 
 impl Reader {
-    /// Reads from a line editor at a terminal, plain lines otherwise.
+    /// A reader with a line editor at a terminal, otherwise of plain lines.
     ///
     /// # Errors
     ///
@@ -129,12 +129,12 @@ impl Reader {
     }
 }
 
-/// True if a text that begins with `"""` ends with further ones.
+/// True if a text that begins with `"""` also ends with it.
 fn is_closed(text: &str) -> bool {
     text.trim().strip_prefix(QUOTES).is_some_and(|rest| rest.ends_with(QUOTES))
 }
 
-/// Lines without an editor: of a pipe, or of a terminal that can do nothing.
+/// Reads lines without an editor: from a pipe, or from a terminal without any features.
 struct PlainLines {
     input: BufReader<Stdin>,
     at_terminal: bool,

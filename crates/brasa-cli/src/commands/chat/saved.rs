@@ -3,15 +3,15 @@
 use brasa::Message;
 use serde_json::{Map, Value, json};
 
-/// Words of an error about a file that holds no conversation.
+/// Part of the error about a file that holds no conversation.
 const EXPECTED: &str = "expected a list of messages, each with \"role\" and \"content\", as /save writes it";
 
 /// The messages of a saved conversation: a list as `/save` writes it, a request in OpenAI's format, or chats that the page of
-/// `brasa serve` exported. Of several chats the last used one is read, in the branch that the page shows.
+/// `brasa serve` exported. Of several chats, the one used last is read, in the branch that the page shows.
 ///
 /// # Errors
 ///
-/// A sentence that names what is wrong and where.
+/// A sentence that describes the mistake and its place.
 pub fn messages(bytes: &[u8]) -> Result<Vec<Message>, String> {
     let parsed: Value =
         serde_json::from_slice(bytes).map_err(|error| format!("{EXPECTED}; it is no JSON: {error}"))?;
@@ -70,7 +70,7 @@ fn last_used(file: &Map<String, Value>) -> Result<Value, String> {
     Ok(Value::Array(messages))
 }
 
-/// A message of the page in OpenAI's format, with its attached files in front of its text as the page sends them.
+/// A message of the page in OpenAI's format. Attached files come before its text, as the page sends them.
 fn message(node: &Value) -> Value {
     let files = node["attachments"].as_array().into_iter().flatten().map(|file| {
         let (name, text) =

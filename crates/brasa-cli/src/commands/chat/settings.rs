@@ -5,10 +5,10 @@ use brasa::GenerateOptions;
 use crate::failure::Failure;
 use crate::{sampling, values};
 
-/// An option that `/set` knows.
+/// An option that `/set` can change.
 struct Setting {
     name: &'static str,
-    /// Other names, as other programs spell them.
+    /// Other names of the option, as other programs spell it.
     aliases: &'static [&'static str],
     show: fn(&GenerateOptions) -> String,
     set: fn(&mut GenerateOptions, &str) -> Result<(), String>,
@@ -88,7 +88,7 @@ const SETTINGS: &[Setting] = &[
 ///
 /// # Errors
 ///
-/// [`Failure::Usage`], naming the option; then nothing has changed.
+/// [`Failure::Usage`], naming the option; nothing has changed then.
 pub fn set(options: &mut GenerateOptions, arguments: &str) -> Result<String, Failure> {
     let arguments = arguments.trim();
     if arguments.is_empty() {

@@ -1,11 +1,11 @@
-//! The command line that goes on from a run.
+//! Command lines that continue a run.
 
 use std::path::{Path, PathBuf};
 
 use crate::args::TrainArguments;
 use crate::habits;
 
-/// Options that say where a run begins and what it leaves, and whether they take a value.
+/// Options for the begin and the results of a run, and whether they take a value.
 const ENDS: &[(&str, bool)] = &[
     ("--out", true),
     ("--adapter-path", true),
@@ -13,7 +13,7 @@ const ENDS: &[(&str, bool)] = &[
     ("--resume-adapter-file", true),
     ("--resume", false),
 ];
-/// Options that name the model.
+/// Options that name the model, and whether they take a value.
 const MODEL: &[(&str, bool)] = &[("--model", true), ("-m", true), ("--hf-repo", true), ("-hf", true)];
 
 /// The command of a new run that begins with the finished adapter at `path`.
@@ -32,12 +32,12 @@ pub fn with_model(arguments: &TrainArguments, path: &Path) -> String {
     line(&kept, &["--model".into(), shown(path), "--out".into(), shown(&out)])
 }
 
-/// The command that goes on with a run that was stopped.
+/// The command that resumes a run that was stopped.
 pub fn resumed() -> String {
     line(&without(words(), &[("--resume", false)]), &["--resume".into()])
 }
 
-/// The words of this process behind the program's name, as the parser sees them.
+/// The words of this process after the program's name, in the parser's form.
 fn words() -> Vec<String> {
     let translated = habits::translate(std::env::args_os());
     let words = translated.map_or_else(|_| Vec::new(), |translated| translated.arguments);
@@ -68,14 +68,14 @@ fn without(words: Vec<String>, options: &[(&str, bool)]) -> Vec<String> {
     kept
 }
 
-/// A line for a shell: the program's name, `words`, and `more` in front of what stands behind `--`.
+/// A line for a shell: the program's name, `words`, and `more` before a `--`.
 fn line(words: &[String], more: &[String]) -> String {
     let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
     let all = words[..end].iter().chain(more).chain(&words[end..]);
     std::iter::once("brasa".to_owned()).chain(all.map(|word| quoted(word))).collect::<Vec<_>>().join(" ")
 }
 
-/// A word as a shell reads it.
+/// A word quoted for a shell.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "_-./:=,@%+".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
@@ -84,7 +84,7 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// The first folder behind `out` that there is not: `adapter-2` behind `adapter`, `adapter-3` behind `adapter-2`.
+/// The first unused folder name after `out`: `adapter-2` after `adapter`, `adapter-3` after `adapter-2`.
 fn next(out: &Path) -> PathBuf {
     let name = out.file_name().map_or_else(|| "adapter".into(), |name| name.to_string_lossy());
     let numbered = name.rsplit_once('-').and_then(|(stem, number)| Some((stem, number.parse::<u32>().ok()?)));

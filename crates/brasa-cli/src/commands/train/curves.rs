@@ -1,4 +1,4 @@
-//! Losses over updates: as a picture written by hand, and as characters.
+//! Draws losses over updates: as SVG, written without a library, and as characters.
 
 use std::fmt::Write;
 
@@ -11,26 +11,27 @@ const HEIGHT: f64 = 360.0;
 const LEFT: f64 = 56.0;
 const BOTTOM: f64 = 36.0;
 const MARGIN: f64 = 16.0;
-/// Columns and rows of the curve in characters.
+/// Columns of a curve in characters.
 const COLUMNS: usize = 64;
+/// Rows of a curve in characters.
 const ROWS: usize = 10;
-/// Points of a line; more are joined to means.
+/// Most points of a line. More are averaged.
 const POINTS: usize = 400;
 
-/// Points of a curve: updates and losses.
+/// Points of a curve: pairs of update and loss.
 type Curve = Vec<(f64, f64)>;
 
-/// A line of a picture.
+/// One line of a picture.
 struct Series {
     name: String,
     color: &'static str,
     sign: char,
-    /// True for evaluations, whose points are shown each.
+    /// True for evaluations, for which each point is marked.
     is_valid: bool,
     points: Curve,
 }
 
-/// Colours and characters of runs that are compared.
+/// Colour and character of each of the compared runs.
 const LOOKS: [(&str, char); 6] = [
     ("#d2691e", '•'),
     ("#1e62d2", '+'),
@@ -52,7 +53,7 @@ fn of_run(metrics: &[Metric]) -> Vec<Series> {
     ]
 }
 
-/// The losses of several runs, each in its colour. In characters there are those of updates alone.
+/// The losses of several runs, each in its own colour. The picture in characters shows only those of updates.
 fn of_runs(runs: &[(String, Vec<Metric>)]) -> Vec<Series> {
     let mut all = Vec::new();
     for ((name, metrics), (color, sign)) in runs.iter().zip(LOOKS.iter().cycle()) {
@@ -74,19 +75,19 @@ fn thinned(curve: &[(f64, f64)], count: usize) -> Curve {
     curve.chunks(each).map(mean).collect()
 }
 
-/// The least and the largest of all, a little apart.
+/// The least and the largest value, with a small margin.
 fn range(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
     let least = values.clone().fold(f64::INFINITY, f64::min);
     let most = values.fold(f64::NEG_INFINITY, f64::max);
     if most > least { (least, most) } else { (least - 0.5, most + 0.5) }
 }
 
-/// The picture of a run: losses of updates as a line, those of evaluations as a line with dots.
+/// The picture of a run as SVG: losses of updates as a line, those of evaluations as a line with dots.
 pub fn svg(metrics: &[Metric]) -> String {
     draw(of_run(metrics))
 }
 
-/// The picture of several runs.
+/// The picture of several runs, as SVG.
 pub fn svg_of_runs(runs: &[(String, Vec<Metric>)]) -> String {
     draw(of_runs(runs))
 }

@@ -1,4 +1,4 @@
-//! `brasa train`: learns a low-rank adapter, or the model itself, from examples.
+//! `brasa train`: trains a low-rank adapter, or the model itself, from examples.
 
 mod again;
 mod curves;
@@ -32,7 +32,7 @@ fn most_documents(arguments: &TrainArguments) -> usize {
     arguments.batch_examples.map_or(MOST_DOCUMENTS, |most| most.saturating_mul(each)).min(MOST_DOCUMENTS)
 }
 
-/// Learns an adapter or a model and writes it.
+/// Trains an adapter or a model and writes it.
 pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
     let Some(data) = &arguments.data else {
         if arguments.config.is_some() {
@@ -114,7 +114,7 @@ pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
     written::finish(arguments, &tuner, &mut trainer, &outcome, test.as_ref())
 }
 
-/// Puts the model with an adapter, or with parameters that are learned, on the device; tells how much is learned.
+/// Puts the model with an adapter, or with learned parameters, on the device; reports the number of learned values.
 fn trainer(
     arguments: &TrainArguments,
     tuner: &FineTuner,
@@ -168,7 +168,7 @@ fn trainer(
     load::with_bar(|progress| tuner.trainer(lora, options, limits, progress))
 }
 
-/// The batches of the examples, of those that are evaluated while training, and of those at the end.
+/// The batches for training, for evaluations during training, and for the evaluation at the end.
 fn batches(
     arguments: &TrainArguments,
     train: Dataset,
@@ -218,7 +218,7 @@ fn batches(
     Ok([Some(of(train.documents, Some(arguments.seed))), valid, test])
 }
 
-/// All updates.
+/// The number of all updates.
 fn updates(arguments: &TrainArguments, train: &Batches) -> Result<u64, Failure> {
     let batches = match (arguments.steps, arguments.iters) {
         (Some(steps), _) => return Ok(steps as u64),
@@ -255,7 +255,7 @@ fn open(arguments: &TrainArguments) -> Result<FineTuner, Failure> {
     })
 }
 
-/// A failure with the flags of the remedy.
+/// The failure for an error of training, with the flags for its remedy.
 #[expect(clippy::needless_pass_by_value, reason = "an error is turned into another")]
 fn failure(error: TrainError) -> Failure {
     let text = error.to_string();

@@ -1,4 +1,4 @@
-//! From flags to the options of a run.
+//! Converts flags to the options of a run.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::args::{
 };
 use crate::failure::Failure;
 
-/// Refuses numbers that make no sense.
+/// Refuses invalid numbers.
 pub fn check(arguments: &TrainArguments) -> Result<(), Failure> {
     let refuse = |what: String| Err(Failure::Usage(what));
     if let Some(lr) = arguments.lr.filter(|lr| !(lr.is_finite() && *lr > 0.0)) {
@@ -79,7 +79,7 @@ pub fn check(arguments: &TrainArguments) -> Result<(), Failure> {
     }
 }
 
-/// Refuses options of adapters beside `--method full`.
+/// Refuses options of adapters together with `--method full`.
 fn check_full(arguments: &TrainArguments) -> Result<(), Failure> {
     let of_adapters = [
         ("--alpha", arguments.alpha.is_some()),
@@ -100,12 +100,12 @@ fn check_full(arguments: &TrainArguments) -> Result<(), Failure> {
     }
 }
 
-/// The layers or parameters of `--targets` and `--last-blocks`.
+/// The layers or parameters that `--targets` and `--last-blocks` select.
 pub fn targets(arguments: &TrainArguments, names: &str) -> Result<Targets, Failure> {
     Targets::parse(names, arguments.last_blocks).map_err(failure)
 }
 
-/// The part of the model that `--method full` learns without `--targets`. MLX-LM learns blocks alone.
+/// The part of the model that `--method full` learns without `--targets`. With MLX-LM's defaults, only blocks are learned.
 pub fn extent(arguments: &TrainArguments) -> Extent {
     match arguments.last_blocks {
         Some(blocks) => Extent::LastBlocks(blocks),
@@ -143,7 +143,7 @@ pub fn data_options(arguments: &TrainArguments) -> DataOptions {
     }
 }
 
-/// The form of the adapter.
+/// The options of the adapter.
 pub fn lora_options(arguments: &TrainArguments) -> Result<LoraOptions, Failure> {
     Ok(LoraOptions {
         targets: targets(arguments, arguments.targets.as_deref().unwrap_or("all"))?,
@@ -167,7 +167,7 @@ pub fn dtype(name: DtypeName) -> AdapterDtype {
     }
 }
 
-/// Ranks and α of some layers.
+/// The ranks and α of particular layers.
 fn own(arguments: &TrainArguments) -> Result<Vec<Own>, Failure> {
     let pattern = |name: &str| Pattern::parse(name).map_err(failure);
     let ranks = (arguments.rank_of.iter())
@@ -177,7 +177,7 @@ fn own(arguments: &TrainArguments) -> Result<Vec<Own>, Failure> {
     ranks.chain(alphas).collect()
 }
 
-/// How values change.
+/// The options of the trainer.
 pub fn train_options(arguments: &TrainArguments, updates: u64) -> TrainOptions {
     let weight_decay = arguments.weight_decay;
     let ((beta1, beta2), eps, bias_correction) = (arguments.betas, arguments.eps, arguments.bias_correction);
@@ -243,7 +243,7 @@ pub fn train_options(arguments: &TrainArguments, updates: u64) -> TrainOptions {
     }
 }
 
-/// The course of the run.
+/// The options of the run.
 pub fn run_options(arguments: &TrainArguments, updates: u64) -> RunOptions {
     RunOptions {
         folder: arguments.out.clone(),

@@ -17,11 +17,11 @@ use crate::commands::remote;
 use crate::failure::Failure;
 use crate::output;
 
-/// Asks the server whether it is there, before hours of learning.
+/// Checks that the server can be reached, before hours of training.
 ///
 /// # Errors
 ///
-/// [`Failure::Usage`] for a URL that is none; [`Failure::Failed`] if the server cannot be reached or refuses the key.
+/// [`Failure::Usage`] for an invalid URL; [`Failure::Failed`] if the server cannot be reached or refuses the key.
 pub fn check(arguments: &TrainArguments) -> Result<(), Failure> {
     match &arguments.server {
         Some(server) => remote::ask(server, "/lora-adapters", None, within(arguments)).map(drop),
@@ -33,7 +33,7 @@ pub fn check(arguments: &TrainArguments) -> Result<(), Failure> {
 ///
 /// # Errors
 ///
-/// [`Failure::Failed`] with the server's own message. The adapter stays where it was written.
+/// [`Failure::Failed`] with the server's own message. The adapter's files are kept.
 pub fn load(arguments: &TrainArguments, path: &Path) -> Result<(), Failure> {
     let Some(server) = &arguments.server else { return Ok(()) };
     output::line(&post(arguments, server, path)?)
@@ -41,20 +41,21 @@ pub fn load(arguments: &TrainArguments, path: &Path) -> Result<(), Failure> {
 
 /// Sends the best adapters so far to the server in the background; the run does not wait.
 ///
-/// A thread loads one after the other. While it waits for the server, newer adapters take the place of those that it has not begun with.
+/// A thread loads one adapter after the other. While it waits for the server, a newer adapter replaces one that is still to be
+/// loaded.
 pub struct Best {
     arguments: TrainArguments,
     paths: Option<Sender<PathBuf>>,
     answers: Receiver<Result<String, String>>,
-    /// True once the finished adapter is about to follow, which makes the others needless.
+    /// True once the finished adapter is about to be loaded, so that other loads are unnecessary.
     ends: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
-    /// The warning that was given last, unless something went well since.
+    /// The last warning, unless a load has succeeded since.
     warned: Option<String>,
 }
 
 impl Best {
-    /// Starts the thread, if the best adapters are wanted in a server.
+    /// Starts the thread, if the options ask for loading best adapters.
     pub fn new(arguments: &TrainArguments) -> Option<Self> {
         let server = arguments.server.clone().filter(|_| arguments.serve_best)?;
         let (paths, wanted) = channel::<PathBuf>();
@@ -74,8 +75,8 @@ impl Best {
         Some(Self { arguments, paths: Some(paths), answers, ends, thread: Some(thread), warned: None })
     }
 
-    /// Writes the best adapter so far into the folder `best` of the run, and has the server load it in place of the one before.
-    /// Returns a warning if it cannot be written.
+    /// Writes the best adapter so far into the folder `best` of the run, and has the server load it in place of the last one.
+    /// Returns a warning if the adapter cannot be written.
     pub fn load(&mut self, tuner: &FineTuner, lora: &Lora) -> Option<String> {
         let folder = self.arguments.out.join("best");
         let written = std::fs::create_dir_all(&folder)
@@ -148,7 +149,8 @@ fn post(arguments: &TrainArguments, server: &str, path: &Path) -> Result<String,
     Ok(format!("{}: serves it as {model}", server.trim_end_matches('/')))
 }
 
-/// Longest time for an answer of the server, so that one that hangs holds neither newer adapters nor the end of a run for longer.
+/// Longest time for an answer of the server, so that a hanging server delays newer adapters and the end of a run no longer than
+/// this.
 fn within(arguments: &TrainArguments) -> Duration {
     Duration::from_secs(arguments.serve_within)
 }

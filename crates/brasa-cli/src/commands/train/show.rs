@@ -1,4 +1,4 @@
-//! The display of a training run: the first example, a progress bar, curves of the loss.
+//! Displays a training run: the first example, a progress bar, curves of the loss.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -14,9 +14,9 @@ use super::curves;
 use crate::failure::Failure;
 use crate::output;
 
-/// Characters of an example that are shown.
+/// Most characters of an example that are shown.
 const SHOWN: usize = 1200;
-/// Time between two drawings of the curves' file.
+/// Time between two updates of the curves' file.
 const REDRAW: Duration = Duration::from_secs(10);
 
 /// Shows an example as the model reads it, with the learned parts between ⟦ and ⟧.
@@ -36,7 +36,7 @@ pub fn sample(tuner: &FineTuner, what: &str, document: &Document) -> Result<(), 
     Ok(())
 }
 
-/// The progress of a run.
+/// The display of a run's progress.
 pub struct Show {
     bar: ProgressBar,
     folder: PathBuf,
@@ -44,13 +44,13 @@ pub struct Show {
     drawn: Instant,
     /// Bytes of weights and programs on the device.
     device_bytes: u64,
-    /// Updates between two lines, if they were asked for.
+    /// Number of updates between two lines, if lines are requested.
     report_every: Option<u64>,
     /// The mean loss of recent updates.
     loss: Option<f64>,
-    /// The sum of losses, and the number of updates, since the last line.
+    /// The sum of losses and the number of updates since the last line.
     since_line: (f64, u32),
-    /// The mean share of recent pairs whose chosen answer is preferred.
+    /// The mean share of recent pairs in which the chosen answer is preferred.
     preferred: Option<f64>,
     tokens_per_second: Option<f64>,
 }
@@ -126,7 +126,7 @@ impl Show {
         }
     }
 
-    /// Takes the bar away.
+    /// Removes the progress bar.
     pub fn finish(&self) {
         self.bar.finish_and_clear();
     }
@@ -135,7 +135,8 @@ impl Show {
         self.bar.suspend(|| output::note(text));
     }
 
-    /// Draws the curves anew, now and then. Curves that cannot be drawn now are drawn at the end, which says why not.
+    /// Draws the curves again if [`REDRAW`] has passed. Errors are ignored here, since the curves are drawn at the end too, where
+    /// errors are reported.
     fn redraw(&mut self) {
         if self.drawn.elapsed() > REDRAW {
             self.drawn = Instant::now();
@@ -144,7 +145,7 @@ impl Show {
     }
 }
 
-/// Writes `curves.svg` into the folder of a run; returns what it shows.
+/// Writes `curves.svg` into the folder of a run; returns the metrics.
 fn svg(folder: &Path) -> Result<Vec<Metric>, Failure> {
     let metrics = Metrics::read(&folder.join(METRICS)).map_err(|error| Failure::Failed(error.to_string()))?;
     write(&folder.join("curves.svg"), &curves::svg(&metrics))?;
@@ -167,7 +168,8 @@ pub fn curves(folder: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Compares runs, named by their folders: a line for each on standard output, curves on standard error and, if `svg` is given, there.
+/// Compares runs, named by their folders: a line for each on standard output, curves on standard error and, if `svg` is given, in
+/// that file.
 pub fn compare(folders: &[PathBuf], svg: Option<&Path>) -> Result<(), Failure> {
     let run = |folder: &PathBuf| {
         let path = folder.join(METRICS);
@@ -192,7 +194,7 @@ pub fn compare(folders: &[PathBuf], svg: Option<&Path>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Updates, the mean loss of the last tenth, the best evaluation, speed and time of a run.
+/// A line about a run: updates, the mean loss of the last tenth, the best evaluation, speed and time.
 fn summary(metrics: &[Metric]) -> String {
     let updates: Vec<&Metric> = metrics.iter().filter(|metric| metric.loss.is_some()).collect();
     let last = &updates[updates.len() - updates.len().div_ceil(10)..];

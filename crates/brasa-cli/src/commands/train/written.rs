@@ -1,4 +1,4 @@
-//! The result of a run, beside its log and checkpoint: the adapter, or the model.
+//! Writes the result of a run: the adapter or the model.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ use crate::args::{FormName, TrainArguments};
 use crate::failure::Failure;
 use crate::output;
 
-/// An adapter or a model that is there already is only replaced by a run that goes on.
+/// Refuses to replace an existing adapter or model, unless the run resumes.
 pub fn refuse_existing(arguments: &TrainArguments) -> Result<(), Failure> {
     let names = ["adapter_config.json", "adapter.gguf", "model", "model.gguf"];
     let old = names.map(|name| arguments.out.join(name)).into_iter().find(|path| path.exists());
@@ -36,7 +36,7 @@ pub fn refuse_existing(arguments: &TrainArguments) -> Result<(), Failure> {
     }
 }
 
-/// Writes the adapter or the model, and reports where.
+/// Writes the adapter or the model, and reports its path.
 pub fn finish(
     arguments: &TrainArguments,
     tuner: &FineTuner,
@@ -91,7 +91,7 @@ pub fn finish(
     Ok(())
 }
 
-/// Writes an adapter into `folder`; returns where.
+/// Writes an adapter into `folder`; returns its path.
 pub fn adapter(
     arguments: &TrainArguments,
     tuner: &FineTuner,

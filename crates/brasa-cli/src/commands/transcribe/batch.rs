@@ -12,7 +12,7 @@ use crate::args::TranscribeArguments;
 use crate::failure::Failure;
 use crate::{interrupt, load, output};
 
-/// Transcribes files, pieces of several of them in common steps.
+/// Transcribes files, with pieces of several files in common steps.
 ///
 /// # Errors
 ///
@@ -53,7 +53,7 @@ pub fn transcribe(
     super::told(failures, destinations.len())
 }
 
-/// Transcribes sounds that have been read once.
+/// Transcribes sounds that have already been read once.
 fn together(
     transcriber: &Transcriber,
     sounds: Vec<BatchSound>,

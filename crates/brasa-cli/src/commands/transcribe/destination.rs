@@ -14,7 +14,7 @@ use crate::output;
 
 /// A sound file, and the destination of its transcript.
 pub struct Destination {
-    /// The file of sound; `-` for standard input.
+    /// The sound file; `-` for standard input.
     pub input: PathBuf,
     /// The file of the transcript; `None` for standard output.
     pub output: Option<PathBuf>,
@@ -38,8 +38,8 @@ pub fn force(arguments: &TranscribeArguments) -> output::Force {
 ///
 /// # Errors
 ///
-/// [`Failure::Usage`] for files that would have one transcript together, [`Failure::Failed`] for a transcript that exists, for a
-/// file that does not, and for a folder that cannot be made.
+/// [`Failure::Usage`] for files that would have the same transcript, [`Failure::Failed`] for a transcript that exists, a file
+/// that does not, and a folder that cannot be created.
 pub fn of(arguments: &TranscribeArguments) -> Result<Vec<Destination>, Failure> {
     let mut files = arguments.files.clone();
     if files.is_empty() {
@@ -90,7 +90,7 @@ pub fn of(arguments: &TranscribeArguments) -> Result<Vec<Destination>, Failure> 
     Ok(destinations)
 }
 
-/// The file of a transcript: the sound's name with the form's extension, in `folder` or beside the sound.
+/// The path of a transcript: the sound's name with the format's extension, in `folder` or beside the sound.
 fn beside(input: &Path, folder: Option<&Path>, format: TranscriptFormat) -> PathBuf {
     let is_standard = input.as_os_str() == "-";
     let stem = input.file_stem().filter(|_| !is_standard);

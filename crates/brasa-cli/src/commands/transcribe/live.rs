@@ -13,14 +13,14 @@ use crate::args::TranscribeArguments;
 use crate::failure::Failure;
 use crate::interrupt;
 
-/// Blocks of sound that wait to be transcribed. Behind them the sound's writer waits.
+/// Most blocks of sound that wait to be transcribed. Beyond, the sound's writer must wait.
 const WAITING_BLOCKS: usize = 64;
-/// Most seconds of sound between two looks, however much waits.
+/// Most seconds of sound between two transcriptions, even if more is waiting.
 const MOST_S: f32 = 10.0;
-/// How often Ctrl-C is looked for while nothing is heard.
+/// Time between two checks for Ctrl-C while no sound arrives.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// A piece of sound, or the reason why there is no more.
+/// A block of samples, or the error that ended the sound.
 type Block = Result<Vec<f32>, AudioError>;
 
 /// Transcribes live sound. Ctrl-C ends the sound; the words so far are written before the program ends.
@@ -67,7 +67,7 @@ pub fn transcribe(
     end
 }
 
-/// Waits for `step` samples, and takes all that are there. Returns how the sound ended, if it did.
+/// Waits for `step` samples, and takes all that have arrived. Returns the outcome if the sound has ended.
 fn gather(receiver: &Receiver<Block>, samples: &mut Vec<f32>, step: usize) -> Option<Result<(), Failure>> {
     let most = (MOST_S * SAMPLE_RATE as f32) as usize;
     while samples.len() < step {

@@ -24,13 +24,13 @@ use crate::failure::Failure;
 use crate::{input, interrupt, load, output, values};
 use destination::Destination;
 
-/// The remedy for want of a model.
+/// The remedy if there is no model.
 const GET_A_MODEL: &str =
     "`-hf openai/whisper-small` downloads one; otherwise the first word is its file or folder";
-/// Most temperatures that are tried one after another.
+/// Most temperatures that are tried one after the other.
 const MOST_TRIES: usize = 32;
 
-/// Transcribes files one after another, or a sound that goes on.
+/// Transcribes files one after the other, or a live sound.
 pub fn transcribe(arguments: &TranscribeArguments) -> Result<(), Failure> {
     let arguments = &in_json(arguments)?;
     let options = options(arguments)?;
@@ -64,7 +64,7 @@ pub fn transcribe(arguments: &TranscribeArguments) -> Result<(), Failure> {
     told(failures, count)
 }
 
-/// The arguments with `--json` replaced by the form of JSON that it means.
+/// The arguments with `--json` replaced by the JSON format that it means.
 fn in_json(arguments: &TranscribeArguments) -> Result<TranscribeArguments, Failure> {
     let mut arguments = arguments.clone();
     match arguments.format {
@@ -76,7 +76,7 @@ fn in_json(arguments: &TranscribeArguments) -> Result<TranscribeArguments, Failu
     Ok(arguments)
 }
 
-/// Refuses a model that is not there, and a file of sound in its place.
+/// Refuses a missing model, and a sound file given as the model.
 fn check_model(model: &Path) -> Result<(), Failure> {
     if !model.exists() {
         let name = model.display();
@@ -94,7 +94,7 @@ fn check_model(model: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The end of a run in which so many files failed.
+/// The outcome of a run in which `failures` of `count` files failed.
 fn told(failures: usize, count: usize) -> Result<(), Failure> {
     match failures {
         0 => Ok(()),
@@ -102,7 +102,7 @@ fn told(failures: usize, count: usize) -> Result<(), Failure> {
     }
 }
 
-/// Refuses forms that contradict other flags.
+/// Refuses formats that contradict other flags.
 fn check_forms(arguments: &TranscribeArguments) -> Result<(), Failure> {
     let has_times = !matches!(arguments.format, TranscriptFormat::Text | TranscriptFormat::Json);
     let name = TranscriptFormat::ALL.into_iter().find(|(_, format)| *format == arguments.format);
@@ -170,12 +170,12 @@ fn options(arguments: &TranscribeArguments) -> Result<TranscribeOptions, Failure
     Ok(options)
 }
 
-/// The number of as many decimal digits as somebody typed: 0.6, not 0.60000002.
+/// The number with the decimal digits that the user typed: 0.6, not 0.60000002.
 fn decimal(value: f32) -> f64 {
     value.to_string().parse().unwrap_or_else(|_| value.into())
 }
 
-/// The options with a bias for the hotwords, and with the grammar.
+/// The options with a bias for hotwords, and with the grammar.
 fn with_words(
     options: TranscribeOptions,
     transcriber: &Transcriber,
@@ -237,7 +237,8 @@ fn transcribe_one(
     write(destination, &transcript, Some(&times), arguments, started.elapsed(), false)
 }
 
-/// Writes a transcript to its place, and tells of it, with its times where they are known. Text for standard output is left out unless `with_text`.
+/// Writes a transcript to its destination and reports it, with times if they are known. Text for standard output is left out
+/// unless `with_text`.
 fn write(
     destination: &Destination,
     transcript: &Transcript,
@@ -270,14 +271,14 @@ fn write(
     Ok(())
 }
 
-/// Tells how long the parts of a transcription took, if that is asked for.
+/// Reports the times of a transcription's parts, if requested.
 fn tell(times: Option<&TranscriptionTimes>, duration_s: f64, arguments: &TranscribeArguments) {
     if let Some(times) = times.filter(|_| arguments.verbose) {
         output::note(&text::parts(times, duration_s));
     }
 }
 
-/// The segments of a sound. Those that go to standard output as text are printed as they are found.
+/// The segments of a sound. Text for standard output is printed as segments are found.
 fn segments(
     transcriber: &Transcriber,
     recording: &Recording,

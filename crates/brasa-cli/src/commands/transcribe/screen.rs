@@ -1,7 +1,7 @@
-//! Text that is written while it may still change.
+//! Writes text that may still change.
 //!
-//! Words that are kept are written for good. At a terminal, words that may be revised stand dim behind them, on the rest of the line,
-//! and are overwritten by the next look. A pipe gets the words that are kept and no others.
+//! Final words are written once. At a terminal, words that may still be revised follow dimmed on the rest of the line, and the
+//! next update overwrites them. A pipe gets final words only.
 
 use std::borrow::Cow;
 use std::io::{IsTerminal, stdout};
@@ -16,44 +16,44 @@ use crate::failure::Failure;
 use crate::output;
 use crate::paint::{Paint, Style, is_dumb};
 
-/// Columns of a terminal that does not say how many it has.
+/// Columns of a terminal of unknown width.
 const COLUMNS: usize = 80;
-/// Columns that words to be revised want at least.
+/// Least columns for words that may be revised.
 const LEAST_PENDING: usize = 24;
-/// Saves the cursor's place, and ends the wrapping of lines.
+/// Saves the cursor's position, and turns line wrapping off.
 const HOLD: &str = "\x1b7\x1b[?7l";
-/// Wraps lines again, and goes back to the saved place.
+/// Turns line wrapping on, and returns to the saved position.
 const RELEASE: &str = "\x1b[?7h\x1b8";
 /// Clears the rest of the line.
 const CLEAR: &str = "\x1b[K";
 
-/// How text is written.
+/// The form of the text.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
-    /// Plain words in a row.
+    /// Plain words on one line.
     Text,
-    /// A line with its times for the words of each look.
+    /// For the words of each update, a line with times.
     Timed,
-    /// A line with its times for each word.
+    /// For each word, a line with times.
     Words,
-    /// A JSON object for each look.
+    /// For each update, a JSON object.
     Json,
 }
 
-/// The place where live text appears.
+/// Writes live text to standard output.
 pub struct Screen {
     form: Form,
-    /// True at a terminal that can be written over.
+    /// True at a terminal whose text can be overwritten.
     revises: bool,
-    /// Columns of the terminal; `None` for lines without end.
+    /// Columns of the terminal; `None` for lines of any length.
     columns: Option<usize>,
-    /// The column behind the last word that was kept.
+    /// The column after the last final word.
     column: usize,
     paint: Paint,
 }
 
 impl Screen {
-    /// Standard output.
+    /// Standard output, in the form that the arguments choose.
     pub fn new(arguments: &TranscribeArguments) -> Self {
         let form = match arguments.format {
             TranscriptFormat::Json => Form::Json,
@@ -83,7 +83,7 @@ impl Screen {
         if self.column > 0 { output::line("") } else { Ok(()) }
     }
 
-    /// Writes the words that are kept from now on.
+    /// Writes the new final words.
     fn keep(&mut self, update: &LiveUpdate) -> Result<(), Failure> {
         if self.revises {
             output::command(CLEAR)?;
@@ -119,7 +119,7 @@ impl Screen {
         }
     }
 
-    /// Writes a word behind the last one, or on a new line.
+    /// Writes a word after the last one, or on a new line.
     fn word(&mut self, word: &str) -> Result<(), Failure> {
         let width = word.chars().count();
         let breaks = self.columns.is_some_and(|columns| self.column + width >= columns);
@@ -132,7 +132,7 @@ impl Screen {
         output::write(word)
     }
 
-    /// Shows words that may be revised, and leaves the cursor where it is.
+    /// Shows words that may be revised, and leaves the cursor at its position.
     fn pend(&mut self, pending: &str) -> Result<(), Failure> {
         let columns = self.columns.unwrap_or(COLUMNS);
         if self.column > 0

@@ -15,7 +15,7 @@ use crate::{interrupt, load, output};
 
 /// The name of standard input in messages.
 pub const STANDARD_INPUT: &str = "standard input";
-/// First bytes of files of sound that may come through a pipe while they are written.
+/// First bytes of sound files that may come through a pipe while being written.
 const HEADERS: [&[u8]; 11] = [
     b"RIFF",
     b"RIFX",
@@ -54,7 +54,7 @@ pub fn read(
     Ok(recording)
 }
 
-/// Tells of a doubt about a sound.
+/// Prints a warning about a sound.
 pub fn warn(warning: &String) {
     output::note(&format!("warning: {warning}"));
 }
@@ -74,13 +74,13 @@ fn open(path: &Path, arguments: &TranscribeArguments) -> brasa::audio::Result<So
     }
 }
 
-/// True if the first bytes are those of a file of sound.
+/// True if a file begins like a sound file.
 pub fn begins_as_sound(file: impl Read) -> bool {
     let mut first = Vec::new();
     file.take(4).read_to_end(&mut first).is_ok() && HEADERS.iter().any(|header| first.starts_with(header))
 }
 
-/// Opens live sound, and waits for its first bytes only. Samples without a header are described by the arguments.
+/// Opens live sound, and waits only for its first bytes. Samples without a header are described by the arguments.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Transcripts as text, with times or without.
+//! Transcripts as text, with or without times.
 
 use brasa::TranscriptionTimes;
 use brasa::audio::transcript::{Segment, Transcript, TranscriptFormat};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::args::TranscribeArguments;
 use crate::load::clock;
 
-/// The whole content of a transcript's file. JSON has the times of the transcription too, where they are known.
+/// The whole content of a transcript's file. JSON also has the times of the transcription, if they are known.
 pub fn content(
     transcript: &Transcript,
     times: Option<&TranscriptionTimes>,
@@ -29,7 +29,7 @@ pub fn content(
     }
 }
 
-/// The lines of a segment: its text, or one line for each word. Words have their times, texts on request.
+/// The lines of a segment: its text, or one line for each word. Words always have times, texts only on request.
 pub fn lines(segment: &Segment, arguments: &TranscribeArguments) -> String {
     if arguments.words {
         let words = segment.words.iter().flatten();
@@ -41,7 +41,7 @@ pub fn lines(segment: &Segment, arguments: &TranscribeArguments) -> String {
     format!("{}\n", segment.text.trim())
 }
 
-/// The parts of a transcription that took time, and the real-time factor.
+/// The times of a transcription's parts, and the real-time factor, as text.
 pub fn parts(times: &TranscriptionTimes, duration_s: f64) -> String {
     let named = times.named().into_iter().filter(|(_, time)| !time.is_zero());
     let mut parts: Vec<String> =
@@ -50,12 +50,12 @@ pub fn parts(times: &TranscriptionTimes, duration_s: f64) -> String {
     parts.join(", ")
 }
 
-/// A line with its times in front.
+/// A line that begins with its times.
 pub fn timed(start_s: f64, end_s: f64, text: &str) -> String {
     format!("[{} --> {}]  {}\n", fine(start_s), fine(end_s), text.trim())
 }
 
-/// Hours if there are any, minutes, seconds and milliseconds.
+/// Formats seconds as hours (if there are any), minutes, seconds and milliseconds.
 fn fine(seconds: f64) -> String {
     let milliseconds = (seconds * 1000.0).round_ties_even() as u64;
     format!("{}.{:03}", clock(milliseconds as f64 / 1000.0), milliseconds % 1000)
