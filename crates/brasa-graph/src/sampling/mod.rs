@@ -6,7 +6,7 @@
 //! 2. **Bias**, added; suppressed ids and, before the minimum length, end ids become −∞.
 //! 3. **Mask** of a grammar: logits of ids that it forbids become −∞.
 //! 4. **Filters**, temperature, and penalties that are not the first stage, in their order. A stage with a neutral parameter is
-//! skipped.
+//!    skipped.
 //! 5. **Draw**: the largest score `x + g` among the survivors, ties to the lowest id, where `g` is Gumbel noise that
 //!    depends on nothing but seed, position and token id ([`gumbel`]). That is a draw from `softmax(z/T)`
 //!    (Gumbel 1954; Maddison, Tarlow & Minka 2014, arXiv:1411.0030). A temperature of 0 keeps the lowest id of the largest logit alone,

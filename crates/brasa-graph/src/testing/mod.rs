@@ -20,7 +20,7 @@
 //! - [`check_shared_weights`] has two graphs share an upload, and reads and writes weights;
 //! - [`check_inputs_and_outputs`] brings inputs that a graph declares and reads several outputs;
 //! - [`check_chains`] compares chains with single steps; [`check_failed_steps`] has steps fail in the middle;
-//! [`check_lookups`] brings numbers beyond the tables in which they are looked up;
+//!   [`check_lookups`] brings numbers beyond the tables in which they are looked up;
 //! - [`check_refusals`] brings what a device refuses, from bad steps to foreign weights;
 //! - [`DraftTreeCase`] is a random tree of drafts, [`ShiftCase`] a text that loses a page;
 //! - [`check_embeddings`] brings rows in place of token ids;
