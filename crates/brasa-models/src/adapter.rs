@@ -32,13 +32,13 @@ pub struct AdaptableLayer {
     pub weight: WeightId,
     /// Rows of the layer in the stacked weight; for a stack of experts, rows in each expert's matrix.
     pub rows: Range<usize>,
-    /// Elements of a row.
+    /// Elements of a row: the layer's inputs.
     pub inputs: usize,
-    /// Experts, in a stack of them.
+    /// Number of experts in a stack of experts; `None` for a single layer.
     pub experts: Option<usize>,
     /// True if the checkpoint stores the layer as one tensor. `attn_q` and `attn_qkv` are both layers of a model; one of them is stored.
     pub is_stored: bool,
-    /// Heads whose rows the base has in GGUF's order.
+    /// Heads of the layer if the base stores its rows in GGUF's order; `None` otherwise.
     interleaved: Option<Heads>,
 }
 
@@ -50,7 +50,7 @@ struct Heads {
 }
 
 impl Adapter {
-    /// The adapter of `file` for `model`, under canonical names.
+    /// Converts `file` to an adapter for `model`, under canonical names.
     ///
     /// # Errors
     ///
@@ -103,7 +103,8 @@ impl Adapter {
         Ok(adapter)
     }
 
-    /// The adaptions of the model's graph, for [`add_low_rank`](brasa_graph::pass::add_low_rank); scales are multiplied by `scale`.
+    /// The low-rank products for the model's graph, for [`add_low_rank`](brasa_graph::pass::add_low_rank); scales are multiplied
+    /// by `scale`.
     ///
     /// DoRA's gains are magnitudes over the norms of the adapted rows, for which every row of these layers is decoded once.
     ///
@@ -117,7 +118,7 @@ impl Adapter {
         self.pairs.iter().map(|pair| find(&layers, &pair.name)?.low_rank(model, pair, scale)).collect()
     }
 
-    /// Whether the adapter can count `scale` times.
+    /// Checks that the adapter can be applied with the factor `scale`.
     ///
     /// # Errors
     ///
@@ -133,7 +134,7 @@ impl Adapter {
         }
     }
 
-    /// The adapter in `form`, with the names of `model`'s checkpoint or, if that is GGUF, those of its family.
+    /// Converts the adapter to `form`, with the names of `model`'s checkpoint or, if that is GGUF, those of its family.
     ///
     /// # Errors
     ///
@@ -194,7 +195,7 @@ impl AdaptableLayer {
         LowRankPair { name: self.name.clone(), a, b, scale, magnitude }
     }
 
-    /// `B` and the magnitudes of a pair of this layer, with rows in the order of the graph's: the other side of [`pair`](Self::pair).
+    /// `B` and the magnitudes of a pair of this layer, with rows in the graph's order: the inverse of [`pair`](Self::pair).
     ///
     /// # Errors
     ///
@@ -229,7 +230,7 @@ impl AdaptableLayer {
         })
     }
 
-    /// Magnitudes over the norms of the adapted rows, `[rows]`, rows as the graph's.
+    /// DoRA's gains: magnitudes divided by the norms of the adapted rows, `[rows]`, in the graph's order of rows.
     fn gain(&self, model: &Model, pair: &LowRankPair, b: &Tensor, magnitude: &Tensor) -> Result<Tensor> {
         if self.experts.is_some() {
             return Err(refused(&self.name, "DoRA's magnitudes of experts are not supported".into()));
@@ -349,7 +350,8 @@ fn all_layers(model: &Model) -> Vec<AdaptableLayer> {
     layers
 }
 
-/// `blk.3.attn_q` as `layers.3.attn_q`. GGUF names gate and up in one matrix after up alone: their rows tell.
+/// The canonical name of a pair's layer: `blk.3.attn_q` becomes `layers.3.attn_q`. GGUF names a matrix of gate and up like up
+/// alone; its number of rows distinguishes the two.
 fn canonical(place: &str, pair: &LowRankPair, spec: &ModelSpec) -> String {
     let Some((layer, name)) = place.strip_prefix("blk.").and_then(|inner| inner.split_once('.')) else {
         return place.into();
@@ -373,7 +375,7 @@ fn gguf_name(canonical: &str) -> String {
     name.strip_suffix("ffn_gate_up").map_or(name.clone(), |stem| format!("{stem}ffn_up"))
 }
 
-/// The place of a module of Hugging Face or MLX, whatever it is wrapped in.
+/// The place in GGUF of a module of Hugging Face or MLX, with any prefix around the model.
 fn hugging_face_place(module: &str, spec: &ModelSpec) -> Option<GgufPlace> {
     let tensor = format!("{module}.weight");
     PREFIXES.iter().find_map(|prefix| {
@@ -411,7 +413,8 @@ fn heads_of(canonical: &str, spec: &ModelSpec) -> Option<Heads> {
 }
 
 impl Heads {
-    /// The row, halves apart, of the row `row` whose halves alternate.
+    /// The index in split-half order (rows of a pair half a head apart) of the row `row` of interleaved order (rows of a pair
+    /// adjacent).
     fn split_half(self, row: usize) -> usize {
         let (head, within) = (row / self.head_dim, row % self.head_dim);
         let half = self.rotary_dim / 2;
@@ -419,7 +422,8 @@ impl Heads {
         head * self.head_dim + within
     }
 
-    /// The row, halves alternating, of the row `row` whose halves are apart.
+    /// The index in interleaved order (rows of a pair adjacent) of the row `row` of split-half order (rows of a pair half a head
+    /// apart).
     fn interleaved(self, row: usize) -> usize {
         let (head, within) = (row / self.head_dim, row % self.head_dim);
         let half = self.rotary_dim / 2;
@@ -428,7 +432,8 @@ impl Heads {
     }
 }
 
-/// The tensor whose row `r` is row `from(r)` of `tensor`; itself if `from` leaves the tensor, which its check then reports.
+/// Reorders rows: row `r` of the result is row `from(r)` of `tensor`. Returns `tensor` unchanged if `from` gives a row outside,
+/// which the check of its shape then reports.
 fn reordered(tensor: &Tensor, from: impl Fn(usize) -> usize) -> Tensor {
     let rows = tensor.rows();
     let (Payload::Blocks(bytes), Some(row_bytes)) =
@@ -446,13 +451,13 @@ fn reordered(tensor: &Tensor, from: impl Fn(usize) -> usize) -> Tensor {
     Tensor { payload: Payload::Blocks(Bytes::from(out)), ..tensor.clone() }
 }
 
-/// Like [`reordered`], of a vector `[rows]`.
+/// Reorders a vector `[rows]`: element `r` of the result is element `from(r)` of `vector`.
 fn reordered_vector(vector: &Tensor, from: impl Fn(usize) -> usize) -> Tensor {
     let column = Tensor { shape: vec![vector.row_len(), 1], ..vector.clone() };
     Tensor { shape: vector.shape.clone(), ..reordered(&column, from) }
 }
 
-/// Experts' pairs that a file keeps one by one.
+/// Pairs of single experts, for files that store experts one by one.
 #[derive(Default)]
 struct Experts(BTreeMap<String, BTreeMap<usize, LowRankPair>>);
 
@@ -465,7 +470,7 @@ impl Experts {
         }
     }
 
-    /// A pair for each stack. All experts of one have to be there, alike in rank, scale and format.
+    /// A pair for each stack. All experts of one have to be there, equal in rank, scale and format.
     fn stacks(self) -> Result<Vec<LowRankPair>> {
         let stack = |(name, experts): (String, BTreeMap<usize, LowRankPair>)| {
             let name = name.strip_suffix(".weight").unwrap_or(&name).replacen("blk.", "layers.", 1);

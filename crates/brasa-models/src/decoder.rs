@@ -13,21 +13,21 @@ use crate::spec::{
 };
 use crate::weights::{HeadCopy, Place, Weights};
 
-/// Values of the graph that are worth a look.
+/// Values of the graph that callers may read.
 pub(crate) struct Inside {
     /// The normed hidden states that the head reads, `[Outs, D]`.
     pub hidden: ValueId,
-    /// The residual stream behind each layer, `[R, D]`; behind the last one `[Outs, D]`.
+    /// The residual stream after each layer, `[R, D]`; after the last layer `[Outs, D]`.
     pub states: Vec<ValueId>,
     pub head_copy: Option<HeadCopy>,
 }
 
-/// The rows that a row sees.
+/// Which rows a row attends to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sight {
-    /// Itself and the rows before it, which are in caches.
+    /// A row attends to itself and to the rows before it, through caches.
     Causal,
-    /// All rows of its text, which is one segment of a step.
+    /// A row attends to all rows of its text, which is one segment of a step.
     Bidirectional,
 }
 
@@ -124,7 +124,7 @@ struct Block<'a, 'w> {
 }
 
 impl Block<'_, '_> {
-    /// One layer. What follows the last attention is computed for the output rows alone: no other row is read again.
+    /// Adds one layer. Everything after the last attention is computed for the output rows alone: no other row is read again.
     fn layer(&mut self, h_rd: ValueId, index: usize, layer: &LayerSpec) -> Result<ValueId> {
         let at = Place::layer(index);
         let x_rd = self.norm(h_rd, at, "attn_norm.weight")?;
@@ -222,7 +222,7 @@ impl Block<'_, '_> {
         Ok(self.g.reshape(o_rhe, &[q_dim]))
     }
 
-    /// Attention to all rows of the text, as far as the window reaches to either side.
+    /// Attention to all rows of the text, within the window to either side.
     fn look_around(&mut self, qkv: [ValueId; 3], spec: &AttentionSpec) -> ValueId {
         let op = Attention {
             source: KvSource::Step(Mask::Bidirectional),
@@ -234,7 +234,7 @@ impl Block<'_, '_> {
         self.g.reshape(o_rhe, &[spec.q_dim()])
     }
 
-    /// Elements from `start` of each row, as heads.
+    /// The elements of each row from `start` on, reshaped to `heads` heads of `head_dim` elements.
     fn heads(&mut self, x: ValueId, start: usize, heads: usize, head_dim: usize) -> ValueId {
         let part = self.g.slice(x, start..start + heads * head_dim);
         self.g.reshape(part, &[heads, head_dim])
@@ -285,7 +285,7 @@ impl Block<'_, '_> {
         self.linear(x_rf, at, "ffn_down.weight", [self.spec.hidden_size, width])
     }
 
-    /// `x_rd` is what the experts read, `h_rd` the residual stream.
+    /// Adds the experts of a layer; `x_rd` is the experts' input, `h_rd` the residual stream.
     fn experts(&mut self, x_rd: ValueId, h_rd: ValueId, at: Place, spec: ExpertsSpec) -> Result<ValueId> {
         let (width, d) = (spec.expert.width, self.spec.hidden_size);
         let (x, k) = (spec.num_experts, spec.experts_per_token);
@@ -320,7 +320,7 @@ impl Block<'_, '_> {
         Ok(self.g.sum(y_rkd, 1))
     }
 
-    /// The part of the per-layer inputs that is layer `index`'s.
+    /// The part of the per-layer inputs for layer `index`.
     fn layer_input(&mut self, inputs: ValueId, index: usize) -> ValueId {
         let width = self.spec.per_layer_inputs.map_or(0, |per_layer| per_layer.width);
         self.g.slice(inputs, index * width..(index + 1) * width)
@@ -363,12 +363,12 @@ impl Block<'_, '_> {
         }
     }
 
-    /// A linear layer with whatever bias the checkpoint has.
+    /// A linear layer, with the checkpoint's bias if it has one.
     fn linear(&mut self, x: ValueId, at: Place, name: &str, shape: [usize; 2]) -> Result<ValueId> {
         self.weights.linear(self.g, x, at, name, shape)
     }
 
-    /// Stacked linear layers of the same rows, with whatever biases the checkpoint has.
+    /// Stacked linear layers of the same rows, with the checkpoint's biases if it has any.
     fn projection(
         &mut self,
         x: ValueId,

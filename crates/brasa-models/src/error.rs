@@ -2,22 +2,22 @@
 
 use brasa_graph::GraphError;
 
-/// Result of this crate.
+/// The result of functions in this crate.
 pub type Result<T> = std::result::Result<T, ModelError>;
 
 /// A checkpoint that does not make a model. Messages name the key or tensor, what was found and what was expected.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModelError {
-    /// No family is known by this name.
+    /// No family has this name.
     #[error("architecture {architecture} is not supported\nhint: supported are {supported}")]
     UnknownArchitecture {
         /// The architecture, in the file's spelling.
         architecture: String,
-        /// The names that would have been understood in this container.
+        /// Names of the supported architectures in this container.
         supported: String,
     },
-    /// A model of speech where another kind was expected.
+    /// The model recognises speech where another kind was expected.
     #[error(
         "{architecture} is a model of speech: it turns sound into text, and cannot do what was asked\nhint: `brasa transcribe` and `Transcriber` run it"
     )]
@@ -25,7 +25,7 @@ pub enum ModelError {
         /// The architecture, in the file's spelling.
         architecture: String,
     },
-    /// A model of text where a model of speech was expected.
+    /// The model is one of text where a model of speech was expected.
     #[error(
         "{architecture} is a model of text and cannot transcribe sound, expected a model of speech ({supported})"
     )]
@@ -35,25 +35,25 @@ pub enum ModelError {
         /// The names of architectures of speech.
         supported: String,
     },
-    /// An encoder where a decoder was expected.
+    /// The model is an encoder where a decoder was expected.
     #[error("{architecture} is a text encoder: it makes vectors of texts, and generates no text")]
     IsEncoder {
         /// The architecture, in the file's spelling.
         architecture: String,
     },
-    /// The configuration is no configuration at all.
+    /// The configuration cannot be read at all.
     #[error("configuration: {what}")]
     Config {
-        /// The fault.
+        /// The mistake.
         what: String,
     },
-    /// A key without which the model cannot be built.
+    /// A key that the model needs is missing.
     #[error("configuration key {key} is missing")]
     MissingKey {
         /// The key, in this container's spelling.
         key: String,
     },
-    /// A key with a value of the wrong kind or out of bounds.
+    /// A key has a value of the wrong kind or out of bounds.
     #[error("configuration key {key}: found {found}, expected {expected}")]
     BadValue {
         /// The key, in this container's spelling.
@@ -63,7 +63,7 @@ pub enum ModelError {
         /// A phrase for the values that are accepted.
         expected: String,
     },
-    /// Dimensions that do not fit together.
+    /// Dimensions do not fit together.
     #[error("configuration: {what}, expected {expected}")]
     Dimensions {
         /// The dimensions that were found.
@@ -71,7 +71,7 @@ pub enum ModelError {
         /// A phrase for the values that are accepted.
         expected: String,
     },
-    /// A configuration key that is not understood. An error only if the caller is strict.
+    /// A configuration key is not understood. This is an error only if the caller is strict.
     #[error("configuration key {key} = {value} is not known, and may change what the model computes")]
     UnknownKey {
         /// The key, in this container's spelling.
@@ -79,7 +79,7 @@ pub enum ModelError {
         /// The value.
         value: String,
     },
-    /// A setting that GGUF cannot say.
+    /// A setting cannot be expressed in GGUF.
     #[error("configuration key {key}: {why}")]
     NoGgufForm {
         /// The key in the checkpoint's spelling, without its path.
@@ -87,19 +87,19 @@ pub enum ModelError {
         /// The obstacle.
         why: String,
     },
-    /// A GGUF file that would give other results than the checkpoint.
+    /// A GGUF file would give other results than the checkpoint.
     #[error("in GGUF this model would compute something else: {difference}")]
     OtherInGguf {
         /// The setting, its value in the checkpoint, and its value in GGUF.
         difference: String,
     },
-    /// A tensor without which the model cannot be built.
+    /// A tensor that the model needs is missing.
     #[error("tensor {tensor} is missing")]
     MissingTensor {
-        /// The name (or names) that would have been taken.
+        /// The names under which the tensor was looked for.
         tensor: String,
     },
-    /// A tensor that an index of safetensors names and no file has.
+    /// An index of safetensors names a tensor that no file has.
     #[error(
         "tensor {tensor} is missing: {index} says that it is in {file}, which does not have it\nhint: index and files are of different versions of the model; download both anew"
     )]
@@ -111,7 +111,7 @@ pub enum ModelError {
         /// The file that should have the tensor.
         file: String,
     },
-    /// A tensor of another shape than the configuration asks for.
+    /// A tensor has another shape than the configuration requires.
     #[error(
         "{tensor}: shape {found:?}, expected {expected:?} ({why})\nhint: configuration and tensors are of different models"
     )]
@@ -120,12 +120,12 @@ pub enum ModelError {
         tensor: String,
         /// The tensor's shape.
         found: Vec<usize>,
-        /// The shape that the configuration asks for.
+        /// The shape that the configuration requires.
         expected: Vec<usize>,
-        /// The product that the shape comes from.
+        /// The product of settings that gives the expected shape.
         why: String,
     },
-    /// A small tensor (a norm, a bias, a table of factors) that is not stored as plain numbers.
+    /// A small tensor (a norm, a bias, a table of factors) is not stored as plain numbers.
     #[error("{tensor}: stored as {format}, expected plain floats")]
     TensorFormat {
         /// The tensor's name.
@@ -133,23 +133,23 @@ pub enum ModelError {
         /// The tensor's storage format.
         format: String,
     },
-    /// A tensor that nothing uses, if the caller asked for strictness.
+    /// A tensor is not used by the model. This is an error only if the caller is strict.
     #[error("tensor {tensor} has no place in a {family} model")]
     UnusedTensor {
         /// The tensor's name.
         tensor: String,
-        /// The family.
+        /// The family of the model.
         family: &'static str,
     },
-    /// A low-rank adapter that does not fit the model.
+    /// A low-rank adapter does not fit the model.
     #[error("adapter: {layer}: {what}\nhint: an adapter fits the model that it was trained on, and no other")]
     Adapter {
         /// The layer, by its name in the adapter or in the model.
         layer: String,
-        /// The fault.
+        /// The mistake.
         what: String,
     },
-    /// The graph does not fit together.
+    /// The graph could not be built.
     #[error(transparent)]
     Graph(#[from] GraphError),
 }

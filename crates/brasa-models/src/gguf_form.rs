@@ -27,8 +27,8 @@ pub struct GgufForm {
 }
 
 impl GgufForm {
-    /// Checks that `written`, a GGUF file in this form, computes what the checkpoint `source` computes, in short and in
-    /// long contexts. Two things differ by intent: norms are stored whole, and Llama's heads pair neighbours.
+    /// Checks that `written`, a GGUF file in this form, computes what the checkpoint `source` computes, in short and in long
+    /// contexts. Two differences are allowed: norm weights include their offset, and the heads of Llamas pair adjacent elements.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! A summary of a checkpoint, for people.
+//! A summary of a checkpoint for display.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ pub struct ModelInfo {
     pub quant_bits: Option<u32>,
     /// Elements that share a scale in the format of most bytes; `None` for floats.
     pub quant_group_size: Option<usize>,
-    /// Transformer blocks.
+    /// Number of transformer blocks.
     pub num_layers: Option<usize>,
     /// Width of the residual stream.
     pub hidden_size: Option<usize>,
@@ -44,15 +44,15 @@ pub struct ModelInfo {
     pub head_dim: Option<usize>,
     /// Rows of the embedding table.
     pub vocab_size: Option<usize>,
-    /// Positions that the model was made for.
+    /// The longest context that the model was trained for, in positions.
     pub context_length: Option<usize>,
-    /// Positions that windowed layers see.
+    /// Width of the window of windowed layers, in positions.
     pub window: Option<usize>,
-    /// Base of the rotary frequencies (θ) of layers that see the whole text.
+    /// Base of the rotary frequencies (θ) of layers without a window.
     pub rope_theta: Option<f32>,
-    /// Experts in all.
+    /// Number of all experts of a layer.
     pub num_experts: Option<usize>,
-    /// Experts that see a row.
+    /// Number of experts that each row is computed by.
     pub experts_per_token: Option<usize>,
 }
 

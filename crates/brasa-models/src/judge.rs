@@ -1,4 +1,4 @@
-//! Keys that no family read: which of them do no harm.
+//! Keys that no family read: which of them may be ignored.
 //!
 //! A key is *handled* if the family that was loaded read it, *harmless* if it is listed in [`HARMLESS`], and *neutral* if
 //! it is listed in [`NEUTRAL`] with the value that it has. A neutral key with another value is an error: it changes
@@ -9,8 +9,8 @@ use std::fmt;
 use brasa_formats::Container;
 use serde_json::Value;
 
-/// Keys of `config.json` that do not change a decoder's computation: bookkeeping, training, generation defaults, other modalities,
-/// storage of weights (the tensors tell it), and features that the presence of tensors decides.
+/// Keys of `config.json` that do not change a decoder's computation: bookkeeping, training, generation defaults, other
+/// modalities, storage of weights (which the tensors show), and features that the presence of tensors decides.
 const HARMLESS: &[&str] = &[
     // bookkeeping
     "_attn_implementation",
@@ -186,7 +186,7 @@ const HARMLESS: &[&str] = &[
     "vision_soft_tokens_per_image",
 ];
 
-/// Keys of GGUF that say nothing about what a decoder computes, without the architecture's prefix.
+/// Keys of GGUF that have no influence on a decoder's computation, without the architecture's prefix.
 const HARMLESS_GGUF: &[&str] = &[
     "pooling_type",
     "rope.scaling.finetuned",
@@ -198,7 +198,7 @@ const HARMLESS_GGUF: &[&str] = &[
     "suppress_tokens",
 ];
 
-/// A value of a key that changes nothing.
+/// A value that makes a key have no effect.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Neutral {
     Null,
@@ -211,10 +211,10 @@ enum Neutral {
 
 use Neutral::{Bool, EmptyList, EmptyObject, Null, Number, Text};
 
-/// Keys, and the values that change nothing.
+/// Keys, and the values with which they have no effect.
 type Table = [(&'static [&'static str], &'static [Neutral])];
 
-/// Keys of `config.json` that change the mathematics unless they have one of these values.
+/// Keys of `config.json` that change the computation unless they have one of these values.
 const NEUTRAL: &Table = &[
     (
         &[
@@ -282,7 +282,7 @@ const NEUTRAL: &Table = &[
     (&["mlp_only_layers"], &[EmptyList, Null]),
 ];
 
-/// Keys of GGUF that change the mathematics unless they have one of these values, without the architecture's prefix.
+/// Keys of GGUF that change the computation unless they have one of these values, without the architecture's prefix.
 const NEUTRAL_GGUF: &Table = &[
     (&["attention.causal"], &[Bool(true)]),
     (&["use_parallel_residual"], &[Bool(false)]),
@@ -319,11 +319,11 @@ const NEUTRAL_GGUF: &Table = &[
 
 /// The judgement on a key that no family read.
 pub(crate) enum Verdict {
-    /// The key may be passed over.
+    /// The key may be ignored.
     Fine,
-    /// The value would change the mathematics. The text lists the neutral values.
+    /// The value would change the computation. The text lists the neutral values.
     Refused(String),
-    /// No table has the key.
+    /// The key is in no table.
     Unknown,
 }
 
@@ -351,7 +351,7 @@ pub(crate) fn neutral_keys() -> impl Iterator<Item = &'static str> {
     NEUTRAL.iter().flat_map(|(keys, _)| keys.iter().copied())
 }
 
-/// Keys of GGUF that are refused unless their values are neutral, and keys that do no harm.
+/// Keys of GGUF that are refused unless their values are neutral, and keys that may be ignored.
 pub(crate) fn other_gguf_keys() -> impl Iterator<Item = &'static str> {
     let neutral = NEUTRAL_GGUF.iter().flat_map(|(keys, _)| keys.iter());
     neutral.chain(HARMLESS_GGUF).copied()

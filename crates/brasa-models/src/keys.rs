@@ -1,11 +1,11 @@
 //! Configuration keys: one table of the names of each quantity in both containers, for reading and for writing.
 
-/// One quantity and its spellings. The first spelling that is present counts, and the first is written.
+/// A setting and its names in both containers. The first name that is present is read, and the first name is written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Key {
-    /// In `config.json`.
+    /// Names in `config.json`.
     pub hf: &'static [&'static str],
-    /// In GGUF, without the architecture's prefix; empty if GGUF has no such key.
+    /// Names in GGUF, without the architecture's prefix; empty if GGUF has no such key.
     pub gguf: &'static [&'static str],
 }
 
@@ -26,7 +26,7 @@ keys! {
     NORM_EPS: ["rms_norm_eps"], ["attention.layer_norm_rms_epsilon"];
     TIED: ["tie_word_embeddings"], [];
     ACTIVATION: ["hidden_activation", "hidden_act"], ["hidden_activation"];
-    /// The older of the two spellings, by which the first Gemma releases say `gelu` and mean its tanh form.
+    /// The older of the two keys of the activation. The first Gemma releases have `gelu` there and mean its tanh form.
     LEGACY_ACTIVATION: ["hidden_act"], [];
 
     NUM_HEADS: ["num_attention_heads"], ["attention.head_count"];
@@ -35,7 +35,7 @@ keys! {
     VALUE_DIM: [], ["attention.value_length"];
     WINDOW: ["sliding_window", "sliding_window_size"], ["attention.sliding_window"];
     USE_WINDOW: ["use_sliding_window"], [];
-    /// Layers that see everything before windows begin (Qwen).
+    /// Number of first layers without a window (Qwen).
     FULL_LAYERS: ["max_window_layers"], [];
     LAYER_TYPES: ["layer_types"], ["attention.sliding_window_pattern"];
     WINDOW_PATTERN: ["sliding_window_pattern"], ["attention.sliding_window_pattern"];
@@ -57,7 +57,7 @@ keys! {
     PER_LAYER_WIDTH: ["hidden_size_per_layer_input"], ["embedding_length_per_layer_input"];
     PER_LAYER_VOCAB: ["vocab_size_per_layer_input"], [];
 
-    /// transformers takes the first of the two that is not empty.
+    /// The object of RoPE's parameters. transformers takes the first of the two names whose object is not empty.
     ROPE_PARAMETERS: ["rope_scaling", "rope_parameters"], [];
     ROPE_THETA: ["rope_theta"], ["rope.freq_base"];
     ROPE_LOCAL_THETA: ["rope_local_base_freq"], ["rope.freq_base_swa"];
@@ -79,10 +79,10 @@ keys! {
     /// transformers reads the first spelling; early exports of Gemma 4 have the second.
     EXPERT_WIDTH: ["moe_intermediate_size", "expert_intermediate_size"], ["expert_feed_forward_length"];
     NORM_TOPK: ["norm_topk_prob"], ["expert_weights_norm"];
-    /// Layers of a mixture that keep a dense network.
+    /// Layers that have a dense network in a mixture of experts.
     DENSE_LAYERS: ["mlp_only_layers"], [];
     SPARSE_STEP: ["decoder_sparse_step"], [];
-    /// Layers of an encoder from one with experts to the next.
+    /// Distance between an encoder's layers with experts, in layers.
     MOE_EVERY: ["moe_every_n_layers"], ["moe_every_n_layers"];
 
     // Whisper: a stack for sound and a stack for text.
@@ -96,7 +96,7 @@ keys! {
     TEXT_LAYERS: ["decoder_layers"], ["decoder.block_count"];
     TEXT_HEADS: ["decoder_attention_heads"], ["decoder.attention.head_count"];
     TEXT_FFN_WIDTH: ["decoder_ffn_dim"], ["decoder.feed_forward_length"];
-    /// Must be the width of the encoder too.
+    /// Width of the text decoder; must be the width of the encoder too.
     TEXT_WIDTH: [], ["decoder.embedding_length"];
     TEXT_CONTEXT: ["max_target_positions"], ["decoder.context_length"];
     ACTIVATION_FUNCTION: ["activation_function"], [];
@@ -123,7 +123,7 @@ keys! {
     ROTARY_FRACTION: ["rotary_emb_fraction"], [];
     USE_RMS_NORM: ["use_rms_norm"], [];
     ROTARY_INTERLEAVED: ["rotary_emb_interleaved"], [];
-    /// EmbeddingGemma.
+    /// True if each row attends to all rows (EmbeddingGemma).
     BIDIRECTIONAL: ["use_bidirectional_attention"], [];
     // ModernBERT.
     LOCAL_ATTENTION: ["local_attention"], ["attention.sliding_window"];

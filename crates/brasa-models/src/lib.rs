@@ -1,14 +1,14 @@
 //! From a checkpoint's configuration to a graph: one small file per model family.
 //!
-//! A family's file reads configuration into a [`ModelSpec`], which is data, and says only how the family differs.
-//! One builder turns any spec and the checkpoint's tensors into a [`Graph`]. Differences come from
-//! configuration keys and from which tensors are present, never from parts of names; a key or tensor that nobody
-//! understands is reported, so that no checkpoint is silently computed wrong.
+//! A family's file reads configuration into a [`ModelSpec`], which is data, and contains only the differences of the family. One
+//! builder turns any spec and the checkpoint's tensors into a [`Graph`]. Differences come from configuration keys and from which
+//! tensors are present, never from parts of names; a key or tensor that nobody understands is reported, so that no checkpoint is
+//! silently computed wrong.
 //!
-//! Models of speech ([`load_speech`]) have two graphs, an encoder's and a decoder's; text encoders
-//! ([`load_encoder`]) have one or two, without caches. [`ModelKind`] tells the kinds apart.
+//! Models of speech ([`load_speech`]) have two graphs, an encoder's and a decoder's; text encoders ([`load_encoder`]) have one or
+//! two, without caches. [`ModelKind`] names the kinds.
 //!
-//! This crate knows configurations, tensor names and model families. It does not know files, devices or text.
+//! This crate handles configurations, tensor names and model families. It is independent of files, devices and text.
 //!
 //! ```no_run
 //! use brasa_formats::Checkpoint;
@@ -84,7 +84,7 @@ use brasa_graph::{Graph, Node, Op, ValueId};
 use crate::metadata::Metadata;
 use crate::weights::Weights;
 
-/// Names of all keys of `config.json` that some family reads, or that are refused unless they change nothing.
+/// Names of all keys of `config.json` that some family reads, or that are refused unless their values are neutral.
 pub fn configuration_keys() -> Vec<&'static str> {
     let handled = keys::ALL.iter().flat_map(|key| key.hf).copied();
     let mut names: Vec<_> = handled.chain(judge::neutral_keys()).collect();
@@ -94,7 +94,7 @@ pub fn configuration_keys() -> Vec<&'static str> {
 }
 
 /// Names, without the architecture's prefix, of all keys of GGUF that some family reads, that are refused unless they change
-/// nothing, or that are passed over.
+/// nothing, or that are ignored.
 pub fn gguf_configuration_keys() -> Vec<&'static str> {
     let handled = keys::ALL.iter().flat_map(|key| key.gguf).copied();
     let mut names: Vec<_> = handled.chain(judge::other_gguf_keys()).collect();
@@ -104,13 +104,13 @@ pub fn gguf_configuration_keys() -> Vec<&'static str> {
     names
 }
 
-/// Warnings of one kind that are given one by one. Any further ones are counted.
+/// Most warnings of one kind that are given one by one. Further warnings are counted in one more.
 const MOST_WARNINGS: usize = 20;
 
 /// Options of loading.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoadOptions {
-    /// Positions that will be used; `None` for the model's own number. Chooses between the two sets of frequencies of
+    /// Number of positions that will be used; `None` for the model's own number. Chooses between the two sets of frequencies of
     /// LongRoPE models.
     pub context_length: Option<usize>,
     /// True if unknown keys and tensors are errors instead of warnings.
@@ -120,32 +120,32 @@ pub struct LoadOptions {
 /// A model ready for a device.
 #[derive(Clone, Debug)]
 pub struct Model {
-    /// The specification that its configuration came to.
+    /// The specification that was read from the configuration.
     pub spec: ModelSpec,
     /// The graph, which computes logits `[Outs, vocab_size]`, after any soft-cap.
     pub graph: Graph,
-    /// The value of the graph that the head reads: hidden states behind the last norm, `[Outs, hidden_size]`.
+    /// The value of the graph that the head reads: hidden states after the last norm, `[Outs, hidden_size]`.
     pub hidden: ValueId,
-    /// The residual stream behind each layer, `[Rows, hidden_size]`; behind the last one `[Outs, hidden_size]`.
+    /// The residual stream after each layer, `[Rows, hidden_size]`; after the last layer `[Outs, hidden_size]`.
     pub states: Vec<ValueId>,
-    /// A stored head that no graph reads.
+    /// A stored copy of the embedding table that no graph reads; `None` for most models.
     pub head_copy: Option<HeadCopy>,
-    /// Facts for people.
+    /// Facts about the model for display.
     pub info: ModelInfo,
-    /// Messages about keys and tensors that were passed over.
+    /// Messages about keys and tensors that were ignored.
     pub warnings: Vec<String>,
-    /// Names of the tensors that were passed over.
+    /// Names of the tensors that were ignored.
     pub unused_tensors: Vec<String>,
-    /// The beginning of its tensors' names in Hugging Face's spelling, e.g. `model.`.
+    /// The beginning of the model's tensor names in Hugging Face's spelling, e.g. `model.`.
     pub prefix: &'static str,
 }
 
 /// The values that one layer's attention reads.
 #[derive(Clone, Copy, Debug)]
 pub struct AttentionValues {
-    /// Queries behind norm and rotation, `[Rows, heads, head_dim]`.
+    /// Queries after norm and rotation, `[Rows, heads, head_dim]`.
     pub queries: ValueId,
-    /// Keys behind norm and rotation, `[Rows, kv_heads, head_dim]`. Layers that share a cache have the same.
+    /// Keys after norm and rotation, `[Rows, kv_heads, head_dim]`. Layers that share a cache have the same value.
     pub keys: ValueId,
     /// Scale, window and soft-cap.
     pub op: Attention,
@@ -154,14 +154,14 @@ pub struct AttentionValues {
 /// The values by which one layer chooses experts.
 #[derive(Clone, Copy, Debug)]
 pub struct RouterValues {
-    /// A logit for each expert, `[Rows, experts]`; behind the last layer's attention `[Outs, experts]`.
+    /// A logit for each expert, `[Rows, experts]`; after the last layer's attention `[Outs, experts]`.
     pub logits: ValueId,
-    /// How many experts are chosen, and how logits become shares.
+    /// The number of experts that are chosen, and the way in which logits become shares.
     pub op: RouterTopK,
 }
 
 impl Model {
-    /// The graph that computes hidden states behind the last norm, `[Outs, hidden_size]`, over the same weights and caches.
+    /// The graph that computes hidden states after the last norm, `[Outs, hidden_size]`, over the same weights and caches.
     pub fn hidden_graph(&self) -> Graph {
         prune(&self.graph.clone().returning(&[self.hidden]))
     }
@@ -220,8 +220,8 @@ pub fn load(checkpoint: &Checkpoint, options: &LoadOptions) -> Result<Model> {
 ///
 /// # Errors
 ///
-/// [`ModelError`]: an unsupported architecture, a configuration that makes no sense, a tensor that is missing or of
-/// another shape; with [`LoadOptions::strict`] also a key or tensor that nobody understands.
+/// [`ModelError`]: an unsupported architecture, a configuration that makes no sense, a tensor that is missing or of another
+/// shape; with [`LoadOptions::strict`] also a key or tensor that is not understood.
 pub fn build(source: &Source, options: &LoadOptions) -> Result<Model> {
     source.with_index(options, build_of_files(source, options), |model| &mut model.warnings)
 }
@@ -244,7 +244,7 @@ fn build_of_files(source: &Source, options: &LoadOptions) -> Result<Model> {
     Ok(Model { spec, graph, hidden, states, head_copy, info, warnings, unused_tensors, prefix })
 }
 
-/// The tensors that nothing used, each with a warning; the first is an error if the caller is strict.
+/// Names of the tensors that were not used, each with a warning; an error for the first of them if the caller is strict.
 fn unused_tensors(
     weights: Weights,
     family: &'static str,

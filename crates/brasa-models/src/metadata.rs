@@ -1,4 +1,4 @@
-//! Reading configuration: typed, bounded, and remembering which keys were read.
+//! Reading configuration: values have types and bounds, and the keys that were read are recorded.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -13,7 +13,7 @@ use crate::source::Source;
 use crate::{LoadOptions, MOST_WARNINGS, ModelError, Result};
 use brasa_formats::Container;
 
-/// The largest model that anyone could mean; beyond it a number is a mistake or an attack.
+/// Bounds of the settings of a model. A number beyond them is a mistake or an attack.
 pub(crate) mod limits {
     pub const LAYERS: usize = 1 << 10;
     pub const WIDTH: usize = 1 << 20;
@@ -32,7 +32,7 @@ pub(crate) struct Metadata<'a> {
     options: &'a LoadOptions,
     names: Names,
     read: RefCell<BTreeSet<&'a str>>,
-    /// Tensors that configuration made use of.
+    /// Tensors that the configuration used.
     tensors: RefCell<BTreeSet<&'a str>>,
     warnings: RefCell<Vec<String>>,
 }
@@ -71,7 +71,7 @@ impl<'a> Metadata<'a> {
         self.options.context_length
     }
 
-    /// True if the checkpoint has a tensor of this very name; it then counts as used.
+    /// True if the checkpoint has a tensor with exactly this name; the tensor then counts as used.
     pub fn uses_tensor(&self, name: &str) -> bool {
         let found = self.source.tensors.get_key_value(name);
         found.inspect(|(name, _)| _ = self.tensors.borrow_mut().insert(name)).is_some()
@@ -96,12 +96,12 @@ impl<'a> Metadata<'a> {
         }
     }
 
-    /// The value of `key`, with its spelling. A null is no value.
+    /// The value of `key`, with the name under which it was found. A null counts as missing.
     pub fn value(&self, key: Key) -> Option<(&'a str, &'a Value)> {
         self.all_values(key).into_iter().next()
     }
 
-    /// The values under all spellings of `key`, without nulls.
+    /// The values under all names of `key`, without nulls.
     fn all_values(&self, key: Key) -> Vec<(&'a str, &'a Value)> {
         let mut found = Vec::new();
         for &spelling in self.spellings(key) {
@@ -121,7 +121,7 @@ impl<'a> Metadata<'a> {
         if self.is_gguf() { key.gguf } else { key.hf }
     }
 
-    /// True if the key is there, be it null.
+    /// True if the key is present, even with a null.
     pub fn mentions(&self, key: Key) -> bool {
         self.spellings(key).iter().any(|&name| self.source.values.contains_key(name))
     }
@@ -139,7 +139,7 @@ impl<'a> Metadata<'a> {
         }
     }
 
-    /// An error that names `key` as the checkpoint spells it.
+    /// An error about a value, which names `key` as the checkpoint spells it.
     pub fn bad_value(&self, key: &str, value: &Value, expected: &str) -> ModelError {
         ModelError::BadValue {
             key: self.source.spelled(key),
@@ -152,7 +152,8 @@ impl<'a> Metadata<'a> {
         ModelError::MissingKey { key: self.source.spelled(self.spellings(key).first().unwrap_or(&"?")) }
     }
 
-    /// A count from 1 to `most`. An array, as GGUF has them per layer, counts if all its elements are equal.
+    /// The count under `key`, from 1 to `most`; `None` if the key is missing. An array, as GGUF has them per layer, is accepted
+    /// if all its elements are equal.
     pub fn count(&self, key: Key, most: usize) -> Result<Option<usize>> {
         self.convert(key, &format!("a whole number from 1 to {most}"), |value| match value {
             Value::Array(all) => {
@@ -184,18 +185,18 @@ impl<'a> Metadata<'a> {
         Ok(found.unwrap_or(assumed))
     }
 
-    /// A count that must be there.
+    /// The count under `key`, from 1 to `most`; an error if the key is missing.
     pub fn require(&self, key: Key, most: usize) -> Result<usize> {
         self.count(key, most)?.ok_or_else(|| self.missing(key))
     }
 
-    /// A count from 0 to `most`; absent is 0.
+    /// The count under `key`, from 0 to `most`; 0 if the key is missing.
     pub fn count_or_zero(&self, key: Key, most: usize) -> Result<usize> {
         let expected = format!("a whole number from 0 to {most}");
         Ok(self.convert(key, &expected, |value| whole(value).filter(|&n| n <= most))?.unwrap_or(0))
     }
 
-    /// One count per layer, from an array or one for all.
+    /// One count per layer, from an array or from one number for all layers; `None` if the key is missing.
     pub fn count_per_layer(&self, key: Key, layers: usize, most: usize) -> Result<Option<Vec<usize>>> {
         let expected = format!("whole numbers from 1 to {most}, one or {layers}");
         let fits = |&n: &usize| (1..=most).contains(&n);
@@ -207,17 +208,17 @@ impl<'a> Metadata<'a> {
         })
     }
 
-    /// A finite number.
+    /// The finite number under `key`; `None` if the key is missing.
     pub fn number(&self, key: Key) -> Result<Option<f32>> {
         self.convert(key, "a finite number", finite)
     }
 
-    /// A finite number above zero.
+    /// The finite number above zero under `key`; `None` if the key is missing.
     pub fn positive(&self, key: Key) -> Result<Option<f32>> {
         self.convert(key, "a number above zero", |value| finite(value).filter(|&x| x > 0.0))
     }
 
-    /// A cap above zero; zero, which GGUF files write, is none.
+    /// The cap above zero under `key`; `None` if the key is missing or zero, which GGUF files write for no cap.
     pub fn cap(&self, key: Key) -> Result<Option<f32>> {
         let cap =
             self.convert(key, "a number, not below zero", |value| finite(value).filter(|&x| x >= 0.0))?;
@@ -296,7 +297,8 @@ impl<'a> Metadata<'a> {
     }
 }
 
-/// A whole number that is not negative. Some exports write them as floats.
+/// The value as a whole number that is not negative; `None` if it is none. Floats without a fraction count, since some exports
+/// write them.
 fn whole(value: &Value) -> Option<usize> {
     let number = value.as_u64().or_else(|| {
         let float = value.as_f64().filter(|x| x.fract() == 0.0 && (0.0..9e15).contains(x))?;
@@ -309,7 +311,7 @@ pub(crate) fn finite(value: &Value) -> Option<f32> {
     value.as_f64().map(|x| x as f32).filter(|x| x.is_finite())
 }
 
-/// A value fit for a message.
+/// A value as text, shortened for a message.
 pub(crate) fn shortened(value: &Value) -> String {
     let text = value.to_string();
     match text.char_indices().nth(80) {

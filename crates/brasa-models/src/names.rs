@@ -1,7 +1,7 @@
 //! Tensor names: the one table of each tensor's name in either container, for reading and for writing.
 //!
-//! Inside this crate a tensor goes by its GGUF name without layer prefix, e.g. `attn_q.weight`. A bias has the name of
-//! its weight with the other ending.
+//! Inside this crate a tensor has its GGUF name without layer prefix, e.g. `attn_q.weight`. A bias has the name of its weight
+//! with the other ending.
 
 use brasa_formats::Tensor;
 
@@ -10,7 +10,7 @@ use crate::source::Source;
 use crate::spec::{ModelSpec, Norms};
 use brasa_formats::Container;
 
-/// Tensors of the whole model: our name and its Hugging Face spelling, without the model's prefix.
+/// Tensors of the whole model: the name in Brasa and the Hugging Face spelling, without the model's prefix.
 const GLOBAL: &[(&str, &str)] = &[
     ("token_embd.weight", "embed_tokens.weight"),
     ("output_norm.weight", "norm.weight"),
@@ -19,10 +19,10 @@ const GLOBAL: &[(&str, &str)] = &[
     ("per_layer_proj_norm.weight", "per_layer_projection_norm.weight"),
 ];
 
-/// Tensors of a layer: our name and its Hugging Face spellings, without the layer's prefix.
+/// Tensors of a layer: the name in Brasa and the Hugging Face spellings, without the layer's prefix.
 ///
-/// `post_attention_layernorm` means the norm *before* the network in pre-norm families and the norm *after* attention
-/// in Gemma 2 and later; the presence of `pre_feedforward_layernorm` tells them apart, so that comes first.
+/// `post_attention_layernorm` means the norm *before* the network in pre-norm families and the norm *after* attention in Gemma 2
+/// and later; the presence of `pre_feedforward_layernorm` distinguishes them, so this name comes first.
 const LAYER: &[(&str, &[&str])] = &[
     ("attn_norm.weight", &["input_layernorm.weight"]),
     ("attn_q.weight", &["self_attn.q_proj.weight"]),
@@ -76,7 +76,7 @@ const GLU_DOWN: &str = "experts.switch_glu.down_proj.weight";
 /// The texts before and after the number of an expert.
 type Around = (&'static str, &'static str);
 
-/// Experts kept one by one: our name of the stack, its Hugging Face spellings, that of old GGUF files.
+/// Matrices of single experts: the stack's name in Brasa, two Hugging Face spellings, and the spelling of old GGUF files.
 const EXPERT: &[(&str, [Around; 2], Around)] = &[
     (
         "ffn_gate_exps.weight",
@@ -95,11 +95,11 @@ const EXPERT: &[(&str, [Around; 2], Around)] = &[
     ),
 ];
 
-/// Prefixes of a language model's tensors: none in bare exports, long ones in multimodal checkpoints.
+/// Prefixes of a language model's tensors: empty in exports of the base alone, long in multimodal checkpoints.
 pub(crate) const PREFIXES: &[&str] =
     &["model.", "language_model.model.", "model.language_model.", "language_model.", ""];
 
-/// Tensors that are no part of a language model, or that are computed.
+/// Tensors that are no part of a language model, or that Brasa computes itself.
 const FOREIGN: &[&str] = &[
     "vision_tower.",
     "vision_model.",
@@ -110,7 +110,7 @@ const FOREIGN: &[&str] = &[
     "embed_audio.",
 ];
 
-/// A tensor of GGUF's own name if it is not ours: gate and up in one matrix go under the name of up alone (Phi-3).
+/// The name in GGUF of a matrix of gate and up together (Phi-3). It is the name of an up matrix elsewhere.
 const GGUF_FFN_GATE_UP: &str = "ffn_up.weight";
 
 /// The place of a checkpoint's tensor in a GGUF file.
@@ -123,7 +123,7 @@ pub enum GgufPlace {
         layer: Option<usize>,
         /// The name in GGUF.
         name: String,
-        /// The change of its values.
+        /// The change of the tensor's values.
         change: Change,
     },
     /// The tensor becomes one expert of a stack.
@@ -141,17 +141,17 @@ pub enum GgufPlace {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Change {
-    /// Values are kept.
+    /// Values stay as they are.
     None,
-    /// Adds a number to each, e.g. the 1 of norms that are stored as `w − 1`.
+    /// Adds a number to each value, e.g. the 1 of norms that are stored as `w − 1`.
     Shift(f32),
-    /// Moves the two halves of the rotated part of every head so that they alternate, row by row.
+    /// Moves the two halves of the rotated part of every head so that their rows alternate.
     Interleave {
-        /// Heads of the tensor.
+        /// Number of heads of the tensor.
         heads: usize,
         /// Rows of a head.
         head_dim: usize,
-        /// Leading rows of a head that RoPE turns.
+        /// Leading rows of a head that RoPE rotates.
         rotary_dim: usize,
     },
 }
@@ -167,7 +167,7 @@ pub(crate) trait Spelling: std::fmt::Debug {
     /// The spellings of one expert's matrix of the stack `name`, most usual first.
     fn expert(&self, layer: usize, name: &str, expert: usize) -> Vec<String>;
 
-    /// True if a tensor that nothing used may be passed over.
+    /// True if a tensor that no part of the model used may be ignored without a warning.
     fn is_foreign(&self, name: &str) -> bool;
 }
 
@@ -189,7 +189,7 @@ impl Names {
         Self { container: Container::HuggingFace, prefix }
     }
 
-    /// Prefix of Hugging Face's tensor names: the checkpoint's own, or the usual one.
+    /// The prefix of Hugging Face's tensor names: the checkpoint's own, or else the usual prefix.
     pub fn prefix(&self) -> &'static str {
         match self.container {
             Container::HuggingFace => self.prefix,
@@ -295,17 +295,17 @@ pub(crate) fn first<'a>(source: &'a Source, spellings: &[String]) -> Option<&'a 
     spellings.iter().find_map(|name| source.tensors.get(name))
 }
 
-/// The embedding table, if there is one.
+/// The embedding table; `None` if the checkpoint has none.
 pub(crate) fn embedding<'a>(meta: &Metadata<'a>) -> Option<&'a Tensor> {
     first(meta.source(), &meta.names().global("token_embd.weight"))
 }
 
-/// The output matrix, if there is one of its own.
+/// The output matrix; `None` if the checkpoint has no matrix besides the embedding table.
 pub(crate) fn head<'a>(meta: &Metadata<'a>) -> Option<&'a Tensor> {
     first(meta.source(), &meta.names().global("output.weight"))
 }
 
-/// A tensor of a layer, if it is there.
+/// A tensor of a layer; `None` if the checkpoint has none.
 pub(crate) fn in_layer<'a>(meta: &Metadata<'a>, layer: usize, name: &str) -> Option<&'a Tensor> {
     first(meta.source(), &meta.names().layer(layer, name))
 }

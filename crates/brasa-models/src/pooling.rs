@@ -8,10 +8,10 @@ use crate::metadata::shortened;
 use crate::source::as_json;
 use crate::{ModelError, Result};
 
-/// The file in which sentence-transformers says how to pool.
+/// The file in which sentence-transformers keeps the pooling.
 const CONFIG: &str = "1_Pooling/config.json";
 
-/// The modes of sentence-transformers that make one vector, by the names of their switches.
+/// The modes of sentence-transformers that make one vector, by the keys that switch them on.
 const MODES: [(&str, Pooling); 6] = [
     ("pooling_mode_lasttoken", Pooling::Last),
     ("pooling_mode_mean_tokens", Pooling::Mean),
@@ -24,13 +24,13 @@ const MODES: [(&str, Pooling); 6] = [
 /// How the hidden states of a text become one vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Pooling {
-    /// The state of the last token, which alone has seen the whole text in a decoder.
+    /// The state of the last token, the only state in a decoder that depends on the whole text.
     Last,
     /// The mean of all tokens' states.
     Mean,
-    /// The state of the first token, which sees the whole text in an encoder.
+    /// The state of the first token, which depends on the whole text in an encoder.
     First,
-    /// No pooling: the states of all tokens, one behind the other. No checkpoint asks for it; options may.
+    /// No pooling: the states of all tokens, one after the other. Checkpoints do not choose it, but options may.
     None,
     /// Another pooling, which Brasa does not compute, by its name.
     Other(&'static str),
@@ -83,7 +83,7 @@ impl Pooling {
         }
     }
 
-    /// The mode of a name in newer files of sentence-transformers.
+    /// The mode that a name in newer files of sentence-transformers stands for.
     fn named(name: &str) -> Option<Self> {
         let switch = match name {
             "lasttoken" => "pooling_mode_lasttoken".into(),

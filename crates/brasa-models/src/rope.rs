@@ -14,7 +14,7 @@ use brasa_graph::op::RopeLayout;
 pub struct RopeSpec {
     /// The pairs that a head's elements form: a fact of family *and* container, since GGUF permutes Llama's rows.
     pub layout: RopeLayout,
-    /// Leading elements of a head that turn.
+    /// Leading elements of a head that are rotated.
     pub rotary_dim: usize,
     /// Base of the frequencies: pair *i* has `theta^(−2i / rotary_dim)`.
     pub theta: f32,
@@ -22,7 +22,7 @@ pub struct RopeSpec {
     pub divisors: Option<Arc<[f32]>>,
     /// The way in which frequencies are stretched for long contexts.
     pub scaling: RopeScaling,
-    /// Multiplies cosine and sine.
+    /// Multiplies cosine and sine; 1 for most models.
     pub magnitude: f32,
 }
 
@@ -37,7 +37,8 @@ pub enum RopeScaling {
         /// The factor by which the context is longer.
         factor: f32,
     },
-    /// Long wavelengths by `1 / factor`, short ones not at all, those between interpolated (Llama 3.1).
+    /// Divides the frequencies of long wavelengths by `factor`, keeps those of short wavelengths, and interpolates between (Llama
+    /// 3.1).
     Llama3 {
         /// The factor by which the context is longer.
         factor: f32,
@@ -55,16 +56,16 @@ pub enum RopeScaling {
         factor: f32,
         /// Rotations over the original context above which a pair is kept.
         beta_fast: f32,
-        /// Rotations below which a pair is stretched.
+        /// Rotations over the original context below which a pair is stretched.
         beta_slow: f32,
         /// Context length before stretching.
         original: f32,
         /// True if the ramp's ends are rounded outwards to whole pairs.
         truncate: bool,
     },
-    /// The first `rotated` pairs turn, with exponents over the whole head; the rest stand still (Gemma 4).
+    /// Rotates the first `rotated` pairs, with exponents over the whole head; the rest stay as they are (Gemma 4).
     Proportional {
-        /// Pairs that turn.
+        /// Number of pairs that are rotated.
         rotated: usize,
         /// The factor by which the context is longer.
         factor: f32,

@@ -15,29 +15,29 @@ use crate::metadata::{Metadata, finite, limits};
 use crate::rope::{RopeScaling, RopeSpec, longrope_magnitude, yarn_magnitude};
 use crate::{ModelError, Result};
 
-/// The kind of a layer: it sees everything, or a window. Some families rotate differently in each.
+/// The kind of a layer: full attention, or a window. Some families rotate differently in each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LayerKind {
     Full,
     Sliding,
 }
 
-/// The facts that a family knows of its RoPE before the configuration is read.
+/// Facts about RoPE that the family supplies for reading the configuration.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RopeQuery {
     pub layout: RopeLayout,
     pub head_dim: usize,
-    /// Positions the model was made for.
+    /// The longest context that the model was trained for, in positions.
     pub context_length: usize,
     /// Base if the file names none.
     pub default_theta: f32,
     /// Context length before stretching if the file names none; the model's own otherwise.
     pub default_original: Option<usize>,
-    /// The kind of layers in question, if the family distinguishes kinds.
+    /// The kind of the layers that the RoPE is for; `None` if the family does not distinguish kinds.
     pub kind: Option<LayerKind>,
 }
 
-/// Reads the RoPE of the layers that `query` asks about.
+/// Reads the RoPE of the layers that `query` describes.
 pub(crate) fn rope(meta: &Metadata, query: RopeQuery) -> Result<RopeSpec> {
     let spec = if meta.is_gguf() { from_gguf(meta, query)? } else { from_hf(meta, query)? };
     let whole = spec.rotary_dim > 0 && spec.rotary_dim.is_multiple_of(2) && spec.rotary_dim <= query.head_dim;
@@ -228,7 +228,7 @@ fn from_gguf(meta: &Metadata, query: RopeQuery) -> Result<RopeSpec> {
     Ok(spec)
 }
 
-/// The magnitude of LongRoPE. It has none for an original context of one position or less.
+/// The magnitude of LongRoPE. It is undefined for an original context of one position or less.
 fn stretched_magnitude(factor: f32, original: f32) -> Result<f32> {
     let magnitude = longrope_magnitude(factor, original);
     if magnitude.is_finite() {
@@ -238,23 +238,23 @@ fn stretched_magnitude(factor: f32, original: f32) -> Result<f32> {
     Err(ModelError::Dimensions { what, expected: "an original context of more than one".into() })
 }
 
-/// LongRoPE has one set of factors for texts within the original context and one for longer ones. A graph has one
-/// set: the long one if the context asked for (or else the model's own) exceeds the original. transformers changes
-/// sets when a text passes the mark, with keys of both kinds in its cache.
+/// LongRoPE has one set of factors for texts within the original context and one for longer ones. A graph has one set: the long
+/// one if the wanted context (or else the model's own) exceeds the original. transformers changes sets when a text passes the
+/// mark, with keys of both kinds in its cache.
 fn is_long(meta: &Metadata, query: RopeQuery, original: f32) -> bool {
     meta.wanted_context().unwrap_or(query.context_length) as f32 > original
 }
 
-/// The RoPE parameters of some layers, remembering which were read.
+/// The RoPE parameters of some layers, and which of them were read.
 struct Fields<'a> {
-    /// Objects and their names; the first that has a parameter counts.
+    /// Objects and their names; the first that has a parameter supplies it.
     maps: Vec<(String, &'a Map<String, Value>)>,
     read: RefCell<Vec<&'static str>>,
 }
 
 impl<'a> Fields<'a> {
-    /// transformers takes `rope_parameters` unless there is a `rope_scaling`; in families whose layers rotate
-    /// differently, a flat `rope_scaling` is laid over the parameters of the layers that see everything.
+    /// transformers takes `rope_parameters` unless there is a `rope_scaling`; in families whose layers rotate differently, a flat
+    /// `rope_scaling` is laid over the parameters of the layers without a window.
     fn find(meta: &Metadata<'a>, kind: Option<LayerKind>) -> Result<Self> {
         let mut maps = Vec::new();
         for (name, map) in meta.objects(ROPE_PARAMETERS)? {
@@ -275,7 +275,7 @@ impl<'a> Fields<'a> {
         Ok(Self { maps, read: RefCell::default() })
     }
 
-    /// The name of a parameter, where it is or would be.
+    /// The full name of a parameter, for messages; also for a missing parameter.
     fn path(&self, key: &str) -> String {
         let holder = self.maps.iter().find(|(_, map)| map.contains_key(key)).or(self.maps.first());
         holder.map_or_else(|| key.into(), |(prefix, _)| format!("{prefix}{key}"))
@@ -297,7 +297,7 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// A number above zero; `partial_rotary_factor` may be zero.
+    /// The number above zero under a name; `partial_rotary_factor` may be zero.
     fn number(&self, key: &'static str) -> Result<Option<f32>> {
         let least = if key == "partial_rotary_factor" { -1.0 } else { 0.0 };
         self.get(key, "a number above zero", |value| finite(value).filter(|&x| x > least))

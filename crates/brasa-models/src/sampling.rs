@@ -21,9 +21,9 @@ pub struct RecommendedSampling {
     pub top_p: Option<f32>,
     /// Least probability of a kept token, relative to the likeliest; 0 keeps all.
     pub min_p: Option<f32>,
-    /// Divides the positive logits of tokens that occurred and multiplies the negative ones; 1 does nothing.
+    /// Divides the positive logits of tokens that occurred and multiplies their negative logits; 1 has no effect.
     pub repeat_penalty: Option<f32>,
-    /// Settings that Brasa's sampling does not have, as `key = value`.
+    /// Settings of the checkpoint that Brasa's sampling does not have, as `key = value`.
     pub passed_over: Vec<String>,
 }
 
@@ -33,9 +33,9 @@ const DO_SAMPLE: &str = "do_sample";
 
 /// A sampling setting: its names in both containers, and its field in the recommendation.
 struct Setting {
-    /// In `generation_config.json`.
+    /// The name in `generation_config.json`.
     hf: &'static str,
-    /// In GGUF, after `general.sampling.`.
+    /// The name in GGUF, after `general.sampling.`.
     gguf: &'static str,
     kind: Kind,
 }
@@ -75,7 +75,7 @@ const SETTINGS: [Setting; 5] = [
     },
 ];
 
-/// Settings of `generation_config.json` that change what is drawn, each with the value that does nothing.
+/// Settings of `generation_config.json` that change what is drawn, each with the value that has no effect.
 fn foreign() -> [(&'static str, Value); 8] {
     [
         ("diversity_penalty", json!(0)),
@@ -158,7 +158,7 @@ impl RecommendedSampling {
         Ok(found)
     }
 
-    /// Puts the recommended settings into `params`. Settings without a recommendation stay.
+    /// Puts the recommended settings into `params`. Settings without a recommendation stay as they are.
     pub fn apply(&self, params: &mut SamplingParams) {
         params.temperature = self.temperature.unwrap_or(params.temperature);
         params.top_k = self.top_k.unwrap_or(params.top_k);

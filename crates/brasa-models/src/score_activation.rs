@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::Result;
 use crate::sentence::refuse;
 
-/// The function that makes a score of a cross-encoder's logit, as sentence-transformers names it.
+/// The function that makes a score from a cross-encoder's logit, as sentence-transformers names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScoreActivation {
     /// 1 ÷ (1 + e^−x): a score from 0 to 1. The default of a head with one label.
@@ -26,7 +26,7 @@ impl ScoreActivation {
         class.and_then(Value::as_str).map(Self::named).transpose()
     }
 
-    /// The function of a class of PyTorch.
+    /// The function for the name of a PyTorch class.
     pub(crate) fn named(class: &str) -> Result<Self> {
         match class.rsplit('.').next().unwrap_or_default() {
             "Sigmoid" => Ok(Self::Sigmoid),
@@ -37,7 +37,7 @@ impl ScoreActivation {
         }
     }
 
-    /// The score of a logit.
+    /// Applies the function to a logit.
     pub fn apply(self, logit: f32) -> f32 {
         match self {
             Self::Sigmoid => (1.0 / (1.0 + (-f64::from(logit)).exp())) as f32,

@@ -13,7 +13,7 @@ use crate::score_activation::ScoreActivation;
 use crate::spec::Activation;
 use crate::{ModelError, Pooling, Result};
 
-/// Numbers of tokens that mean that there is no limit: tokenizers without one write 10³⁰.
+/// A limit of tokens from which on a number means no limit: tokenizers without a limit write 10³⁰.
 const NO_LIMIT: usize = 1 << 31;
 
 /// Largest width of a dense layer's output.
@@ -30,7 +30,7 @@ pub struct SentenceConfig {
     pub normalize: Option<bool>,
     /// Prompts to put before texts, by their names.
     pub prompts: BTreeMap<String, String>,
-    /// The name of the prompt that texts get if their caller names none.
+    /// The name of the prompt that is put before texts if the caller names none.
     pub default_prompt: Option<String>,
     /// Most tokens of a text, if fewer than the model's positions.
     pub max_tokens: Option<usize>,
@@ -40,31 +40,32 @@ pub struct SentenceConfig {
     pub score: Option<ScoreActivation>,
     /// False if the tokenizer does not pass token types to the model.
     pub token_types: bool,
-    /// The tokens whose logits judge a document, for a language model that was made into a reranker; `None` for other models.
+    /// The tokens whose logits give a document's score, for a language model that was made into a reranker; `None` for other
+    /// models.
     pub logit_score: Option<LogitScore>,
     /// Lengths to which vectors may be cut and keep their meaning. Kusupati et al. 2022, arXiv:2205.13147.
     pub matryoshka: Vec<usize>,
 }
 
-/// The logits behind a question that are a document's relevance: that of one token, or the difference of two.
+/// The logits after a question from which a document's relevance is computed: one token's logit, or the difference of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogitScore {
-    /// The token that says that the document answers the query.
+    /// The token that stands for "relevant".
     pub relevant: u32,
-    /// The token for "not relevant"; `None` if the first token's logit counts alone.
+    /// The token that stands for "not relevant"; `None` if the first token's logit is used alone.
     pub irrelevant: Option<u32>,
 }
 
-/// A layer `act(x · Wᵀ + b)`.
+/// A dense layer `act(x · Wᵀ + b)`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DenseLayer {
-    /// Elements of its input.
+    /// Number of input elements.
     pub inputs: usize,
-    /// Elements of its output.
+    /// Number of output elements.
     pub outputs: usize,
-    /// `[outputs, inputs]`.
+    /// The weights, `[outputs, inputs]`.
     pub weight: Vec<f32>,
-    /// `[outputs]`; `None` without bias.
+    /// The biases, `[outputs]`; `None` for a layer without biases.
     pub bias: Option<Vec<f32>>,
     /// The activation.
     pub activation: DenseActivation,
@@ -77,12 +78,12 @@ pub enum DenseActivation {
     Identity,
     /// The hyperbolic tangent.
     Tanh,
-    /// One that networks have too.
+    /// One of the activations that networks have.
     Other(Activation),
 }
 
 impl SentenceConfig {
-    /// Reads the files beside a checkpoint. GGUF files hold nothing but the pooling.
+    /// Reads the settings from the files beside a checkpoint. GGUF files hold only the pooling.
     ///
     /// # Errors
     ///
@@ -185,7 +186,7 @@ fn matryoshka(config: &Value) -> Result<Vec<usize>> {
     lengths.flatten().ok_or_else(|| refuse("matryoshka_dimensions is no list of numbers above zero"))
 }
 
-/// The files beside a checkpoint.
+/// The small text files beside a checkpoint.
 struct Files<'a>(&'a Checkpoint);
 
 impl Files<'_> {
@@ -213,7 +214,7 @@ impl Files<'_> {
         }
     }
 
-    /// The configuration of a module in a folder of its own.
+    /// The configuration of a module that has a folder of its own.
     fn config(&self, folder: &str) -> Result<Map<String, Value>> {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
         if folder.is_empty() || !folder.chars().all(is_plain) {
@@ -223,7 +224,7 @@ impl Files<'_> {
         config.ok_or_else(|| refuse(&format!("{folder}/config.json is missing")))
     }
 
-    /// The tokens that judge, of a folder.
+    /// The tokens whose logits give the score, from the files of a folder.
     fn logit_score(&self, folder: &str) -> Result<LogitScore> {
         let config = self.config(folder)?;
         let wrong =
@@ -243,7 +244,7 @@ impl Files<'_> {
         Ok(LogitScore { relevant, irrelevant: token("false_token_id")? })
     }
 
-    /// The dense layer of a folder.
+    /// Reads the dense layer of a folder.
     fn dense(&self, folder: &str) -> Result<DenseLayer> {
         let missing = |file: &str| refuse(&format!("{folder}/{file} is missing"));
         let config = self.config(folder)?;

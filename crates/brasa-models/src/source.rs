@@ -20,12 +20,12 @@ pub struct Source {
     /// Configuration of the language model: without the architecture's prefix in GGUF, `text_config` in nested
     /// configurations.
     pub(crate) values: Map<String, Value>,
-    /// Keys around a nested `text_config`.
+    /// Keys outside a nested `text_config`.
     pub(crate) outer: Map<String, Value>,
-    /// Special tokens by id, as GGUF's keys name them. Hugging Face's are among `values`.
+    /// Special tokens by id, under GGUF's keys. Those of Hugging Face are among `values`.
     pub(crate) token_ids: Vec<(String, Value)>,
     pub(crate) tensors: BTreeMap<String, Tensor>,
-    /// Tensors that an index names and no file has.
+    /// Tensors that an index names but that no file has.
     absent: Vec<AbsentTensor>,
 }
 
@@ -183,8 +183,8 @@ impl Source {
         self.values.get("architectures")?.get(0)?.as_str()
     }
 
-    /// Adds the tensors that an index names and no file has to a model's result: a warning if the model does without them, an error
-    /// of its own if one of them is needed. A strict caller gets the error in any case.
+    /// Adds the tensors that an index names and no file has to a model's result: a warning if the model does not need them, else
+    /// an error that names the tensor. A strict caller gets the error in any case.
     pub(crate) fn with_index<M>(
         &self,
         options: &LoadOptions,
@@ -226,7 +226,7 @@ impl Source {
         }
     }
 
-    /// The key as the checkpoint spells it.
+    /// The name of a key as the checkpoint spells it.
     pub(crate) fn spelled(&self, key: &str) -> String {
         match self.container {
             Container::HuggingFace => key.into(),
@@ -273,8 +273,8 @@ pub(crate) fn as_json(value: &gguf::Value) -> Value {
     }
 }
 
-/// A number. JSON has no infinity and no NaN, and would take them for a null, which is no value: they stay texts that every
-/// reader of numbers refuses.
+/// A number as JSON. Infinity and NaN, which JSON lacks, become texts that every reader of numbers refuses: a null would count as
+/// missing.
 fn float(x: f64) -> Value {
     if x.is_finite() { json!(x) } else { json!(x.to_string()) }
 }

@@ -13,9 +13,9 @@ pub struct ModelSpec {
     pub vocab_size: usize,
     /// Width of the residual stream.
     pub hidden_size: usize,
-    /// Positions that the model was made for.
+    /// The longest context that the model was trained for, in positions.
     pub context_length: usize,
-    /// Added to the mean square in every RMS norm.
+    /// Added to the mean square in every RMS norm; keeps the division finite.
     pub norm_eps: f32,
     /// Added to every stored norm weight: 1 if the file keeps `w − 1` (Gemma 1 to 3 outside GGUF), else 0.
     pub norm_offset: f32,
@@ -30,16 +30,16 @@ pub struct ModelSpec {
     pub per_layer_inputs: Option<PerLayerInputs>,
     /// The source of the output projection.
     pub head: Head,
-    /// Soft-cap of the logits.
+    /// Soft-cap of the logits; `None` for no cap.
     pub final_softcap: Option<f32>,
 }
 
 /// One transformer block.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LayerSpec {
-    /// Attention.
+    /// The attention of the block.
     pub attention: AttentionSpec,
-    /// Feed-forward network.
+    /// The feed-forward network of the block.
     pub ffn: FfnSpec,
     /// The places of the RMS norms.
     pub norms: Norms,
@@ -51,18 +51,18 @@ pub struct LayerSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Norms {
-    /// Before attention and before the feed-forward network. Xiong et al. 2020, arXiv:2002.04745.
+    /// Norms precede attention and the feed-forward network. Xiong et al. 2020, arXiv:2002.04745.
     Pre,
-    /// Before and after each of the two (Gemma 2 and later).
+    /// Norms precede and follow both attention and the feed-forward network (Gemma 2 and later).
     PreAndPost,
 }
 
 /// Grouped-query attention.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AttentionSpec {
-    /// Query heads.
+    /// Number of query heads.
     pub num_heads: usize,
-    /// Key and value heads.
+    /// Number of key and value heads.
     pub num_kv_heads: usize,
     /// Elements of a head.
     pub head_dim: usize,
@@ -70,13 +70,13 @@ pub struct AttentionSpec {
     pub qk_norm: bool,
     /// The source of keys and values.
     pub kv: KvSpec,
-    /// Multiplies the scores.
+    /// Multiplies the attention scores.
     pub scale: f32,
-    /// Positions that a row sees, its own included; `None` for all.
+    /// Positions that a row attends to, its own included; `None` for all earlier positions.
     pub window: Option<usize>,
-    /// Soft-cap of the scores.
+    /// Soft-cap of the attention scores; `None` for no cap.
     pub softcap: Option<f32>,
-    /// Rotary position embedding.
+    /// The rotary position embedding of the layer.
     pub rope: RopeSpec,
 }
 
@@ -86,12 +86,12 @@ pub struct AttentionSpec {
 pub enum KvSpec {
     /// The layer has projections and a cache of its own.
     Own {
-        /// The source of values.
+        /// The source of the layer's values.
         value: ValueSource,
         /// True if values pass an RMS norm without weights before they are cached (Gemma 4).
         value_norm: bool,
     },
-    /// The cache of an earlier layer (Gemma 4's trailing layers).
+    /// The layer reads the cache of an earlier layer (Gemma 4's trailing layers).
     Shared {
         /// The layer that owns the cache.
         layer: usize,
@@ -102,9 +102,9 @@ pub enum KvSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ValueSource {
-    /// A projection of their own.
+    /// A projection of the values' own.
     Projection,
-    /// The key projection, before key norm and RoPE (Gemma 4's full layers).
+    /// The output of the key projection, before key norm and RoPE (Gemma 4's full layers).
     Key,
 }
 
@@ -112,11 +112,11 @@ pub enum ValueSource {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum FfnSpec {
-    /// `down(act(gate(x)) · up(x))`. Shazeer 2020, arXiv:2002.05202.
+    /// One network, `down(act(gate(x)) · up(x))`. Shazeer 2020, arXiv:2002.05202.
     Dense(DenseSpec),
-    /// A mixture of such networks. Shazeer et al. 2017, arXiv:1701.06538.
+    /// A mixture of gated networks. Shazeer et al. 2017, arXiv:1701.06538.
     Experts(ExpertsSpec),
-    /// A dense network and experts side by side, each with norms of its own, added (Gemma 4).
+    /// A dense network and experts on the same residual stream, each with norms of its own; their outputs are added (Gemma 4).
     DenseAndExperts(DenseSpec, ExpertsSpec),
 }
 
@@ -132,9 +132,9 @@ pub struct DenseSpec {
 /// A mixture of experts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExpertsSpec {
-    /// Experts in all.
+    /// Number of all experts.
     pub num_experts: usize,
-    /// Experts that see a row.
+    /// Number of experts that each row is computed by.
     pub experts_per_token: usize,
     /// Each expert's network.
     pub expert: DenseSpec,
@@ -148,10 +148,10 @@ pub struct ExpertsSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Router {
-    /// The input of the experts.
+    /// The input of the router is that of the experts.
     Plain,
-    /// The residual stream, RMS-normed, times a learned vector, times width^−½; the chosen experts' weights are
-    /// multiplied by a learned factor each (Gemma 4).
+    /// The input of the router is the residual stream, RMS-normed, times a learned vector, times width^−½; the chosen experts'
+    /// weights are multiplied by a learned factor each (Gemma 4).
     Normed,
 }
 
@@ -180,14 +180,14 @@ pub struct PerLayerInputs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Head {
-    /// The embedding table. Press & Wolf 2016, arXiv:1608.05859.
+    /// The embedding table is the output projection. Press & Wolf 2016, arXiv:1608.05859.
     Tied,
-    /// A matrix of its own.
+    /// The output projection is a matrix of its own.
     Untied,
 }
 
 impl ModelSpec {
-    /// Every layer's attention, to change what a family does differently.
+    /// The attention of every layer, for families to change.
     pub(crate) fn attentions(&mut self) -> impl Iterator<Item = &mut AttentionSpec> {
         self.layers.iter_mut().map(|layer| &mut layer.attention)
     }

@@ -6,14 +6,16 @@ use crate::encoder::{EncoderLayerSpec, EncoderSpec};
 use crate::rope::RopeSpec;
 use crate::spec::{AttentionSpec, LayerSpec, ModelSpec};
 
-/// Frequencies of the same angles, computed in another order.
+/// Largest relative difference of two frequencies that count as equal: the same frequencies computed in another order may differ
+/// by rounding.
 const ROUNDING: f32 = 1e-5;
-/// Slower than this, a pair stands still in any context.
+/// Largest frequency that counts as zero: the angle is negligible at any position.
 const STILL: f32 = 1e-15;
 
 impl ModelSpec {
     /// The first setting that changes the computation between this model and `other`, as `setting: this, other`; `None` if both
-    /// compute the same. The family's name does not count, and RoPE counts by its frequencies, not by their origin.
+    /// compute the same. The family's name is not compared. Of RoPE the frequencies are compared, not the settings that they come
+    /// from.
     pub fn difference(&self, other: &Self) -> Option<String> {
         field("vocab_size", &self.vocab_size, &other.vocab_size)
             .or_else(|| field("hidden_size", &self.hidden_size, &other.hidden_size))
@@ -34,7 +36,7 @@ impl ModelSpec {
 
 impl EncoderSpec {
     /// The first setting that changes the computation between this and `other`, as `setting: this, other`; `None` if both compute
-    /// the same. RoPE counts by its frequencies.
+    /// the same. Of RoPE the frequencies are compared, not the settings that they come from.
     pub(crate) fn difference(&self, other: &Self) -> Option<String> {
         let layers = || {
             let mut pairs = self.layers.iter().zip(&other.layers).enumerate();

@@ -6,7 +6,7 @@ use crate::source::Source;
 use crate::{ModelError, Result};
 use brasa_formats::Container;
 
-/// GGUF keys of the special tokens without which a model reads or stops differently.
+/// GGUF keys of the special tokens that decide how the model begins and ends texts.
 const NEEDED: [&str; 2] = ["tokenizer.ggml.bos_token_id", "tokenizer.ggml.eos_token_id"];
 /// End of the keys of special tokens, in both containers.
 const ENDING: &str = "_token_id";
@@ -76,7 +76,7 @@ pub fn padding(tokens: usize, rows: usize) -> Option<String> {
     })
 }
 
-/// True for null and for the ways in which files write that there is no such token.
+/// True for null and for the other spellings by which files say that there is no such token.
 fn is_none(value: &Value) -> bool {
     value.is_null() || value.as_i64() == Some(-1) || value.as_u64() == Some(u64::from(u32::MAX))
 }

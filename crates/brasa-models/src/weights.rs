@@ -13,7 +13,7 @@ use crate::rope::RopeSpec;
 use crate::source::Source;
 use crate::{ModelError, Result};
 
-/// Takes tensors out of a checkpoint by our names, remembering which.
+/// Takes tensors out of a checkpoint by Brasa's names, and records which were used.
 #[derive(Debug)]
 pub(crate) struct Weights<'a> {
     source: &'a Source,
@@ -52,7 +52,7 @@ impl Place {
         self.layer == Some(0)
     }
 
-    /// The weight's name in graphs.
+    /// The name of a tensor's weight in graphs.
     fn label(self, name: &str) -> String {
         match self.layer {
             Some(layer) => format!("layers.{layer}.{name}"),
@@ -62,7 +62,8 @@ impl Place {
 }
 
 impl<'a> Weights<'a> {
-    /// `norm_offset` is added to the weights of RMS norms; `used` are tensors that are accounted for already.
+    /// Makes a reader of the tensors of `source`. `norm_offset` is added to the weights of RMS norms; `used` are tensors that are
+    /// accounted for already.
     pub fn new(
         source: &'a Source,
         names: impl Spelling + 'static,
@@ -85,7 +86,7 @@ impl<'a> Weights<'a> {
         }
     }
 
-    /// The tensor `name`, if it is there.
+    /// The first tensor of `source` under one of `spellings`; `None` if there is none.
     fn find(&self, spellings: &[String]) -> Option<&'a Tensor> {
         let tensor = first(self.source, spellings)?;
         self.used.borrow_mut().insert(tensor.name.as_str());
@@ -106,7 +107,7 @@ impl<'a> Weights<'a> {
         if tensor.shape == shape { Ok(tensor) } else { Err(wrong_shape(tensor, shape, why)) }
     }
 
-    /// A matrix from one tensor.
+    /// Makes a weight from the matrix of one tensor.
     pub fn matrix(
         &self,
         g: &mut Builder,
@@ -194,7 +195,7 @@ impl<'a> Weights<'a> {
         Ok(g.weight(Weight::new(place.label(label), &[rows, width], stored)))
     }
 
-    /// Stacked biases in the order of [`stacked`](Self::stacked), zero if a part has none; nothing if none has.
+    /// Stacked biases in the order of [`stacked`](Self::stacked), zero if a part has none; `None` if no part has one.
     pub fn stacked_bias(
         &self,
         g: &mut Builder,
@@ -227,7 +228,7 @@ impl<'a> Weights<'a> {
         Ok(Some(vector_of(g, place.label(label), &values, Some(origin))))
     }
 
-    /// The weights of an RMS norm, as the graph wants them: the stored ones plus the family's offset.
+    /// The weights of an RMS norm for the graph: the stored weights plus the family's offset.
     pub fn norm(&self, g: &mut Builder, place: Place, name: &str, width: usize) -> Result<ValueId> {
         let tensor = self.require(place, name)?;
         let values = floats(tensor, &[width], "the width that is normed")?;
@@ -235,7 +236,7 @@ impl<'a> Weights<'a> {
         Ok(computed(g, place.label(stem(name)), values, origin))
     }
 
-    /// A vector of plain numbers, times `factor`.
+    /// Makes a weight from a vector of plain numbers, each multiplied by `factor`.
     pub fn vector(
         &self,
         g: &mut Builder,
@@ -250,8 +251,8 @@ impl<'a> Weights<'a> {
         Ok(computed(g, place.label(stem(name)), values, origin))
     }
 
-    /// Makes a weight of one stored number that training does not change. Hugging Face's models hold such a number as a buffer, not
-    /// as a parameter.
+    /// Makes a weight from one stored number that training does not change. Hugging Face's models store such a number as a
+    /// buffer, not as a parameter.
     pub fn constant(&self, g: &mut Builder, place: Place, name: &str) -> Result<ValueId> {
         let values = floats(self.require(place, name)?, &[1], "one scalar")?;
         Ok(plain_vector(g, place.label(stem(name)), &values))
@@ -310,7 +311,7 @@ impl<'a> Weights<'a> {
             .collect()
     }
 
-    /// The frequency table of `rope`, shared by all layers that turn alike.
+    /// The frequency table of `rope`, shared by all layers with equal rotations.
     pub fn frequencies(&self, g: &mut Builder, rope: &RopeSpec) -> ValueId {
         let known = self.ropes.borrow().iter().find(|(other, _)| other == rope).map(|&(_, id)| id);
         known.unwrap_or_else(|| {
@@ -329,7 +330,7 @@ impl<'a> Weights<'a> {
         self.find(&self.spellings(place, name)).map(|tensor| floats(tensor, shape, why)).transpose()
     }
 
-    /// Marks a tensor as accounted for that the model does not read.
+    /// Marks a tensor as used that the model does not read.
     pub fn pass_over(&self, place: Place, name: &str) {
         self.find(&self.spellings(place, name));
     }
@@ -341,7 +342,7 @@ impl<'a> Weights<'a> {
         Ok(Some(HeadCopy { copy: copy.name.clone(), table: table.name.clone() }))
     }
 
-    /// Names of tensors that were not used and that do not belong to another part of a larger model.
+    /// Names of tensors that were not used and do not belong to another part of a larger model.
     pub fn unused(self) -> Vec<&'a str> {
         let used = self.used.into_inner();
         let names = self.source.tensors.keys().map(String::as_str);
@@ -349,12 +350,12 @@ impl<'a> Weights<'a> {
     }
 }
 
-/// A weight made of computed values.
+/// Makes a weight from computed values.
 pub(crate) fn plain_vector(g: &mut Builder, name: String, values: &[f32]) -> ValueId {
     vector_of(g, name, values, None)
 }
 
-/// A weight made of stored values by their origin's factor and offset.
+/// Makes a weight from stored values, multiplied by their origin's factor, plus its offset.
 fn computed(g: &mut Builder, name: String, mut values: Vec<f32>, origin: Origin) -> ValueId {
     for value in &mut values {
         *value = *value * origin.factor + origin.offset;

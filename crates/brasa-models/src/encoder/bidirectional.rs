@@ -16,7 +16,7 @@ use crate::{LoadOptions, ModelInfo, ModelSpec, Result, family, unused_tensors, v
 /// as language models.
 const CLASSES: [&str; 1] = ["Gemma3TextModel"];
 
-/// True for a language model that is configured as an encoder: each row sees all rows.
+/// True for a language model that is configured as an encoder: each row attends to all rows.
 pub(crate) fn is_bidirectional(source: &Source) -> bool {
     let says = source.values.get("use_bidirectional_attention").and_then(serde_json::Value::as_bool);
     let class = source.class().is_none_or(|class| CLASSES.contains(&class));

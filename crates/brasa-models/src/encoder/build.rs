@@ -13,7 +13,7 @@ use crate::Result;
 use crate::spec::Activation;
 use crate::weights::{Place, Weights};
 
-/// The name of the input that tells the parts of a text apart.
+/// The name of the input with each row's token type, which marks the parts of a text.
 pub(super) const TOKEN_TYPES: &str = "token_types";
 
 /// An encoder's graph, and its values that programs return.
@@ -83,7 +83,8 @@ struct Block<'a, 'w> {
 }
 
 impl Block<'_, '_> {
-    /// One layer with its norms behind the sums. `only` names the rows to compute behind attention, if not all.
+    /// Adds a layer whose norms follow the residual sums. `only` selects the rows that are computed after attention; `None` for
+    /// all.
     fn post_norm_layer(
         &mut self,
         h_rd: ValueId,
@@ -104,7 +105,8 @@ impl Block<'_, '_> {
         self.norm(h_rd, at, "layer_output_norm.weight")
     }
 
-    /// One layer with its norms in front; `only` are the rows that are computed behind its attention, if not all.
+    /// Adds a layer whose norms precede attention and network. `only` selects the rows that are computed after attention; `None`
+    /// for all.
     fn pre_norm_layer(
         &mut self,
         h_rd: ValueId,
@@ -121,7 +123,7 @@ impl Block<'_, '_> {
         Ok(self.g.add(h_rd, f_rd))
     }
 
-    /// Some rows of each value, or all.
+    /// Selects the rows `only` of each value; all rows if it is `None`.
     fn select<const N: usize>(&mut self, values: [ValueId; N], only: Option<ValueId>) -> [ValueId; N] {
         only.map_or(values, |rows| values.map(|x| self.g.select_rows(x, rows)))
     }
@@ -243,7 +245,7 @@ impl Block<'_, '_> {
         self.g.unary(x, function)
     }
 
-    /// A layer norm with whatever bias the checkpoint has.
+    /// A layer norm, with the checkpoint's bias if it has one.
     fn norm(&mut self, x_rd: ValueId, at: Place, name: &str) -> Result<ValueId> {
         let d = self.spec.hidden_size;
         let weight = self.weights.vector(self.g, at, name, d, 1.0)?;
@@ -254,12 +256,12 @@ impl Block<'_, '_> {
         Ok(self.g.apply(LayerNorm { eps: self.spec.norm_eps }, &operands)[0])
     }
 
-    /// A linear layer with whatever bias the checkpoint has.
+    /// A linear layer, with the checkpoint's bias if it has one.
     fn linear(&mut self, x: ValueId, at: Place, name: &str, shape: [usize; 2]) -> Result<ValueId> {
         self.weights.linear(self.g, x, at, name, shape)
     }
 
-    /// Stacked linear layers of the same rows, with whatever biases the checkpoint has.
+    /// Stacked linear layers of the same rows, with the checkpoint's biases if it has any.
     fn projection(
         &mut self,
         x: ValueId,

@@ -26,11 +26,11 @@ use crate::source::Source;
 use crate::spec::Activation;
 use crate::{ModelError, Result};
 
-/// A family: the names that its configurations go by, how its tensors are spelled, and how to read it.
+/// A family of encoders: its names in configurations, the spelling of its tensors, and the function that reads its configuration.
 pub(super) struct Family {
     /// `model_type` in `config.json`.
     hf: &'static [&'static str],
-    /// Classes of transformers, as `architectures` in `config.json` names them, without what follows the family's name.
+    /// Classes of transformers, as `architectures` in `config.json` names them, without the ending that names the task.
     classes: &'static [&'static str],
     /// `general.architecture` in GGUF.
     gguf: Option<&'static str>,
@@ -39,10 +39,10 @@ pub(super) struct Family {
     spec: fn(&Reader<'_, '_>) -> Result<EncoderSpec>,
 }
 
-/// Endings of the class names of a family, behind the family's own name. Heads that predict tokens are passed over.
+/// Endings of a family's class names, after the family's own name. Heads that predict tokens are ignored.
 const TASKS: [&str; 4] = ["Model", "ForMaskedLM", "ForPreTraining", JUDGES];
 
-/// The ending of classes whose head judges texts.
+/// The ending of classes whose head computes scores of texts.
 const JUDGES: &str = "ForSequenceClassification";
 
 const FAMILIES: &[Family] = &[
@@ -143,18 +143,18 @@ pub(super) struct Reader<'a, 'm> {
 }
 
 impl Reader<'_, '_> {
-    /// The rows of a tensor of the whole encoder, if it is there.
+    /// The number of rows of a tensor of the whole encoder; `None` if there is no such tensor.
     fn rows(&self, name: &str) -> Option<usize> {
         first(self.meta.source(), &self.names.global(name))?.shape.first().copied()
     }
 
-    /// True if layers have a matrix for gates.
+    /// True if the layers have a gate matrix.
     fn is_gated(&self) -> bool {
         let has = |name| first(self.meta.source(), &self.names.layer(0, name)).is_some();
         ["ffn_gate.weight", "ffn_gate_up.weight", "ffn_up_gate.weight"].into_iter().any(has)
     }
 
-    /// The head, if the checkpoint is one that judges.
+    /// The head that computes scores of texts; `None` if the checkpoint has none.
     fn classifier(&self) -> Result<Option<ClassifierSpec>> {
         let source = self.meta.source();
         let judges = match source.container() {
@@ -245,7 +245,7 @@ fn rotate(spec: &mut EncoderSpec, rope: &RopeSpec) {
     }
 }
 
-/// Values of configurations that are silent.
+/// Defaults for keys that a configuration lacks.
 pub(super) struct Defaults {
     pub context_length: usize,
     pub token_types: usize,
@@ -261,7 +261,7 @@ fn bert(reader: &Reader<'_, '_>) -> Result<EncoderSpec> {
 
 /// RoBERTa (Liu et al. 2019, arXiv:1907.11692) and XLM-R (Conneau et al. 2019, arXiv:1911.02116).
 ///
-/// BERT whose first position is behind that of the padding token, which has the row of its own id.
+/// BERT whose first position is after that of the padding token, which has the row of its own id.
 fn roberta(reader: &Reader<'_, '_>) -> Result<EncoderSpec> {
     let padding = reader.meta.count_or_zero(PAD_TOKEN, limits::VOCAB)?;
     let padding = if reader.meta.mentions(PAD_TOKEN) { padding } else { 1 };
@@ -368,7 +368,7 @@ fn gte(reader: &Reader<'_, '_>) -> Result<EncoderSpec> {
 
 /// Jina Embeddings v2 (Günther et al. 2023, arXiv:2310.19923).
 ///
-/// BERT with ALiBi, and a gated network. Some models norm queries and keys, and norm twice behind attention.
+/// BERT with ALiBi, and a gated network. Some models norm queries and keys, and norm twice after attention.
 fn jina_v2(reader: &Reader<'_, '_>) -> Result<EncoderSpec> {
     let meta = reader.meta;
     // Silence means learned positions.
@@ -425,7 +425,7 @@ fn rotary(meta: &Metadata<'_>, head_dim: usize, context_length: usize, theta: f3
     rope(meta, query)
 }
 
-/// Refuses another text under `key` than `expected`, if there is one.
+/// Fails if `key` has another text than `expected`. A missing key is fine.
 pub(super) fn expect_text(meta: &Metadata<'_>, key: crate::keys::Key, expected: &str) -> Result<()> {
     match meta.text(key)? {
         Some(found) if found != expected => Err(meta.bad_value(key.hf[0], &found.into(), expected)),

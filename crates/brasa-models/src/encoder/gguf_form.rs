@@ -28,7 +28,7 @@ pub struct EncoderGgufForm {
     pub architecture: &'static str,
     /// Configuration keys with their prefix, and their values, in the order of llama.cpp's converter.
     pub pairs: Vec<(String, gguf::Value)>,
-    /// `tokenizer.ggml.token_type_count`; `None` in an architecture without.
+    /// `tokenizer.ggml.token_type_count`; `None` for an architecture without token types.
     pub token_types: Option<u32>,
     /// Messages about settings that GGUF does not carry.
     pub notes: Vec<String>,
@@ -47,7 +47,7 @@ pub enum EncoderPlace {
         /// The rows that are kept.
         rows: Range<usize>,
     },
-    /// The tensor is left out: embedding and judging do not need it.
+    /// The tensor is left out: neither embeddings nor scores need it.
     Foreign,
 }
 
@@ -56,7 +56,7 @@ pub enum EncoderPlace {
 /// # Errors
 ///
 /// Errors of [`build_encoder`](crate::build_encoder) that concern configuration; [`ModelError::NoGgufForm`] for a family that
-/// llama.cpp does not have, and for a setting that GGUF cannot say.
+/// llama.cpp does not have, and for a setting that GGUF cannot express.
 pub fn encoder_to_gguf(source: &Source, sentence: &SentenceConfig) -> Result<EncoderGgufForm> {
     if is_bidirectional(source) {
         let why = "language models whose rows all see each other are not written as GGUF";
@@ -170,7 +170,7 @@ impl EncoderGgufForm {
         self.put(ENCODER_ACTIVATION, "gelu");
     }
 
-    /// Writes how ModernBERT's head pools. Its function has no key: readers take GELU.
+    /// Writes how ModernBERT's head pools. The head's activation has no key: readers take GELU.
     fn head(&mut self) -> Result<()> {
         let Some(ClassifierSpec { pooling, form: HeadForm::Normed(activation), .. }) = self.spec.classifier
         else {
@@ -237,7 +237,7 @@ impl EncoderGgufForm {
         Ok(())
     }
 
-    /// The names of the head's logits, as many as readers expect.
+    /// Writes the names of the head's logits, as many as readers expect.
     fn labels(&mut self, source: &Source) {
         let Some(classifier) = self.spec.classifier else { return };
         let named = source.value("id2label").and_then(serde_json::Value::as_object);

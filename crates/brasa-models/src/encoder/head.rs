@@ -12,16 +12,16 @@ pub struct MeanHead {
     pub dense: DenseLayer,
     /// Weights of the layer norm, `[hidden_size]`.
     pub norm_weight: Vec<f32>,
-    /// Biases of the layer norm, `[hidden_size]`; `None` without.
+    /// Biases of the layer norm, `[hidden_size]`; `None` for a norm without biases.
     pub norm_bias: Option<Vec<f32>>,
-    /// Added to the variance.
+    /// Added to the variance in the layer norm.
     pub norm_eps: f32,
     /// The last layer, `[labels, hidden_size]`.
     pub output: DenseLayer,
 }
 
 impl MeanHead {
-    /// Reads the head of `spec`, if it has one of this kind.
+    /// Reads the head of `spec`; `None` if the checkpoint has no head over means.
     pub(super) fn of(spec: &EncoderSpec, weights: &Weights<'_>) -> Result<Option<Self>> {
         let Some(head) = spec.classifier.filter(|head| head.pooling == HeadPooling::Mean) else {
             return Ok(None);

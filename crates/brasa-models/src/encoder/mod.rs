@@ -1,7 +1,7 @@
 //! Text encoders: BERT and its descendants, in which each row sees all rows.
 //!
-//! An encoder's graph has no caches. A text is one segment of a step, from its first token to its last, and what comes out
-//! is the hidden states of the rows that ask, or the logits of a head that judges texts.
+//! An encoder's graph has no caches. A text is one segment of a step, from its first token to its last, and what comes out is the
+//! hidden states of the output rows, or the logits of a head that computes scores of texts.
 
 pub(crate) mod bidirectional;
 mod build;
@@ -46,18 +46,19 @@ pub enum EncoderForm {
 /// A text encoder ready for a device.
 #[derive(Clone, Debug)]
 pub struct EncoderModel {
-    /// The specification that its configuration came to.
+    /// The specification that was read from the configuration.
     pub form: EncoderForm,
     graph: Arc<Graph>,
     hidden: ValueId,
     logits: Option<ValueId>,
-    /// The head that judges texts by the mean of their hidden states, if the checkpoint has one. It is computed outside the graph.
+    /// The head that computes scores of texts from the mean of their hidden states, if the checkpoint has one. It is computed
+    /// outside the graph.
     pub head: Option<MeanHead>,
-    /// Facts for people.
+    /// Facts about the model for display.
     pub info: ModelInfo,
-    /// Messages about keys and tensors that were passed over.
+    /// Messages about keys and tensors that were ignored.
     pub warnings: Vec<String>,
-    /// Names of the tensors that were passed over.
+    /// Names of the tensors that were ignored.
     pub unused_tensors: Vec<String>,
 }
 
@@ -94,7 +95,7 @@ impl EncoderModel {
         }
     }
 
-    /// Numbers that tell the parts of a text apart; 0 for none.
+    /// Number of token types, which mark the parts of a text; 0 if the encoder has none.
     pub fn token_types(&self) -> usize {
         match &self.form {
             EncoderForm::Encoder(spec) => spec.token_types,
@@ -102,7 +103,7 @@ impl EncoderModel {
         }
     }
 
-    /// The head that judges texts; `None` for encoders that only embed.
+    /// The head that computes scores of texts; `None` for encoders that only embed.
     pub fn classifier(&self) -> Option<ClassifierSpec> {
         match &self.form {
             EncoderForm::Encoder(spec) => spec.classifier,
@@ -116,13 +117,13 @@ impl EncoderModel {
         &self.graph
     }
 
-    /// The graph that computes hidden states behind the last norm, `[Outs, hidden_size]`.
+    /// The graph that computes hidden states after the last norm, `[Outs, hidden_size]`.
     pub fn hidden_graph(&self) -> Graph {
         prune(&Graph::clone(&self.graph).returning(&[self.hidden]))
     }
 
     /// The graph that computes the logits of the head, `[Outs, labels]`; `None` without a head, and for one that reads
-    /// [means](MeanHead). They mean something for the first row of a text.
+    /// [means](MeanHead). Only the logits of a text's first row have a meaning.
     pub fn logits_graph(&self) -> Option<Graph> {
         Some(prune(&Graph::clone(&self.graph).returning(&[self.logits?])))
     }
@@ -136,8 +137,8 @@ impl EncoderModel {
 ///
 /// # Errors
 ///
-/// [`ModelError`](crate::ModelError): an architecture that is no encoder's, a configuration that makes no sense, a tensor that
-/// is missing or of another shape; with [`LoadOptions::strict`] also a key or tensor that nobody understands.
+/// [`ModelError`](crate::ModelError): an architecture that is no encoder's, a configuration that makes no sense, a tensor that is
+/// missing or of another shape; with [`LoadOptions::strict`] also a key or tensor that is not understood.
 pub fn load_encoder(checkpoint: &Checkpoint, options: &LoadOptions) -> Result<EncoderModel> {
     build_encoder(&Source::of(checkpoint)?, options)
 }

@@ -15,14 +15,15 @@ use crate::rope_config::{LayerKind, RopeQuery, rope};
 use crate::spec::Activation;
 use crate::{ModelError, Result};
 
-/// GGUF's number of a head that reads the mean of all states.
+/// The number in GGUF for a head that reads the mean of all states.
 pub(super) const POOLING_MEAN: usize = 1;
-/// GGUF's number of a head that reads the first row's state.
+/// The number in GGUF for a head that reads the first row's state.
 pub(super) const POOLING_FIRST: usize = 2;
 
 /// ModernBERT (Warner et al. 2024, arXiv:2412.13663).
 ///
-/// Norms in front, a gated network, rotary positions. Most layers see a window and turn by a faster base than the others.
+/// Norms come before attention and network; the network is gated; positions are rotary. Most layers attend within a window and
+/// use a smaller base of rotation than the others.
 pub(super) fn modern_bert(reader: &Reader<'_, '_>) -> Result<EncoderSpec> {
     let meta = reader.meta;
     expect_text(meta, POSITION_TYPE, "absolute")?;

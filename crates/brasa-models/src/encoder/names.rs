@@ -7,7 +7,7 @@ use brasa_formats::Container;
 use crate::names::{Spelling, first};
 use crate::source::Source;
 
-/// Our name of a tensor and its Hugging Face spellings.
+/// A tensor's name in Brasa, and its spellings in Hugging Face's checkpoints.
 type Table = &'static [(&'static str, &'static [&'static str])];
 
 /// How one family of checkpoints spells its tensors.
@@ -15,28 +15,28 @@ type Table = &'static [(&'static str, &'static [&'static str])];
 pub(super) struct Style {
     /// Prefixes of the encoder's tensors, longest first. The first with an embedding table counts.
     prefixes: &'static [&'static str],
-    /// Tensors of the whole encoder, behind the prefix.
+    /// Tensors of the whole encoder, without the prefix.
     global: Table,
-    /// Tensors of the head, which stand outside the encoder. Those that begin with `*` stand inside.
+    /// Tensors of the head, which have no prefix. Names that begin with `*` do have the prefix.
     head: Table,
     /// The text between prefix and the number of a layer.
     layers: &'static str,
-    /// Tensors of a layer, behind its number.
+    /// Tensors of a layer, without prefix and number.
     layer: Table,
-    /// Tensors of a layer that have another name in GGUF than here.
+    /// Tensors of a layer whose name in GGUF differs from the name in Brasa.
     gguf: &'static [(&'static str, &'static str)],
-    /// Beginnings, behind the prefix or without it, of tensors that embedding makes no use of.
+    /// Beginnings of the names, with or without the prefix, of tensors that embeddings do not need.
     foreign: &'static [&'static str],
 }
 
 impl Style {
-    /// True if checkpoints of the style may have a head that is read.
+    /// True if checkpoints of the style may have a head that Brasa reads.
     pub fn has_head(&self) -> bool {
         !self.head.is_empty()
     }
 }
 
-/// BERT, RoBERTa and XLM-R.
+/// Names of the tensors of BERT, RoBERTa and XLM-R.
 pub(super) const BERT: Style = Style {
     prefixes: &["bert.", "roberta.", "xlm_roberta.", ""],
     global: EMBEDDINGS,
@@ -62,7 +62,7 @@ pub(super) const BERT: Style = Style {
     foreign: &["cls.", "lm_head.", "pooler.", "embeddings.position_ids", "embeddings.token_type_ids"],
 };
 
-/// Nomic BERT.
+/// Names of the tensors of Nomic BERT.
 pub(super) const NOMIC: Style = Style {
     prefixes: &["bert.", "nomic_bert.", ""],
     global: &[
@@ -85,7 +85,8 @@ pub(super) const NOMIC: Style = Style {
     foreign: &["cls.", "lm_head.", "pooler."],
 };
 
-/// Jina Embeddings v2, in the spelling of the first models and in that of the models whose queries and keys are normed.
+/// Names of the tensors of Jina Embeddings v2, in the spelling of the first models and in that of the models whose queries and
+/// keys are normed.
 pub(super) const JINA_V2: Style = Style {
     prefixes: &["bert.", ""],
     global: EMBEDDINGS,
@@ -110,7 +111,7 @@ pub(super) const JINA_V2: Style = Style {
     foreign: &["cls.", "pooler.", "embeddings.position_ids"],
 };
 
-/// GTE, as Alibaba publishes it under the model type `new`.
+/// Names of the tensors of GTE, as Alibaba publishes it under the model type `new`.
 pub(super) const GTE: Style = Style {
     prefixes: &["new.", "gte.", ""],
     global: EMBEDDINGS,
@@ -128,7 +129,7 @@ pub(super) const GTE: Style = Style {
     foreign: &["lm_head.", "pooler.", "embeddings.position_ids"],
 };
 
-/// ModernBERT.
+/// Names of the tensors of ModernBERT.
 pub(super) const MODERN_BERT: Style = Style {
     prefixes: &["model.", ""],
     global: &[
@@ -156,7 +157,7 @@ pub(super) const MODERN_BERT: Style = Style {
     foreign: &["head.", "decoder."],
 };
 
-/// XLM-R in Jina's own code: Jina Reranker v2, and Jina Embeddings v3 as transformers writes it.
+/// Names of the tensors of XLM-R in Jina's own code: Jina Reranker v2, and Jina Embeddings v3 as transformers writes it.
 pub(super) const JINA_XLM_R: Style = Style {
     prefixes: &["roberta.", ""],
     global: &[
@@ -215,7 +216,7 @@ impl EncoderNames {
 }
 
 impl EncoderNames {
-    /// GGUF's name of the Hugging Face tensor `name`; `None` if it has none. Heads count if the encoder `has_head`.
+    /// GGUF's name of the Hugging Face tensor `name`; `None` if it has none. Tensors of a head have a name only if `has_head`.
     pub fn gguf_name(&self, name: &str, has_head: bool) -> Option<String> {
         let head = if has_head { self.style.head } else { &[] };
         let mut known = self.style.global.iter().chain(head).flat_map(|(ours, _)| with_bias(ours));
@@ -234,7 +235,7 @@ impl EncoderNames {
         self.style.gguf.iter().find(|(ours, _)| *ours == name).map_or(name, |(_, theirs)| theirs)
     }
 
-    /// True if a tensor that nothing used may be passed over.
+    /// True if a tensor that no part of the model used may be ignored without a warning.
     pub fn passes_over(&self, name: &str) -> bool {
         self.is_foreign(name)
     }

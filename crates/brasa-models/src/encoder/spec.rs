@@ -14,9 +14,9 @@ pub struct EncoderSpec {
     pub hidden_size: usize,
     /// Most tokens of a text.
     pub context_length: usize,
-    /// Added to the variance in every layer norm.
+    /// Added to the variance in every layer norm; keeps the division finite.
     pub norm_eps: f32,
-    /// Rows of the table that tells the parts of a text apart; 0 for none.
+    /// Rows of the table of token types, which mark the parts of a text; 0 if the encoder has none.
     pub token_types: usize,
     /// Learned position embeddings; `None` for encoders whose attention encodes positions.
     pub positions: Option<LearnedPositions>,
@@ -24,7 +24,7 @@ pub struct EncoderSpec {
     pub norms: EncoderNorms,
     /// The transformer blocks, first to last.
     pub layers: Vec<EncoderLayerSpec>,
-    /// The head that judges texts; `None` for encoders that only embed.
+    /// The head that computes scores of texts; `None` for encoders that only embed.
     pub classifier: Option<ClassifierSpec>,
 }
 
@@ -33,20 +33,20 @@ pub struct EncoderSpec {
 pub struct LearnedPositions {
     /// Rows of the stored table.
     pub stored: usize,
-    /// The row of a text's first token. RoBERTa's table has two unused rows in front.
+    /// The row of a text's first token. RoBERTa's table begins with two unused rows.
     pub first: usize,
 }
 
-/// The places of an encoder's layer norms. Behind the embeddings there always is one.
+/// The places of an encoder's layer norms. One norm always follows the embeddings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EncoderNorms {
-    /// Norms behind attention and behind the feed-forward network, each on the sum with the residual stream.
+    /// Norms follow attention and the feed-forward network, each on the sum with the residual stream.
     Post,
-    /// Norms as [`Post`](Self::Post), and a second one behind attention: its normed output is added to the residual stream again,
-    /// and normed again.
+    /// Norms as in [`Post`](Self::Post), and a second norm after attention: its normed output is added to the residual stream
+    /// again, and normed again.
     PostTwice,
-    /// Norms in front of attention and of the feed-forward network, and behind the last layer. The first layer's attention reads
+    /// Norms precede attention and the feed-forward network, and one follows the last layer. The first layer's attention reads
     /// the normed embeddings directly.
     Pre,
 }
@@ -60,11 +60,11 @@ pub struct EncoderLayerSpec {
     pub head_dim: usize,
     /// Rotary position embedding; `None` in encoders with learned positions or ALiBi.
     pub rope: Option<RopeSpec>,
-    /// True if scores fall with distance: [ALiBi](brasa_graph::op::Mask::Alibi).
+    /// True if attention scores decrease with distance: [ALiBi](brasa_graph::op::Mask::Alibi).
     pub alibi: bool,
     /// True if queries and keys pass a layer norm over all heads together.
     pub qk_norm: bool,
-    /// Each row sees the rows less than this many positions away; `None` for all.
+    /// A row attends to the rows that are less than this many positions away; `None` for all rows.
     pub window: Option<usize>,
     /// The feed-forward network.
     pub ffn: EncoderFfn,
@@ -79,7 +79,7 @@ pub struct EncoderFfn {
     pub activation: Activation,
     /// True for `down(act(gate(x)) · up(x))`, false for `down(act(up(x)))`.
     pub gated: bool,
-    /// The experts that the network is split into, each of this width; `None` for one network.
+    /// The experts that replace the network, each of this width; `None` for one network.
     pub experts: Option<EncoderExperts>,
 }
 
@@ -88,14 +88,14 @@ pub struct EncoderFfn {
 pub struct EncoderExperts {
     /// Number of experts.
     pub count: usize,
-    /// Experts that a row passes.
+    /// Number of experts that each row is computed by.
     pub per_row: usize,
 }
 
-/// A head that makes logits of a text's hidden states.
+/// A head that computes logits from a text's hidden states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClassifierSpec {
-    /// Logits of a text. A reranker has one.
+    /// Number of logits of a text. A reranker has one.
     pub labels: usize,
     /// The states that the head reads.
     pub pooling: HeadPooling,
@@ -108,21 +108,21 @@ pub struct ClassifierSpec {
 pub enum HeadPooling {
     /// The first row's state. The head is part of the graph.
     First,
-    /// The mean of all rows' states. The head is computed behind the graph: [`EncoderModel::head`](crate::EncoderModel::head).
+    /// The mean of all rows' states. The head is computed outside the graph: [`EncoderModel::head`](crate::EncoderModel::head).
     Mean,
 }
 
-/// The middle of a head.
+/// The layers of a head between the pooled state and the logits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadForm {
-    /// `out(tanh(dense(h)))`: BERT.
+    /// `out(tanh(dense(h)))`, as in BERT.
     Tanh,
-    /// `out(norm(act(dense(h))))`: ModernBERT.
+    /// `out(norm(act(dense(h))))`, as in ModernBERT.
     Normed(Activation),
 }
 
 impl EncoderLayerSpec {
-    /// Elements of all heads.
+    /// Elements of all heads of a row together.
     pub fn attention_dim(&self) -> usize {
         self.num_heads * self.head_dim
     }

@@ -13,7 +13,7 @@ use crate::spec::{
 };
 use crate::{ModelError, Result};
 
-/// Values that a family assumes if the configuration is silent. They are those of its class in transformers.
+/// Defaults for keys that a configuration lacks. They are the defaults of the family's class in transformers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Defaults {
     pub family: &'static str,
@@ -24,7 +24,7 @@ pub(super) struct Defaults {
     pub activation: Activation,
     pub head_dim: Option<usize>,
     pub num_heads: Option<usize>,
-    /// Key heads if a `config.json` does not tell them; `None` for as many as query heads.
+    /// Number of key heads if a `config.json` has no key for it; `None` for the number of query heads.
     pub num_kv_heads: Option<usize>,
     /// Context length before LongRoPE or YaRN stretched it.
     pub original_context: Option<usize>,
@@ -72,7 +72,7 @@ impl Heads {
     }
 }
 
-/// A decoder whose layers are all alike. Families change what they do differently.
+/// A decoder whose layers are all equal. Families change the settings in which they differ.
 pub(super) fn decoder(meta: &Metadata, defaults: Defaults) -> Result<ModelSpec> {
     let hidden_size = meta.require(HIDDEN_SIZE, limits::WIDTH)?;
     let num_layers = meta.require(NUM_LAYERS, limits::LAYERS)?;
@@ -149,7 +149,7 @@ fn heads(meta: &Metadata, defaults: &Defaults, hidden_size: usize) -> Result<Hea
     Heads { query, kv, dim }.checked()
 }
 
-/// The configured vocabulary. GGUF files may carry a stale number: there the rows of the embedding table count.
+/// The size of the vocabulary. In GGUF files the configured number may be outdated; there the rows of the embedding table decide.
 pub(super) fn vocab_size(meta: &Metadata) -> Result<usize> {
     let configured = meta.count(VOCAB_SIZE, limits::VOCAB)?;
     let table = || {
@@ -169,7 +169,7 @@ pub(super) fn vocab_size(meta: &Metadata) -> Result<usize> {
     size.ok_or_else(|| meta.missing(VOCAB_SIZE))
 }
 
-/// Tied if the configuration says so or there is no matrix of its own.
+/// The head is tied to the embedding table if the configuration says so or if the checkpoint has no matrix for it.
 pub(super) fn head(meta: &Metadata) -> Result<Head> {
     let present = crate::names::head(meta).is_some();
     let declared = meta.bool(TIED)?;
@@ -179,7 +179,7 @@ pub(super) fn head(meta: &Metadata) -> Result<Head> {
     Ok(if declared == Some(true) || !present { Head::Tied } else { Head::Untied })
 }
 
-/// Names of activations. The first name of each is the one that is written.
+/// Activations by name. The first name of each activation is the one that is written.
 const ACTIVATIONS: [(&str, Activation); 6] = [
     ("silu", Activation::Silu),
     ("swish", Activation::Silu),

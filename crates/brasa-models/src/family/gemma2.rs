@@ -34,7 +34,7 @@ pub(super) fn gemma2(meta: &Metadata) -> Result<ModelSpec> {
     Ok(spec)
 }
 
-/// A soft-cap: as configured (null is none), or the family's if the configuration is silent.
+/// A soft-cap: the configured value (`null` means none), or `default` if the configuration has no key for it.
 fn cap(meta: &Metadata, key: Key, default: f32) -> Result<Option<f32>> {
     if meta.mentions(key) { meta.cap(key) } else { meta.or_assumed(key, None, default).map(Some) }
 }

@@ -95,7 +95,7 @@ pub(super) fn gemma4(meta: &Metadata) -> Result<ModelSpec> {
     })
 }
 
-/// Five windows, then one layer that sees everything; outside GGUF the last always does.
+/// The kinds of the layers by default: five layers with a window, then one without; outside GGUF the last layer has none either.
 pub(super) fn layer_kinds(meta: &Metadata, num_layers: usize) -> Result<Vec<LayerKind>> {
     let mut kinds = kinds(meta, num_layers, every(6))?;
     if !meta.is_gguf()
@@ -106,13 +106,13 @@ pub(super) fn layer_kinds(meta: &Metadata, num_layers: usize) -> Result<Vec<Laye
     Ok(kinds)
 }
 
-/// Elements of a head, in layers without overrides.
+/// Elements of a head, in layers without settings of their own.
 pub(super) struct HeadDims {
     pub local: usize,
     pub global: usize,
 }
 
-/// Elements of a head in layers with a window and in those that see everything.
+/// Elements of a head in layers with a window and in layers without.
 pub(super) fn head_dims(meta: &Metadata) -> Result<HeadDims> {
     Ok(HeadDims {
         local: meta.count(LOCAL_HEAD_DIM, limits::HEAD_DIM)?.unwrap_or(256),
@@ -205,7 +205,7 @@ fn experts(meta: &Metadata, activation: Activation) -> Result<Option<ExpertsSpec
     }))
 }
 
-/// Trailing layers read the cache of the last layer of their kind that has one.
+/// The last layer of `kind` that has a cache. Later layers of this kind read its cache.
 fn last_of_kind(owners: &[LayerKind], kind: LayerKind) -> Result<usize> {
     owners.iter().rposition(|&owner| owner == kind).ok_or_else(|| ModelError::Dimensions {
         what: format!(

@@ -1,4 +1,4 @@
-//! Which layers see a window.
+//! Which layers have a window.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use crate::keys::{Key, LAYER_TYPES, WINDOW, WINDOW_PATTERN};
 use crate::metadata::{Metadata, limits};
 use crate::rope_config::LayerKind;
 
-/// The window in which a key applies, if there is one. Zero, which GGUF files write, is none.
+/// The window that a key configures; `None` without one. Zero, which GGUF files write, means none.
 pub(super) fn window(meta: &Metadata, default: Option<usize>) -> Result<Option<usize>> {
     if !meta.mentions(WINDOW) {
         return default.map(|window| meta.or_assumed(WINDOW, None, window)).transpose();
@@ -15,7 +15,7 @@ pub(super) fn window(meta: &Metadata, default: Option<usize>) -> Result<Option<u
     Ok(Some(meta.count_or_zero(WINDOW, limits::POSITIONS)?).filter(|&window| window > 0))
 }
 
-/// The kind of every layer: listed, or by a pattern (every *n*-th sees everything), or by `otherwise`.
+/// The kind of every layer: from a list, from a pattern (every *n*-th layer has no window), or from `otherwise`.
 pub(crate) fn kinds(
     meta: &Metadata,
     layers: usize,
@@ -49,7 +49,7 @@ fn by_pattern(meta: &Metadata, key: Key, layers: usize) -> Result<Vec<LayerKind>
     Ok((0..layers).map(every(period)).collect())
 }
 
-/// Every `period`-th layer sees everything.
+/// A function that gives every `period`-th layer no window.
 pub(super) fn every(period: usize) -> impl Fn(usize) -> LayerKind {
     move |layer| {
         if (layer + 1).is_multiple_of(period) { LayerKind::Full } else { LayerKind::Sliding }

@@ -28,7 +28,7 @@ pub(super) fn llama(meta: &Metadata) -> Result<ModelSpec> {
     Ok(spec)
 }
 
-/// The pairs of elements that Llama and its descendants turn.
+/// The layout of RoPE's pairs of elements in Llama and its descendants.
 pub(super) fn layout(meta: &Metadata) -> RopeLayout {
     if meta.is_gguf() { RopeLayout::Interleaved } else { RopeLayout::SplitHalf }
 }

@@ -10,7 +10,7 @@ use crate::metadata::{Metadata, limits};
 use crate::spec::{DenseSpec, ExpertsSpec, FfnSpec, ModelSpec, Router};
 use crate::{ModelError, Result};
 
-/// Mistral with a mixture of experts in place of every network; the shares of the chosen ones add up to one.
+/// Mistral with a mixture of experts in place of every network; the shares of the chosen experts add up to one.
 pub(super) fn mixtral(meta: &Metadata) -> Result<ModelSpec> {
     let defaults = Defaults {
         layout: layout(meta),
@@ -27,7 +27,7 @@ pub(super) fn mixtral(meta: &Metadata) -> Result<ModelSpec> {
     Ok(spec)
 }
 
-/// Replaces every dense network of `spec` by as wide experts.
+/// Replaces every dense network of `spec` by experts of the same width.
 pub(super) fn experts(meta: &Metadata, spec: &mut ModelSpec) -> Result<()> {
     let (num_experts, experts_per_token) = expert_counts(meta)?;
     let width = meta.count(EXPERT_WIDTH, limits::FFN_WIDTH)?;
@@ -45,7 +45,7 @@ pub(super) fn experts(meta: &Metadata, spec: &mut ModelSpec) -> Result<()> {
     Ok(())
 }
 
-/// Experts in all, and those that see a row.
+/// Number of all experts, and number of experts that each row is computed by.
 pub(super) fn expert_counts(meta: &Metadata) -> Result<(usize, usize)> {
     let all = meta.require(NUM_EXPERTS, limits::EXPERTS)?;
     let chosen = meta.require(EXPERTS_PER_TOKEN, limits::EXPERTS)?;

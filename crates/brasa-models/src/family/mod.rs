@@ -26,7 +26,7 @@ use crate::source::Source;
 use crate::{ModelError, ModelKind, ModelSpec, Result};
 use brasa_formats::Container;
 
-/// A family: the names that its configurations go by, and how to read them.
+/// A family: its names in configurations, and the function that reads its configuration.
 struct Family {
     /// `model_type` in `config.json`.
     hf: &'static [&'static str],
@@ -100,7 +100,7 @@ impl Family {
     }
 }
 
-/// Reads the configuration of whichever family the checkpoint names.
+/// Reads the configuration with the family that the checkpoint names.
 pub(crate) fn spec(source: &Source, meta: &Metadata) -> Result<ModelSpec> {
     (Family::of(source)?.spec)(meta)
 }

@@ -8,7 +8,7 @@ use crate::metadata::{Metadata, limits};
 use crate::rope_config::LayerKind;
 use crate::spec::ModelSpec;
 
-/// Llama with biases on Q, K and V, which the tensors themselves show.
+/// Llama with biases on Q, K and V, whose presence is seen from the tensors.
 pub(super) fn qwen2(meta: &Metadata) -> Result<ModelSpec> {
     let mut spec =
         decoder(meta, Defaults { context_length: 32_768, num_kv_heads: Some(32), ..Defaults::new("qwen2") })?;
@@ -16,7 +16,7 @@ pub(super) fn qwen2(meta: &Metadata) -> Result<ModelSpec> {
     Ok(spec)
 }
 
-/// If a window is switched on, the first layers keep seeing everything.
+/// Sets the windows: if they are switched on, the first layers still attend to all rows.
 ///
 /// llama.cpp has no windows in this family; a GGUF file that carries window and layer kinds means them.
 pub(super) fn windows(meta: &Metadata, spec: &mut ModelSpec) -> Result<()> {

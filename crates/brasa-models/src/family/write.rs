@@ -23,11 +23,11 @@ use crate::source::Source;
 use crate::spec::{Activation, AttentionSpec, FfnSpec, KvSpec, ModelSpec};
 use crate::{LoadOptions, ModelError, Result, read_spec};
 
-/// Brings the configuration of a Hugging Face or MLX checkpoint into GGUF's terms.
+/// Converts the configuration of a Hugging Face or MLX checkpoint to GGUF's keys.
 ///
 /// # Errors
 ///
-/// Errors of [`read_spec`]; [`ModelError::NoGgufForm`] for a setting that GGUF cannot say.
+/// Errors of [`read_spec`]; [`ModelError::NoGgufForm`] for a setting that GGUF cannot express.
 pub fn to_gguf(source: &Source) -> Result<GgufForm> {
     let options = LoadOptions::default();
     let meta = Metadata::new(source, &options);
@@ -153,7 +153,7 @@ impl Writer<'_> {
         }
     }
 
-    /// One number if all layers agree, else a list.
+    /// Writes a setting of all layers: as one number if all layers have the same value, else as a list.
     fn put_by_layer(&mut self, key: Key, numbers: Vec<usize>) {
         match numbers[..] {
             [first, ref rest @ ..] if rest.iter().all(|&other| other == first) => self.put(key, first as u32),
@@ -216,7 +216,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The attention of the first Gemma 4 layer of a kind.
+    /// The attention of the first layer of a kind in Gemma 4.
     fn layer_of<'s>(&self, spec: &'s ModelSpec, kind: LayerKind) -> Option<&'s AttentionSpec> {
         let kinds = gemma4::layer_kinds(self.meta, spec.layers.len()).ok()?;
         let at = kinds.iter().position(|&other| other == kind)?;
@@ -276,7 +276,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Writes both sets of LongRoPE factors. The context that a reader is loaded for decides which set it takes.
+    /// Writes both sets of LongRoPE factors. A reader chooses between them by its context length.
     fn longrope(&mut self) -> Result<()> {
         if self.form.architecture != "phi3" {
             return Err(no_form("rope_type", "longrope has no GGUF form in this architecture"));
@@ -293,7 +293,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// A window of Qwen's, which begins behind some layers that see everything.
+    /// Writes the window of a Qwen, which applies to the layers after a number of full ones.
     fn qwen_windows(&mut self, spec: &ModelSpec) {
         let Some(window) = window_of(spec) else { return };
         self.put(WINDOW, window as u32);
@@ -325,7 +325,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Windows and score scale, if they are not what readers take for granted.
+    /// Writes windows and score scale, if they differ from the values that readers assume.
     fn gemma_attention(&mut self, spec: &ModelSpec, usual: Gemma) -> Result<()> {
         let layers = spec.layers.len();
         let kinds = kinds(self.meta, layers, every(usual.period))?;
@@ -385,12 +385,12 @@ impl Writer<'_> {
     }
 }
 
-/// Facts that readers of GGUF take for granted in a generation of Gemma.
+/// Values that GGUF readers assume for a generation of Gemma.
 #[derive(Clone, Copy)]
 struct Gemma {
-    /// Every so many layers, one sees everything.
+    /// Every layer whose number is a multiple of this has no window.
     period: usize,
-    /// The number of layers of its 27B model, which divides scores by the root of width / heads.
+    /// The number of layers of the generation's 27B model, which divides scores by the root of width / heads.
     layers_of_27b: usize,
 }
 

@@ -1,4 +1,4 @@
-//! The heads of a Whisper's decoder that look where a token is spoken.
+//! The heads of a Whisper's decoder whose attention shows where a token is spoken.
 
 use super::SpeechSpec;
 
@@ -7,10 +7,10 @@ const ENGLISH: usize = 51_864;
 const SEVERAL: usize = 51_865;
 const THIRD: usize = 51_866;
 
-/// Layer and head of each head that aligns.
+/// Layer and number of each alignment head.
 type Heads = &'static [(usize, usize)];
 
-/// Vocabulary, layers and heads of a decoder, and the heads that align, which OpenAI found for its models (openai-whisper,
+/// Vocabulary, layers and heads of a decoder, and the alignment heads, which OpenAI found for its models (openai-whisper,
 /// `whisper/__init__.py`). The first and second large model have one shape and other heads, and are not here.
 #[rustfmt::skip]
 const KNOWN: &[(usize, usize, usize, Heads)] = &[
@@ -34,7 +34,7 @@ const KNOWN: &[(usize, usize, usize, Heads)] = &[
     (THIRD, 4, 20, &[(2, 4), (2, 11), (3, 3), (3, 6), (3, 11), (3, 14)]),
 ];
 
-/// The heads that align in OpenAI's model of the shape of `spec`. Files of whisper.cpp have no place for them.
+/// The alignment heads of OpenAI's model that has the shape of `spec`. Files of whisper.cpp do not store alignment heads.
 pub(super) fn heads_by_shape(spec: &SpeechSpec) -> Option<Vec<(usize, usize)>> {
     let shape = (spec.vocab_size, spec.decoder.layers, spec.decoder.heads);
     let known = KNOWN.iter().find(|(vocab, layers, heads, _)| (*vocab, *layers, *heads) == shape);
@@ -42,7 +42,7 @@ pub(super) fn heads_by_shape(spec: &SpeechSpec) -> Option<Vec<(usize, usize)>> {
 }
 
 impl SpeechSpec {
-    /// All heads of the later half of the decoder.
+    /// Layer and number of each head in the later half of the decoder.
     pub(super) fn later_heads(&self) -> Vec<(usize, usize)> {
         let layers = self.decoder.layers / 2..self.decoder.layers;
         layers.flat_map(|layer| (0..self.decoder.heads).map(move |head| (layer, head))).collect()

@@ -1,4 +1,4 @@
-//! The encoder of sound, which ends in the memories of the decoder.
+//! The encoder of sound, which writes the memories of the decoder.
 
 use brasa_graph::op::{Attention, KvSource, Mask, Unary, Unfold};
 use brasa_graph::{Builder, CacheId, CacheSpec, DType, Dim, Graph, Input, MemoryId, Symbol, ValueId};
@@ -52,10 +52,10 @@ pub(super) fn encoder(spec: &SpeechSpec, tensors: &Tensors) -> Result<(Graph, Ve
     Ok((g.finish(&[encoded_rd])?, keys))
 }
 
-/// Rows that a convolution sees together.
+/// Number of rows in a convolution's window.
 const TAPS: usize = 3;
 
-/// Convolution number `number`, and GELU, whatever the networks' activation.
+/// Convolution number `number`, followed by GELU, which does not depend on the networks' activation.
 fn convolution(
     g: &mut Builder,
     tensors: &Tensors,

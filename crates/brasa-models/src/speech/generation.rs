@@ -10,7 +10,8 @@ use crate::source::Source;
 use crate::{ModelError, Result};
 
 const CONFIG: &str = "generation_config.json";
-/// Names in `generation_config.json` and in GGUF, there behind the architecture's prefix. GGUF's heads are one list of layers and heads.
+/// Names of the alignment heads' key in `generation_config.json` and in GGUF, where the architecture's prefix precedes it. GGUF's
+/// value is one flat list of layers and heads.
 const HEADS: [&str; 2] = ["alignment_heads", "decoder.alignment_heads"];
 const SUPPRESSED: [&str; 2] = ["suppress_tokens", "suppress_tokens"];
 const NEVER_FIRST: [&str; 2] = ["begin_suppress_tokens", "begin_suppress_tokens"];
@@ -18,7 +19,7 @@ const NEVER_FIRST: [&str; 2] = ["begin_suppress_tokens", "begin_suppress_tokens"
 /// Settings for transcribing that a Whisper checkpoint holds: `generation_config.json` of a folder, or keys of a GGUF file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpeechGeneration {
-    /// Layer and head of each head by which words are timed, in order; `None` if the checkpoint names none.
+    /// Layer and number of each alignment head, by which words are timed, in order; `None` if the checkpoint names none.
     pub alignment_heads: Option<Vec<(usize, usize)>>,
     /// Tokens that never occur; `None` if the checkpoint has no list.
     pub suppress_tokens: Option<Vec<u32>>,
@@ -79,7 +80,7 @@ impl SpeechGeneration {
         named.unwrap_or_else(|| heads_by_shape(spec).unwrap_or_else(|| spec.later_heads()))
     }
 
-    /// The keys of a GGUF file that say the same.
+    /// The keys of a GGUF file with these settings.
     pub fn gguf_pairs(&self, architecture: &str) -> Vec<(String, gguf::Value)> {
         let heads = self.alignment_heads.as_ref();
         let flat = heads.map(|heads| heads.iter().flat_map(|&(layer, head)| [layer as u32, head as u32]));

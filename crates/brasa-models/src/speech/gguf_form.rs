@@ -19,11 +19,11 @@ pub struct SpeechGgufForm {
     /// Configuration keys with their prefix, and their values.
     pub pairs: Vec<(String, gguf::Value)>,
     spec: SpeechSpec,
-    /// GGUF's names of tensors by those of Hugging Face.
+    /// Names of tensors in GGUF, by their names in Hugging Face's spelling.
     names: HashMap<String, String>,
 }
 
-/// Brings the configuration of a Hugging Face or MLX checkpoint of a Whisper into GGUF's terms.
+/// Converts the configuration of a Hugging Face or MLX checkpoint of a Whisper to GGUF's keys.
 ///
 /// # Errors
 ///
@@ -63,7 +63,7 @@ impl SpeechGgufForm {
         self.names.get(name).map(String::as_str)
     }
 
-    /// True if the tensor `name` repeats another, and is left out.
+    /// True if the tensor `name` repeats another tensor and is left out.
     pub fn is_repeated(name: &str) -> bool {
         REPEATED.contains(&name)
     }

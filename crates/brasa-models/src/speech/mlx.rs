@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use brasa_formats::Tensor;
 use serde_json::{Map, Value};
 
-/// Keys of these configurations, and those of Hugging Face.
+/// Keys of the configurations of MLX's examples, and the equivalent keys of Hugging Face.
 const KEYS: [(&str, &[&str]); 10] = [
     ("n_mels", &["num_mel_bins"]),
     ("n_audio_ctx", &["max_source_positions"]),
@@ -19,7 +19,7 @@ const KEYS: [(&str, &[&str]); 10] = [
     ("n_text_layer", &["decoder_layers"]),
 ];
 
-/// Parts of tensors' names, and those of OpenAI's checkpoints.
+/// Parts of tensors' names in MLX's examples, and the equivalent parts in OpenAI's checkpoints.
 const NAMES: [(&str, &str); 2] = [(".mlp1.", ".mlp.0."), (".mlp2.", ".mlp.2.")];
 
 const POSITIONS: &str = "encoder.positional_embedding";
@@ -31,7 +31,7 @@ pub(crate) fn is_whisper(values: &Map<String, Value>) -> bool {
     values.contains_key("n_audio_state")
 }
 
-/// Brings configuration and tensors into the spelling of other checkpoints.
+/// Converts configuration and tensors to the spelling of other checkpoints.
 pub(crate) fn translate(values: &mut Map<String, Value>, tensors: &mut BTreeMap<String, Tensor>) {
     for (theirs, ours) in KEYS {
         let Some(value) = values.remove(theirs) else { continue };
@@ -59,7 +59,7 @@ pub(crate) fn translate(values: &mut Map<String, Value>, tensors: &mut BTreeMap<
     }
 }
 
-/// A convolution `[outputs, rows, inputs]` as `[outputs, inputs, rows]`; anything else as it is.
+/// Permutes a convolution `[outputs, rows, inputs]` to `[outputs, inputs, rows]`; returns a tensor of another rank unchanged.
 fn inputs_before_rows(tensor: Tensor) -> Tensor {
     let [outputs, rows, inputs] = tensor.shape[..] else { return tensor };
     let elements = outputs.checked_mul(rows).and_then(|product| product.checked_mul(inputs));
@@ -80,8 +80,8 @@ fn inputs_before_rows(tensor: Tensor) -> Tensor {
     Tensor::of_floats(&tensor.name, vec![outputs, inputs, rows], &turned)
 }
 
-/// Sines, and behind them cosines, of ever slower turns: the encoder's positions, which no training moved (Vaswani et al. 2017,
-/// arXiv:1706.03762).
+/// Sinusoidal positions of the encoder: sines in the first half of each row, cosines in the second, of decreasing frequencies.
+/// Training does not change them (Vaswani et al. 2017, arXiv:1706.03762).
 fn sinusoids(positions: usize, width: usize) -> Vec<f32> {
     let half = width / 2;
     let step = 10_000_f64.ln() / (half - 1) as f64;

@@ -1,8 +1,8 @@
 //! Speech recognition: an encoder of sound and a decoder of text over one set of weights.
 //!
-//! Whisper (Radford et al. 2022, arXiv:2212.04356) is the only family so far. A [`SpeechSpec`] says how a checkpoint differs from
-//! others; [`build`](build_speech) turns it and the tensors into two graphs that declare the same caches and memories, so that
-//! they share one pool.
+//! Whisper (Radford et al. 2022, arXiv:2212.04356) is the only family so far. A [`SpeechSpec`] holds a checkpoint's settings;
+//! [`build`](build_speech) turns it and the tensors into two graphs that declare the same caches and memories, so that they share
+//! one pool.
 
 mod alignment;
 mod decoder;
@@ -27,15 +27,15 @@ use crate::metadata::Metadata;
 use crate::source::Source;
 use crate::{LoadOptions, MOST_WARNINGS, ModelError, ModelInfo, Result, supported_encoders, vocabulary};
 
-/// The kind of model that a checkpoint holds, which decides what it can do.
+/// The kind of model that a checkpoint holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ModelKind {
-    /// Continues text: [`load`](crate::load).
+    /// The model continues text; [`load`](crate::load) reads it.
     Text,
-    /// Turns speech into text: [`load_speech`].
+    /// The model turns speech into text; [`load_speech`] reads it.
     Speech,
-    /// Makes vectors of texts, or judges them: [`load_encoder`](crate::load_encoder).
+    /// The model computes vectors or scores of texts; [`load_encoder`](crate::load_encoder) reads it.
     Encoder,
 }
 
@@ -66,22 +66,22 @@ impl ModelKind {
 /// A model of speech, ready for a device.
 #[derive(Clone, Debug)]
 pub struct SpeechModel {
-    /// The specification that its configuration came to.
+    /// The specification that was read from the configuration.
     pub spec: SpeechSpec,
-    /// Log-mel frames `mel` `[2·Rows, num_mel_bins]` in; writes the memories, returns the encoder's output
-    /// `[Rows, hidden_size]`. A segment is one window, and all of its rows have to be in one step.
+    /// The encoder's graph: log-mel frames `mel` `[2·Rows, num_mel_bins]` in, the encoder's output `[Rows, hidden_size]` out;
+    /// writes the memories. A segment is one window, and all of its rows have to be in one step.
     pub encoder: Graph,
-    /// Token ids in, logits `[Outs, vocab_size]` out. Reads the memories.
+    /// The decoder's graph: token ids in, logits `[Outs, vocab_size]` out. Reads the memories.
     pub decoder: Graph,
     /// The keys that the encoder writes to the memory of each layer of the decoder, `[Rows, heads, head_dim]`.
     pub cross_keys: Vec<ValueId>,
     /// The queries of the decoder's layers to their memories, `[Rows, heads, head_dim]`.
     pub cross_queries: Vec<ValueId>,
-    /// The filter bank that the file brings, `[num_mel_bins, frequencies]`; `None` if it brings none, and Slaney's is meant.
+    /// The file's filter bank, `[num_mel_bins, frequencies]`; `None` if the file has none, which stands for Slaney's.
     pub mel_filters: Option<Vec<f32>>,
-    /// Facts for people.
+    /// Facts about the model for display.
     pub info: ModelInfo,
-    /// Messages about keys and tensors that were passed over.
+    /// Messages about keys and tensors that were ignored.
     pub warnings: Vec<String>,
 }
 
@@ -110,7 +110,7 @@ pub fn read_speech_spec(source: &Source, options: &LoadOptions) -> Result<(Speec
 /// # Errors
 ///
 /// [`ModelError`]: an architecture that is no model of speech, a configuration that makes no sense, a tensor that is missing or
-/// of another shape; with [`LoadOptions::strict`] also a key or tensor that nobody understands.
+/// of another shape; with [`LoadOptions::strict`] also a key or tensor that is not understood.
 pub fn build_speech(source: &Source, options: &LoadOptions) -> Result<SpeechModel> {
     source.with_index(options, build_of_files(source, options), |model| &mut model.warnings)
 }

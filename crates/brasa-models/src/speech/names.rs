@@ -3,10 +3,10 @@
 /// `model_type` in `config.json`, and `general.architecture` in GGUF.
 pub(crate) const ARCHITECTURES: &[&str] = &["whisper"];
 
-/// Prefixes of tensors in Hugging Face's checkpoints: of the whole model, and of exports of its base.
+/// Prefixes of tensors' names in Hugging Face's checkpoints: of the whole model, and of its base without head.
 const PREFIXES: [&str; 2] = ["model.", ""];
 
-/// Names outside the blocks, in both spellings.
+/// Names of tensors outside the blocks: in OpenAI's spelling and in Hugging Face's.
 const GLOBAL: &[(&str, &str)] = &[
     ("encoder.positional_embedding", "encoder.embed_positions.weight"),
     ("encoder.ln_post", "encoder.layer_norm"),
@@ -15,7 +15,7 @@ const GLOBAL: &[(&str, &str)] = &[
     ("decoder.ln", "decoder.layer_norm"),
 ];
 
-/// Names inside a block, in both spellings.
+/// Names of tensors inside a block: in OpenAI's spelling and in Hugging Face's.
 const BLOCK: &[(&str, &str)] = &[
     ("attn_ln", "self_attn_layer_norm"),
     ("attn.query", "self_attn.q_proj"),
@@ -43,7 +43,7 @@ pub(super) fn spellings(name: &str) -> Vec<String> {
     all
 }
 
-/// The names of all tensors of a model of so many blocks, and of biases that some of its layers do not have.
+/// The names of all tensors of a model with these numbers of blocks, biases that only some layers have included.
 pub(super) fn all(encoder_layers: usize, decoder_layers: usize) -> Vec<String> {
     let with_endings = |stem: String| [format!("{stem}.weight"), format!("{stem}.bias")];
     let mut all: Vec<String> =

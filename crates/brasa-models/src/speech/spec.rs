@@ -22,7 +22,7 @@ pub struct SpeechSpec {
     pub encoder: StackSpec,
     /// The decoder of text. Its positions are tokens.
     pub decoder: StackSpec,
-    /// The function between the projections of the networks.
+    /// The activation between the projections of the networks.
     pub activation: Activation,
     /// Multiplies the token embeddings; `None` in all published models.
     pub embedding_scale: Option<f32>,
@@ -31,13 +31,13 @@ pub struct SpeechSpec {
 /// A stack of transformer blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StackSpec {
-    /// Blocks.
+    /// Number of blocks.
     pub layers: usize,
     /// Attention heads, which all have keys and values of their own.
     pub heads: usize,
     /// Elements between the projections of a network.
     pub ffn_width: usize,
-    /// Positions that the stack was made for.
+    /// Most positions of a text or window.
     pub positions: usize,
 }
 

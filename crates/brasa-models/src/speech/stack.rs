@@ -10,7 +10,7 @@ use super::tensors::Tensors;
 use crate::Result;
 use crate::spec::Activation;
 
-/// Added to the variance in every norm.
+/// Added to the variance in every norm; keeps the division finite.
 const NORM_EPS: f32 = 1e-5;
 
 /// State that the blocks of a stack share while they are built.
@@ -44,7 +44,7 @@ impl Stack<'_, '_, '_> {
         Ok(self.g.add(y, bias))
     }
 
-    /// Projections of equal input to heads `[R, H, E]`, in the order of their names.
+    /// Projects `x_rd` to heads `[R, H, E]`, in the order of their names.
     pub fn heads(&mut self, x_rd: ValueId, label: &str, names: &[String]) -> Result<Vec<ValueId>> {
         let width = self.spec.hidden_size;
         let (matrix, bias) = self.tensors.stacked(self.g, label, names, [width, width])?;
@@ -60,7 +60,7 @@ impl Stack<'_, '_, '_> {
             .collect())
     }
 
-    /// Projects what the heads found, `[R, H, E]`, and adds it to the residual stream.
+    /// Projects the attention outputs of the heads, `[R, H, E]`, and adds them to the residual stream.
     pub fn add_attended(&mut self, h_rd: ValueId, found_rhe: ValueId, name: &str) -> Result<ValueId> {
         let width = self.spec.hidden_size;
         let found_rd = self.g.reshape(found_rhe, &[width]);

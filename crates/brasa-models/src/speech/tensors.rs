@@ -13,7 +13,7 @@ use crate::source::Source;
 use crate::weights::{plain_vector, wrong_shape};
 use crate::{ModelError, Result};
 
-/// Takes tensors out of a checkpoint by OpenAI's names, remembering which.
+/// Takes tensors out of a checkpoint by OpenAI's names, and records which were used.
 #[derive(Debug)]
 pub(super) struct Tensors<'a> {
     source: &'a Source,
@@ -41,7 +41,7 @@ impl<'a> Tensors<'a> {
         if tensor.shape == shape { Ok(tensor) } else { Err(wrong_shape(tensor, shape, why)) }
     }
 
-    /// A weight of one tensor.
+    /// Makes a weight from one tensor.
     pub fn weight(&self, g: &mut Builder, name: &str, shape: &[usize], why: &str) -> Result<ValueId> {
         let tensor = self.checked(name, shape, why)?;
         Ok(g.weight(Weight::new(label(name), shape, vec![WeightPart::whole(tensor.clone())])))
@@ -55,13 +55,13 @@ impl<'a> Tensors<'a> {
         Ok(g.weight(Weight::new(label(name), &[outputs, inputs * taps], vec![WeightPart::whole(matrix)])))
     }
 
-    /// A vector of plain numbers.
+    /// Makes a weight from a vector of plain numbers.
     pub fn vector(&self, g: &mut Builder, name: &str, len: usize) -> Result<ValueId> {
         let values = floats(self.require(name)?, &[len], "one per element")?;
         Ok(plain_vector(g, name.into(), &values))
     }
 
-    /// Linear layers of equal input, stacked: matrix `[rows · names, width]` and biases, zero where a layer has none.
+    /// Stacks linear layers that have the same input: matrix `[rows · names, width]` and biases, zero where a layer has none.
     pub fn stacked(
         &self,
         g: &mut Builder,
@@ -89,7 +89,7 @@ impl<'a> Tensors<'a> {
         floats(tensor, &shape, "mel bins × frequencies").map(Some)
     }
 
-    /// Names of tensors that nothing used.
+    /// Names of tensors that were not used.
     pub fn unused(&self) -> Vec<&'a str> {
         let used = self.used.borrow();
         let names = self.source.tensors.keys().map(String::as_str);
@@ -97,7 +97,7 @@ impl<'a> Tensors<'a> {
     }
 }
 
-/// The weight's name in graphs.
+/// The name of a tensor's weight in graphs.
 fn label(name: &str) -> &str {
     name.strip_suffix(".weight").unwrap_or(name)
 }
