@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 /// A reference-counted window into immutable bytes.
 ///
-/// Cloning and [slicing](Self::slice) are cheap and never copy; the underlying map or buffer lives as long
-/// as its last window. The file behind a map must not change while it is mapped.
+/// Cloning and [slicing](Self::slice) are cheap and never copy; the underlying map or buffer lives as long as its last window.
+/// The mapped file must not change while it is mapped.
 #[derive(Clone)]
 pub struct Bytes {
     owner: Arc<dyn Owner>,
@@ -49,7 +49,7 @@ impl Bytes {
             .then(|| Self { owner: Arc::clone(&self.owner), range: start..end })
     }
 
-    /// Tells the system that these bytes will not be read again soon.
+    /// Advises the system that these bytes will not be read again soon.
     ///
     /// The resident pages of a memory map are dropped, so that a weight that has been repacked costs memory
     /// only once; reading the bytes again fetches them from the file. No effect on bytes held in memory.

@@ -13,10 +13,10 @@ use crate::{
 
 /// Elements that are encoded at a time.
 const SLAB_ELEMENTS: usize = 1 << 20;
-/// Ends of names of files that hold weights.
+/// Endings of the names of files that hold weights.
 const WEIGHTS: [&str; 10] =
     ["safetensors", "bin", "pt", "pth", "ckpt", "gguf", "npz", "h5", "msgpack", "onnx"];
-/// Files beside weights that tell of an adapter, or of weights that are not written.
+/// Files beside weights that belong to an adapter, or to weights that Brasa does not write.
 const NOT_COPIED: [&str; 3] = ["adapter_config.json", "pytorch_model.bin.index.json", "checkpoint.brasa"];
 
 /// New values of consecutive elements of a stored tensor.

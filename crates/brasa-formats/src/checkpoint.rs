@@ -8,7 +8,7 @@ use crate::hugging_face::AbsentTensor;
 use crate::inspection::{Container, Description, Inspection, Metadata, Sidecars, TensorInfo};
 use crate::{Bytes, Result, Tensor};
 
-/// An opened checkpoint: tensors, metadata, and the small files beside them, whatever the container.
+/// An opened checkpoint: tensors, metadata, and the small files beside them, from any container.
 ///
 /// Opening maps the files and checks everything that can be checked without reading weights; tensors
 /// share the map. The files must not change while the checkpoint or any of its tensors is in use.

@@ -7,13 +7,13 @@ use crate::error::{Fault, Printable};
 use crate::gguf::PartName;
 use crate::{FormatError, Result, whisper_bin};
 
-/// A model that some reader here knows.
+/// A kind of checkpoint, found from a path.
 pub(crate) enum Found {
-    /// A GGUF file, perhaps one part of several.
+    /// A GGUF file, possibly one part of several.
     Gguf { directory: Directory, file: String },
     /// A file of whisper.cpp.
     WhisperBin { directory: Directory, file: String },
-    /// A directory of safetensors, or only `file` of it.
+    /// A directory of safetensors files, or only the file `file` of the directory.
     HuggingFace { directory: Directory, file: Option<String> },
 }
 

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 /// The result of reading or writing model files.
 pub type Result<T, E = FormatError> = std::result::Result<T, E>;
 
-/// Why a file could not be read or written.
+/// The reason why a file could not be read or written.
 ///
-/// It is about a file: its variants are kinds of blame, and a [`Fault`] says where in the file, and what to do. A call that
-/// decodes or encodes rows fails with a [`CodecError`](crate::codec::CodecError) instead: no file is at fault there.
+/// The error concerns a file. Its variants are kinds of mistakes; a [`Fault`] has the place in the file and a remedy. A call that
+/// decodes or encodes rows fails with a [`CodecError`](crate::codec::CodecError) instead: its cause is no file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FormatError {
@@ -28,7 +28,7 @@ pub enum FormatError {
         /// The file.
         path: PathBuf,
     },
-    /// No model that any reader here knows.
+    /// The model is of no kind that this crate reads.
     #[error("{0}")]
     Unrecognised(Box<Fault>),
     /// The file contradicts its own format: damaged, cut off, or made to deceive.
@@ -45,7 +45,7 @@ pub enum FormatError {
     Unwritable(Box<Fault>),
 }
 
-/// A fault: its place in a file, what was found there, and a remedy.
+/// A mistake in a file: its place, the value that was found there, and a remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The file; empty for data that came from memory.

@@ -44,10 +44,10 @@ pub struct AbsentTensor {
     pub index: PathBuf,
 }
 
-/// The weights' files, and which tensors an index promises in them.
+/// The files of weights, and the tensors that an index names in them.
 struct Weights {
     files: Vec<String>,
-    /// Tensor, position in `files`.
+    /// Names of the index's tensors, each with its file's position in `files`.
     promised: Vec<(String, usize)>,
 }
 

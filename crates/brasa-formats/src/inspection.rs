@@ -17,7 +17,7 @@ const LARGEST_SIDECAR: u64 = 256 << 20;
 
 /// The two kinds of checkpoints.
 ///
-/// A match over it is exhaustive on purpose: names and keys of a third kind would have to be told for every family.
+/// A `match` over this enum is exhaustive on purpose: a third kind needs names and keys in every family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Container {
     /// One GGUF file, or the parts of a split one: metadata and tokenizer included. A file of whisper.cpp counts as the GGUF file

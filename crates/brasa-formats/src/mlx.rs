@@ -158,7 +158,7 @@ enum Kind<'a> {
     Triple(Triple<'a>),
     /// Scales or biases of a packed weight.
     PartOfTriple,
-    /// Position numbers, masks: nothing a model computes with.
+    /// The array holds position numbers or a mask, which no model computes with.
     Ignored,
     Refused(String),
 }
@@ -208,7 +208,7 @@ struct Triple<'a> {
 }
 
 impl Triple<'_> {
-    /// The one tensor; `None` if the arrays' own faults have been reported already.
+    /// The single tensor; `None` if mistakes of its arrays have been reported already.
     fn tensor(&self, quantization: Option<&Quantization>) -> Result<Option<Tensor>> {
         let (words, scales) = (self.words, self.scales);
         let fault = |problem: String| Fault::new(&*words.file, problem).of(words.name.as_str());

@@ -18,14 +18,14 @@ const ENTRY: [u8; 4] = *b"PK\x01\x02";
 const FILE: [u8; 4] = *b"PK\x03\x04";
 /// The longest comment at the end of an archive.
 const LONGEST_COMMENT: usize = u16::MAX as usize;
-/// A size or place that stands elsewhere, in archives of more than 4 GiB.
+/// A field of 32 bits with this value stands for a field of 64 bits elsewhere, in archives of more than 4 GiB.
 const ELSEWHERE: u32 = u32::MAX;
 const NPY: [u8; 6] = *b"\x93NUMPY";
 /// Bytes of the text that describes an array. NumPy's own limit.
 const LONGEST_TEXT: u64 = 10_000;
 const MOST_DIMS: usize = 8;
 
-/// Names of element types, and what they are. NumPy has no name for BF16, and MLX writes it as two bytes of nothing.
+/// NumPy's names of element types, and the types. NumPy has no name for BF16; MLX writes it as two bytes without a type.
 const TYPES: [(&str, Dtype); 13] = [
     ("<f2", Dtype::F16),
     ("<f4", Dtype::F32),
@@ -192,7 +192,7 @@ fn description(cursor: &mut Cursor<'_>, entry: &Entry) -> Read<(usize, String)> 
 struct Description {
     dtype_name: String,
     shape: Vec<usize>,
-    /// The first index runs fastest.
+    /// True if the first index varies fastest in memory (Fortran's order).
     by_columns: bool,
 }
 

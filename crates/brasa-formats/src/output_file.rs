@@ -39,9 +39,9 @@ pub enum Existing {
 pub struct OutputFile {
     /// The path as it was asked for, for messages.
     path: PathBuf,
-    /// `None` once committed.
+    /// The open file; `None` once committed.
     file: Option<BufWriter<File>>,
-    /// `None` for what is written in place.
+    /// The path of the partial file; `None` if the file is written in place.
     partial: Option<Partial>,
     removed: Vec<PathBuf>,
 }
@@ -114,7 +114,7 @@ impl OutputFile {
     ///
     /// # Errors
     ///
-    /// [`FormatError::Io`]; nothing is left behind then, and the old file stays.
+    /// [`FormatError::Io`]; no partial file is left then, and the old file stays.
     pub fn commit(mut self) -> Result<()> {
         let Some(mut file) = self.file.take() else { return Ok(()) };
         let mut finish = || -> io::Result<()> {
@@ -169,12 +169,12 @@ pub fn remove_partial_files() {
     }
 }
 
-/// Counts a path among the partial files of this process.
+/// Adds a path to the partial files of this process.
 pub(crate) fn note_partial(partial: &Path) {
     PARTIAL.lock().unwrap_or_else(PoisonError::into_inner).push(partial.to_owned());
 }
 
-/// Counts a path no more among the partial files of this process.
+/// Removes a path from the partial files of this process.
 pub(crate) fn forget(partial: &Path) {
     PARTIAL.lock().unwrap_or_else(PoisonError::into_inner).retain(|path| path != partial);
 }

@@ -59,7 +59,7 @@ impl OutputFolder {
     ///
     /// # Errors
     ///
-    /// [`FormatError::Io`]; nothing is left behind then, and the old folder stays.
+    /// [`FormatError::Io`]; no partial folder is left then, and the old folder stays.
     pub fn commit(self) -> Result<()> {
         let fail = |source| FormatError::io(&self.target, source);
         // Names of files reach the disk with their folder. Where a folder cannot be opened, the system does that by itself.

@@ -10,7 +10,7 @@ pub(crate) struct Problems {
 }
 
 impl Problems {
-    /// A file with a thousand tensors of one unsupported type is explained by the first few.
+    /// Most mistakes that are kept. A file with a thousand tensors of one unsupported type is explained by the first few.
     const MOST: usize = 20;
 
     pub fn push(&mut self, error: FormatError) {
@@ -32,7 +32,7 @@ impl Problems {
         result.map_err(|error| self.push(error)).ok()
     }
 
-    /// The number of faults, kept or not.
+    /// The number of mistakes, whether kept or not.
     pub fn total(&self) -> usize {
         self.total
     }

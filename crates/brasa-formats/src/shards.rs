@@ -81,8 +81,8 @@ pub(crate) fn write(
     output.commit()
 }
 
-/// The tensors of each file, as `huggingface_hub` splits them: in order, until the next one is too many. A tensor larger than a
-/// file may be gets a file of its own, and the file before it goes on behind it.
+/// The tensors of each file, as `huggingface_hub` splits them: in order, until the next tensor would exceed the limit. A tensor
+/// larger than the limit gets a file of its own, and later tensors continue the file before it.
 fn split(infos: &[TensorInfo], most_bytes: u64) -> Vec<Vec<&TensorInfo>> {
     let (mut shards, mut current, mut bytes) = (Vec::new(), Vec::new(), 0_u64);
     for info in infos {

@@ -15,14 +15,14 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use crate::error::ShownPath;
 use crate::remove_partial_files;
 
-/// One map in the table. Entries are never freed, only used again, so that the handler may walk over them at any time.
+/// One map in the table. Entries are never freed, only reused, so that the handler may walk over them at any time.
 struct Entry {
     /// Address of the first byte; 0 for a free entry.
     start: AtomicUsize,
     end: AtomicUsize,
     /// The message that names the file; null for a free entry.
     message: AtomicPtr<String>,
-    /// The entry that was added before.
+    /// The next entry: the entry that was added before this one.
     next: *const Entry,
 }
 
@@ -31,14 +31,14 @@ unsafe impl Sync for Entry {}
 // SAFETY: as above; no part of an entry belongs to a thread.
 unsafe impl Send for Entry {}
 
-/// The entry that was added last.
+/// The first entry: the entry that was added last.
 static ENTRIES: AtomicPtr<Entry> = AtomicPtr::new(ptr::null_mut());
-/// Held while entries are taken or added. The handler does without.
+/// Lock for taking and adding entries. The handler does not take it.
 static CHANGES: Mutex<()> = Mutex::new(());
 static EXIT_CODE: AtomicI32 = AtomicI32::new(1);
 static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
 
-/// Installs a handler for files that shrink while they are mapped. A read behind their end then names the file on standard error,
+/// Installs a handler for files that shrink while they are mapped. A read beyond their end then names the file on standard error,
 /// removes partial outputs, and ends the process with `exit_code`.
 ///
 /// Signal handlers belong to the whole process, so a library never installs this one by itself. A SIGBUS of another cause
@@ -165,7 +165,7 @@ extern "C" fn on_bus_error(signal: c_int, info: *mut libc::siginfo_t, context: *
     }
 }
 
-/// Gives a SIGBUS that is none of ours to the handler that was there before.
+/// Passes a SIGBUS outside all maps to the handler that was installed before.
 fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let previous = PREVIOUS.get();
     match previous {

@@ -7,7 +7,7 @@ use std::fmt;
 /// Names are spelled as GGUF spells them. Every format but the MLX one is a sequence of fixed-size blocks of
 /// consecutive elements of a row; MLX keeps packed words, scales and biases in three separate arrays.
 ///
-/// A match over it is exhaustive on purpose: a new format does not compile until every device and converter knows it, or
+/// A `match` over this enum is exhaustive on purpose: a new format does not compile until every device and converter knows it, or
 /// refuses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(non_camel_case_types, missing_docs)]

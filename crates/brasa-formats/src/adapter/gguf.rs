@@ -61,7 +61,7 @@ pub(super) fn read(path: &Path, bytes: &Bytes) -> Result<AdapterFile> {
     })
 }
 
-/// The tensor as floats.
+/// Decodes the tensor to floats.
 fn plain(tensor: Tensor) -> Result<Tensor> {
     if tensor.format.is_float() {
         return Ok(tensor);

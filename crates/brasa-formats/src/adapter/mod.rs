@@ -153,8 +153,8 @@ impl AdapterFile {
 
     /// Writes the adapter: in the directory `path`, which is made if it is not there, or as the one GGUF file `path`.
     ///
-    /// Of a directory's two files the configuration is put in place last, and an old one is removed first: whatever
-    /// interrupts the writing, no mixture of two adapters is left that would load.
+    /// Of a directory's two files the configuration is put in place last, and an old configuration is removed first. A write that
+    /// is interrupted therefore never leaves a mixture of two adapters that would load.
     ///
     /// # Errors
     ///

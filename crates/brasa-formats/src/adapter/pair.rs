@@ -93,7 +93,7 @@ fn check_finite(tensor: &Tensor) -> std::result::Result<(), String> {
     Ok(())
 }
 
-/// The part of a pair that a tensor is.
+/// One of the parts of a layer's pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     A,
@@ -101,7 +101,7 @@ pub(super) enum Part {
     Magnitude,
 }
 
-/// Tensors by layer, until each has both matrices.
+/// Tensors by layer, collected until a layer has both matrices.
 #[derive(Default)]
 pub(super) struct Parts(BTreeMap<String, [Option<Tensor>; 3]>);
 
@@ -150,7 +150,8 @@ pub(super) fn check_magnitudes(path: &Path, pairs: &[LowRankPair], is_dora: bool
     Err(Fault::new(path, problem).of(pair.name.as_str()).malformed())
 }
 
-/// The first of the pairs that are written to `path`, and whether they have DoRA's magnitudes: all or none, since `form` says it once.
+/// The first of the pairs that are written to `path`, and whether the pairs have DoRA's magnitudes. Either all pairs have them or
+/// none: a file in `form` states it once.
 pub(super) fn first_and_dora<'a>(
     path: &Path,
     pairs: &'a [LowRankPair],
@@ -209,7 +210,7 @@ pub(super) fn scaled(tensor: &Tensor, factor: f32) -> Result<Tensor, FormatError
     Ok(Tensor::of_floats(tensor.name.as_str(), tensor.shape.clone(), &values))
 }
 
-/// `[r, in]` or `[out, r]` with zeros up to the rank `rank`, in the tensor's own format.
+/// Pads a matrix `[r, in]` or `[out, r]` with zeros to the rank `rank`, in the tensor's own format.
 pub(super) fn padded(tensor: &Tensor, part: Part, rank: usize) -> Result<Tensor, FormatError> {
     let mut shape = tensor.shape.clone();
     let axis = shape.len() - if part == Part::A { 2 } else { 1 };

@@ -134,7 +134,7 @@ struct Scales {
     alpha_patterns: Vec<(String, f64)>,
 }
 
-/// The settings of one layer by PEFT's patterns.
+/// The settings of one layer, from PEFT's patterns of names.
 #[derive(Clone, Copy, Default)]
 struct Own {
     rank: Option<f64>,
@@ -264,7 +264,8 @@ fn alpha_of(pair: &LowRankPair) -> Value {
     if alpha.fract() == 0.0 && alpha.abs() < 1e9 { (alpha as i64).into() } else { alpha.into() }
 }
 
-/// The adapted modules: by the last part of the name where every layer's is adapted, otherwise whole.
+/// The names of the adapted modules: only the last part of the name if that module is adapted in every layer, otherwise the whole
+/// name.
 fn targets(adapter: &AdapterFile) -> BTreeSet<&str> {
     let mut by_end: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for pair in &adapter.pairs {

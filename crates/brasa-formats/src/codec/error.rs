@@ -2,14 +2,14 @@
 
 use crate::StorageFormat;
 
-/// Why elements could not be decoded or encoded. Nothing was written.
+/// The reason why elements could not be decoded or encoded. Nothing was written.
 ///
-/// It is about a call: lengths, rows and values that a caller passed. A codec sees slices and knows no file, so it cannot
+/// The error concerns a call: lengths, rows and values that a caller passed. A codec sees slices and knows no file, so it cannot
 /// build a [`FormatError`](crate::FormatError); a tensor of an opened file was checked when the file was opened.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CodecError {
-    /// A row that is no whole number of blocks.
+    /// The row is no whole number of blocks.
     #[error("{format}: a row of {row_len} elements, expected a multiple of {}", .format.block_len())]
     RowLen {
         /// The storage format.
@@ -42,7 +42,7 @@ pub enum CodecError {
     Importance {
         /// The storage format.
         format: StorageFormat,
-        /// The fault of the importances.
+        /// The mistake in the importances.
         found: String,
         /// Elements of the row.
         row_len: usize,

@@ -62,7 +62,7 @@ pub use q8_0::BlockQ8_0;
 use crate::StorageFormat;
 use encode::prepare;
 
-/// The result of coding.
+/// The result of functions in this module.
 pub type Result<T> = std::result::Result<T, CodecError>;
 
 /// A stored block: the bytes of a file, viewable in place at any address.

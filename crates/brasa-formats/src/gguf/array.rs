@@ -55,7 +55,7 @@ impl Array {
         Self { element: ValueType::Array, len, packed: packed.into() }
     }
 
-    /// An array whose `packed` form has been walked and found right.
+    /// An array whose `packed` form has been checked.
     pub(super) fn validated(element: ValueType, len: usize, packed: Bytes) -> Self {
         Self { element, len, packed }
     }

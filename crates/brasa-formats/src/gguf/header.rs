@@ -15,7 +15,7 @@ use crate::{Bytes, Result};
 
 pub(super) const MAGIC: [u8; 4] = *b"GGUF";
 pub(super) const DEFAULT_ALIGNMENT: u64 = 32;
-/// Beyond a huge page there is nothing to align to.
+/// Largest alignment of data in bytes: that of a huge page.
 pub(super) const LARGEST_ALIGNMENT: u64 = 1 << 30;
 pub(super) const ALIGNMENT_KEY: &str = "general.alignment";
 
@@ -30,7 +30,7 @@ const SMALLEST_PAIR: u64 = 8 + 4 + 1;
 /// The least bytes of a tensor description: empty name, no dimensions, type, offset.
 const SMALLEST_ENTRY: u64 = 8 + 4 + 4 + 8;
 
-/// A header that has been read as far as the metadata.
+/// A header, read up to the end of the metadata.
 pub(super) struct Header {
     pub version: u32,
     pub metadata: Metadata,
@@ -38,14 +38,14 @@ pub(super) struct Header {
     entries_start: usize,
 }
 
-/// One tensor as the file describes it; nothing about its data has been checked.
+/// One tensor as the file describes it; its data has not been checked.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub name: String,
     /// Dimensions, fastest first.
     pub dims: Vec<u64>,
     pub type_code: u32,
-    /// Relative to the start of the data.
+    /// Offset of the tensor's data in bytes, relative to the start of the data.
     pub offset: u64,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct Entry {
 pub(super) struct Entries {
     pub list: Vec<Entry>,
     pub alignment: u64,
-    /// From the start of the file.
+    /// Offset in bytes, relative to the start of the file.
     pub data_start: u64,
 }
 

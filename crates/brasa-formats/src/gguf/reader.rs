@@ -24,7 +24,7 @@ pub(crate) struct Part {
 
 /// Reads one file.
 ///
-/// Fails only if header or metadata are unreadable; whatever is wrong with the tensors goes to `problems`.
+/// Fails only if header or metadata are unreadable; mistakes in tensors are added to `problems`.
 pub(crate) fn read_part(path: &Path, bytes: &Bytes, problems: &mut Problems) -> Result<Part> {
     let header = Header::read(path, bytes)?;
     let (mut infos, mut tensors) = (Vec::new(), Vec::new());

@@ -65,7 +65,7 @@ pub(crate) fn is_whisper(path: &Path, bytes: &Bytes) -> bool {
 
 /// Reads a file.
 ///
-/// Fails only if what stands before the tensors is unreadable; whatever is wrong with tensors goes to `problems`.
+/// Fails only if the part before the tensors is unreadable; mistakes in tensors are added to `problems`.
 pub(crate) fn read(path: &Path, bytes: &Bytes, problems: &mut Problems) -> Result<Part> {
     let mut cursor = Cursor { path, bytes, at: MAGIC.len() };
     let header = Header::read(&mut cursor)?;
@@ -270,7 +270,7 @@ impl Entry {
         }
     }
 
-    /// The tensor, behind whose data the cursor stands then.
+    /// Reads one tensor. The cursor stands after its data then.
     fn tensor(&self, cursor: &mut Cursor<'_>) -> Result<Tensor> {
         let fault = |problem: String| Fault::new(cursor.path, problem).of(self.name.as_str());
         let known = TensorType::from_code(self.type_code);

@@ -19,7 +19,7 @@ const LANGUAGES: [&str; 100] = [
     "sa", "lb", "my", "bo", "tl", "mg", "as", "tt", "haw", "ln", "ha", "ba", "jw", "su", "yue",
 ];
 
-/// Special tokens behind the languages.
+/// Special tokens after the languages.
 const TASKS: [&str; 6] = ["translate", "transcribe", "startoflm", "startofprev", "nospeech", "notimestamps"];
 
 /// Timestamps, from 0 to 30 s in steps of 20 ms.
