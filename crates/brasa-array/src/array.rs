@@ -15,8 +15,8 @@ pub const MOST_AXES: usize = 5;
 
 /// An array of f32: its values, or the operation that computes them. Cheap to clone; a clone is the same array.
 ///
-/// Operations compute nothing: they note what is to be computed, and a [`Runner`](crate::Runner) computes it. A mistake, such
-/// as shapes that do not fit, is noted too, and whatever is made of it is reported by the runner as that mistake.
+/// Operations compute nothing: they record expressions, which a [`Runner`](crate::Runner) computes. A mistake, such as shapes
+/// that do not fit, is recorded too; the runner reports it for every array that is computed from the faulty one.
 ///
 /// A scalar has the shape `[1]`. Once an array has its values it forgets what it was computed of.
 #[derive(Clone)]
@@ -30,27 +30,27 @@ pub(crate) struct Inner {
     pub recomputed: AtomicBool,
 }
 
-/// Source of an array's elements.
+/// The source of an array's elements.
 #[derive(Clone)]
 pub(crate) enum Source {
-    /// The elements, in memory.
+    /// The array's elements are in memory.
     Values(Arc<Held>),
-    /// An operation and the number of the result that is this array.
+    /// The array is a result of an operation; the number is that of the result.
     Result(Arc<Applied>, usize),
-    /// Another array with the same elements, and how derivatives treat this one.
+    /// The array has the elements of another array. The role says how derivatives treat this array.
     Same(Array, Role),
-    /// No elements: the expression has an error.
+    /// The array has no elements, because of a mistake in its expression.
     Wrong(ArrayError),
 }
 
 /// How a derivative treats an array that has the elements of another array.
 #[derive(Clone)]
 pub(crate) enum Role {
-    /// An argument of a function that is differentiated.
+    /// The array is an argument of a function that is differentiated.
     Argument,
-    /// A constant.
+    /// The array is a constant: no derivative passes through it.
     Stopped,
-    /// A result of a function with a derivative of its own.
+    /// The array is a result of a function with a derivative of its own.
     Custom(Arc<CustomCall>),
 }
 
@@ -89,7 +89,8 @@ impl Drop for Held {
 }
 
 impl Drop for Inner {
-    /// Long chains of operations end one by one: each within the one behind it would need a stack as deep as the chain.
+    /// Drops long chains of operations one by one: dropping each operation inside the drop of its user would need a stack as deep
+    /// as the chain.
     fn drop(&mut self) {
         let gone = || Source::Wrong(ArrayError::Derivative { what: String::new() });
         let mut rest = vec![replace(self.source.get_mut().unwrap_or_else(PoisonError::into_inner), gone())];
@@ -168,11 +169,11 @@ impl Array {
         Some(self.held()?.values.clone())
     }
 
-    /// The mistake that was made, if one was.
+    /// The mistake in the array's expression; `None` if there is none.
     ///
     /// # Errors
     ///
-    /// The mistake.
+    /// The mistake of an array that has one.
     pub fn check(&self) -> Result<()> {
         match &*self.source() {
             Source::Wrong(error) => Err(error.clone()),
@@ -222,7 +223,7 @@ impl Array {
         drop(before);
     }
 
-    /// Tells arrays apart.
+    /// A key that identifies the array.
     pub(crate) fn key(&self) -> usize {
         Arc::as_ptr(&self.0) as usize
     }

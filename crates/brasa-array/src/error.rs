@@ -7,7 +7,7 @@ use brasa_graph::device::DeviceError;
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArrayError {
-    /// An operation does not fit its operands.
+    /// The operation does not fit its operands.
     #[error("{operation}: {what}")]
     Operation {
         /// The operation, e.g. `matmul`.

@@ -1,10 +1,11 @@
 //! Arrays that are computed lazily on a device, and derivatives of closures over them.
 //!
-//! Operations on an [`Array`] note what is to be computed; a [`Runner`] makes one graph of it, compiles that for its device as a model's
-//! graph is compiled, and keeps the program for expressions of the same form. [`grad`] differentiates closures by the graph's own
-//! passes: gradients are arrays too.
+//! Operations on an [`Array`] record expressions; a [`Runner`] makes one graph of an expression, compiles it for its device as a
+//! model's graph is compiled, and keeps the program for expressions of the same form. [`grad`] differentiates closures by the
+//! graph's own passes: gradients are arrays too.
 //!
-//! This room knows expressions. It refuses to know models, files and tokens, and opens no device: it is given one.
+//! This crate handles expressions. It contains nothing about models, files and tokens, and opens no device: the caller passes
+//! one.
 //!
 //! ```
 //! use std::sync::Arc;

@@ -79,7 +79,7 @@ pub fn kl_divergence(predictions: &Array, targets: &Array) -> Array {
     }
 }
 
-/// An earlier mistake of the operands, or else the one that `what` describes.
+/// An earlier mistake of the operands, or else the mistake that `what` describes.
 fn mistake(what: String, operands: &[&Array]) -> Array {
     let earlier: Option<ArrayError> = operands.iter().find_map(|operand| operand.check().err());
     Array::wrong(earlier.unwrap_or_else(|| wrong("loss", what)))

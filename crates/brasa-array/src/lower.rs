@@ -11,24 +11,24 @@ use brasa_graph::{Builder, Graph, ValueId, ValueKind, Weight, WeightPart};
 use crate::array::{Applied, Held, Role, Source, shape_of};
 use crate::{Array, Result};
 
-/// How roles are lowered.
+/// The way in which roles are lowered.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// To compute: an array in a role is the array that it is made of.
+    /// For computing: an array with a role is replaced by the array whose elements it has.
     Values,
-    /// To differentiate: arguments are weights without values, constants and results with derivatives of their own end
+    /// For differentiating: arguments become weights without values; constants, and results with derivatives of their own, end
     /// derivatives.
     Derivative,
 }
 
-/// Arrays as a graph.
+/// Arrays, lowered to a graph.
 pub(crate) struct Lowered {
     pub graph: Graph,
-    /// The array of each weight, in order, and its values if they are needed.
+    /// The array of each weight, in order, and the array's values if they are needed.
     pub leaves: Vec<(Array, Option<Arc<Held>>)>,
-    /// By array: its value.
+    /// The graph's value for each array.
     pub ids: HashMap<usize, ValueId>,
-    /// The array of each value.
+    /// The array for each value of the graph.
     pub arrays: BTreeMap<ValueId, Array>,
     /// Values through which no derivative passes.
     pub stopped: Vec<ValueId>,
@@ -38,9 +38,9 @@ pub(crate) struct Lowered {
 
 /// A step of the walk through an expression.
 enum Visit {
-    /// The array's operands come first.
+    /// Visit the array's operands first.
     Enter(Array),
-    /// The array's operands have their values.
+    /// The array's operands have their values in the graph.
     Leave(Array),
 }
 
@@ -48,13 +48,13 @@ struct Lowering {
     builder: Builder,
     purpose: Purpose,
     lowered: Lowered,
-    /// Arguments that are weights here.
+    /// Arguments that become weights of the graph.
     arguments: BTreeSet<usize>,
-    /// By operation: its results.
+    /// The results of each operation.
     applied: HashMap<*const Applied, Vec<ValueId>>,
 }
 
-/// Lowers `outputs` to a graph that returns them, each as a value of its own.
+/// Lowers `outputs` to a graph that returns them, each as a separate value.
 ///
 /// # Errors
 ///

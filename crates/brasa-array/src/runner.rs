@@ -157,7 +157,7 @@ impl Runner {
         std::mem::replace(&mut self.memory_limit, bytes)
     }
 
-    /// Sets the bytes to which waiting programs are cut behind each evaluation; returns the limit before.
+    /// Sets the bytes to which unused programs are cut after each evaluation; returns the previous limit.
     pub fn set_cache_limit(&mut self, bytes: u64) -> u64 {
         let before = std::mem::replace(&mut self.cache_limit, bytes);
         self.shrink_cache(bytes);
@@ -169,7 +169,7 @@ impl Runner {
         self.shrink_cache(0);
     }
 
-    /// The longest unused programs go first.
+    /// Programs that have been unused longest are dropped first.
     fn shrink_cache(&mut self, limit: u64) {
         while self.cache_bytes() > limit {
             let oldest = self.programs.iter().min_by_key(|(_, compiled)| compiled.used);
@@ -213,7 +213,7 @@ impl Runner {
     }
 }
 
-/// Gives an array that has the elements of another those, if they are there.
+/// Gives an array the elements of the array that it shares them with, if those are in memory.
 fn take_over(array: &Array) -> bool {
     let mut root = array.clone();
     loop {

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use crate::array::{Role, Source};
 use crate::{Array, Result};
 
-/// The array as a constant: no derivative passes through it.
+/// Makes the array a constant: no derivative passes through it.
 pub fn stop_gradient(array: &Array) -> Array {
     match array.check() {
         Ok(()) => array.same(Role::Stopped),
@@ -18,11 +18,11 @@ pub fn stop_gradient(array: &Array) -> Array {
 /// Makes `function` recompute its inner results for gradients instead of keeping them: less memory for more time (Chen et al. 2016,
 /// arXiv:1604.06174). Values and gradients have the same bits.
 ///
-/// Whatever lies between the arguments and the results is computed again, the results excepted.
+/// All values between the arguments and the results are computed again.
 ///
 /// # Errors
 ///
-/// The function that is returned fails as `function` does.
+/// The returned function fails as `function` does.
 pub fn checkpoint(
     function: impl Fn(&[Array]) -> Result<Vec<Array>>,
 ) -> impl Fn(&[Array]) -> Result<Vec<Array>> {
@@ -56,7 +56,8 @@ pub fn checkpoint(
 ///
 /// # Errors
 ///
-/// The function that is returned fails as `function` does. A rule's error is that of the [`vjp`](super::vjp) that needs it.
+/// The returned function fails as `function` does. An error of the rule is returned by the [`vjp`](super::vjp) that needs the
+/// rule.
 pub fn custom_vjp(
     function: impl Fn(&[Array]) -> Result<Vec<Array>>,
     rule: impl Fn(&[Array], &[Array], &[Array]) -> Result<Vec<Array>> + Send + Sync + 'static,
@@ -85,10 +86,10 @@ type Rule = dyn Fn(&[Array], &[Array], &[Array]) -> Result<Vec<Array>> + Send + 
 /// A call of a function with a gradient of its own.
 pub(crate) struct CustomCall {
     inputs: Vec<Array>,
-    /// The results as they were computed.
+    /// The results as `function` computed them.
     computed: Vec<Array>,
     rule: Arc<Rule>,
-    /// The results as they were returned. They own the call.
+    /// The results as they were returned to the caller. They own the call.
     keys: OnceLock<Vec<std::sync::Weak<crate::array::Inner>>>,
 }
 
@@ -115,7 +116,7 @@ impl CustomCall {
     }
 }
 
-/// The calls that `results` are made of, each behind those that its arguments are made of.
+/// The calls that `results` are computed from, each after the calls that its arguments are computed from.
 pub(super) fn custom_calls(results: &[Array], arguments: &[Array]) -> Vec<Arc<CustomCall>> {
     let ends: BTreeSet<usize> = arguments.iter().map(Array::key).collect();
     let mut calls: Vec<Arc<CustomCall>> = Vec::new();
@@ -151,7 +152,7 @@ fn operands(source: &Source) -> Vec<Array> {
     }
 }
 
-/// True if `found` is true of an array that `from` are made of. `ends` are not looked behind.
+/// True if `found` is true of an array that `from` are computed from. The search stops at arrays of `ends`.
 fn walk(from: &[Array], ends: &BTreeSet<usize>, found: &mut dyn FnMut(&Array) -> bool) -> bool {
     let (mut done, mut rest) = (BTreeSet::new(), from.to_vec());
     while let Some(array) = rest.pop() {

@@ -149,13 +149,13 @@ impl Array {
         Self::result(Broadcast { shape: shape_of(shape) }, &[self], shape.to_vec())
     }
 
-    /// An earlier mistake of `operand`, or else `error`.
+    /// The earlier mistake of `operand`, or else `error`.
     pub(crate) fn result_or(error: ArrayError, operand: &Self) -> Self {
         Self::wrong(operand.check().err().unwrap_or(error))
     }
 }
 
-/// The shape of what is made of two arrays, element by element; an earlier mistake of either.
+/// The shape of the elementwise result of two arrays; an error for an earlier mistake of either.
 fn joined(operation: &'static str, a: &Array, b: &Array) -> Result<Vec<usize>> {
     a.check()?;
     b.check()?;

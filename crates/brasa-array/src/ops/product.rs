@@ -59,7 +59,7 @@ impl Array {
     }
 }
 
-/// Arrays one behind the other along the outermost axis, by pairs of neighbours, so that each element is copied once a level.
+/// Concatenates arrays along the outermost axis, by pairs of neighbours, so that each element is copied once per level.
 fn joined(mut arrays: Vec<Array>) -> Array {
     while arrays.len() > 1 {
         arrays = arrays

@@ -43,7 +43,7 @@ impl Array {
         Self::result(Transpose { axes: axes.to_vec() }, &[self], shape)
     }
 
-    /// A matrix on its side.
+    /// The transpose of a matrix.
     #[must_use]
     pub fn t(&self) -> Self {
         self.transpose(&[1, 0])
