@@ -5,13 +5,13 @@ pub(crate) const STEP: usize = SAMPLE_RATE as usize / 100;
 /// The lowest level that is told from silence, in dB of full scale.
 const LOWEST_DB: f32 = -90.0;
 
-/// The energy of each step of 10 ms of a sound at 16 kHz: all that [`VoiceActivity`](crate::VoiceActivity) and
-/// [`batch_windows`](crate::batch_windows) look at. Takes 24 kB a minute.
+/// The energy of each step of 10 ms of a sound at 16 kHz: the whole input of [`VoiceActivity`](crate::VoiceActivity) and
+/// [`batch_windows`](crate::batch_windows). Takes 24 kB a minute.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Energies {
-    /// Sums of squares; of the last step if it is whole.
+    /// Sums of squares of the complete steps.
     sums: Vec<f32>,
-    /// The sum of squares of a last step that is not whole.
+    /// The sum of squares of an incomplete last step.
     rest: f32,
     samples: usize,
 }

@@ -32,17 +32,17 @@ pub enum AudioError {
         /// The system's error.
         source: io::Error,
     },
-    /// The bytes are in no format that is known.
+    /// The format of the bytes is not recognised.
     #[error(
         "{name}: not recognised as audio: {reason}\nhint: WAV, MP3, FLAC, OGG (Vorbis, Opus), WebM, M4A and AAC are read; others after `ffmpeg -i FILE out.wav`"
     )]
     Format {
         /// The file or stream.
         name: String,
-        /// The fault in the words of the decoder.
+        /// The mistake, in the decoder's words.
         reason: String,
     },
-    /// The container is known, and the sound within is coded in a way that is not.
+    /// The container is recognised, but the coding of the sound in it is not supported.
     #[error("{name}: {what} is not supported\nhint: `ffmpeg -i FILE out.wav` makes a file that is read")]
     Unsupported {
         /// The file or stream.
@@ -57,7 +57,7 @@ pub enum AudioError {
         name: String,
         /// The sound read so far.
         at: Duration,
-        /// The fault in the words of the decoder.
+        /// The mistake, in the decoder's words.
         reason: String,
     },
     /// The file ends earlier than its header announces.
@@ -104,7 +104,7 @@ pub enum AudioError {
         /// The largest number that the caller allows.
         limit: usize,
     },
-    /// A sample is not a finite number, or far beyond ±1.
+    /// A sample is not a finite number, or is far beyond ±1.
     #[error("sample {index} is {value}, expected a number within ±{}", crate::LARGEST_SAMPLE)]
     NotFinite {
         /// The sample's index, counted at the sound's own sample rate.
@@ -137,7 +137,7 @@ pub enum AudioError {
     /// Mel filters make no sense.
     #[error("mel filters: {problem}")]
     Filters {
-        /// The fault.
+        /// The mistake.
         problem: String,
     },
 }

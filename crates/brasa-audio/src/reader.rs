@@ -11,11 +11,11 @@ use crate::{AudioError, Result, SAMPLE_RATE};
 /// Limits on the sound that is accepted. They hold while reading, whatever a header claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The longest sound; a day without change.
+    /// The longest sound; 24 hours by default.
     pub duration: Duration,
-    /// The largest number of channels; 64 without change.
+    /// The largest number of channels; 64 by default.
     pub channels: usize,
-    /// The highest sample rate in Hz; 768,000 without change.
+    /// The highest sample rate in Hz; 768,000 by default.
     pub sample_rate: u32,
 }
 
@@ -127,7 +127,7 @@ impl AudioReader {
         }
     }
 
-    /// The name that stands in errors.
+    /// The name of the sound in errors.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -143,7 +143,7 @@ impl AudioReader {
     }
 
     /// Doubts about the sound so far, each with the sound's name: an unfinished header, a few samples missing at the end, bytes
-    /// behind the sound. Complete when the reader is at its end.
+    /// after the sound. Complete when the reader is at its end.
     pub fn warnings(&self) -> &[String] {
         self.source.warnings()
     }

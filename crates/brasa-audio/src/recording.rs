@@ -17,9 +17,9 @@ const CHUNK: usize = 1 << 14;
 
 /// A sound that was read once, and is read a second time when its features or samples are needed.
 ///
-/// Whisper's features know the loudest value of the whole sound, so a sound has to be read to its end before its first window. The first
-/// reading keeps that value and the [`Energies`], and drops the samples: an hour takes 1.4 MB. Only the samples of a stream are
-/// kept, in a temporary file.
+/// Whisper's features depend on the loudest value of the whole sound, so a sound has to be read to its end before its first
+/// window. The first reading keeps that value and the [`Energies`], and drops the samples: an hour takes 1.4 MB. Only the samples
+/// of a stream are kept, in a temporary file.
 ///
 /// Cheap to clone.
 ///
@@ -55,7 +55,7 @@ enum Place {
     Spool(Spool),
 }
 
-/// How far a sound has been read.
+/// The stage of reading a sound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heard {
     /// The sound read so far.

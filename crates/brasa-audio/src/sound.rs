@@ -10,13 +10,13 @@ pub struct Sound(pub(crate) Kind);
 
 /// The place that a sound comes from.
 pub(crate) enum Kind {
-    /// A sound that can be read from its beginning as often as one likes.
+    /// A sound that can be read from its beginning any number of times.
     Again(Again),
     /// A stream, which can be read once.
     Once(Box<AudioReader>),
 }
 
-/// A place that can be read again and again.
+/// A source that can be read any number of times.
 #[derive(Clone)]
 pub(crate) enum Again {
     File { path: PathBuf, limits: Limits },
@@ -102,7 +102,7 @@ impl Again {
         }
     }
 
-    /// The name that stands in errors.
+    /// The name of the sound in errors.
     pub(crate) fn name(&self) -> String {
         match self {
             Self::File { path, .. } | Self::Pcm { path, .. } => path.display().to_string(),

@@ -126,7 +126,7 @@ pub(super) struct Spectrum {
     half_roots: Vec<[f32; 2]>,
 }
 
-/// Room for the transform, so that frames allocate nothing.
+/// Scratch memory of the transform, so that frames allocate nothing.
 #[derive(Clone, Debug)]
 pub(super) struct Scratch {
     a: Vec<Complex>,
@@ -157,7 +157,7 @@ impl Spectrum {
 
     /// Writes `|X[k]|²` of windowed frames, one frame a lane.
     ///
-    /// A frame begins `hop` samples behind the one before it, the first at the start of `samples`.
+    /// A frame begins `hop` samples after the previous frame, the first at the start of `samples`.
     pub(super) fn power(
         &self,
         samples: &[f32],

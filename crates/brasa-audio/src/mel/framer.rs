@@ -2,7 +2,7 @@
 
 use super::{BEFORE, Blocks, FRAME_LEN, HOP, LANES, LogMel, Tail, cut};
 
-/// Makes frames of samples as they come: the logarithms that [`LogMel::features`] scales, bit for bit.
+/// Makes frames from samples as they arrive: the logarithms that [`LogMel::features`] scales, bit for bit.
 #[derive(Debug)]
 pub(crate) struct Framer {
     log_mel: LogMel,
@@ -15,7 +15,7 @@ pub(crate) struct Framer {
 }
 
 impl Framer {
-    /// Before the first sample.
+    /// No sample has arrived yet.
     pub fn new(log_mel: LogMel) -> Self {
         Self { log_mel, samples: Vec::new(), first: 0, frames: 0, blocks: Box::new(Blocks::new()) }
     }

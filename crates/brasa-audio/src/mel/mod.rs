@@ -149,7 +149,7 @@ impl LogMel {
     }
 }
 
-/// Room for the computation of eight frames.
+/// Scratch memory for the computation of eight frames.
 #[derive(Clone, Debug)]
 struct Blocks {
     samples: [f32; (LANES - 1) * HOP + FRAME_LEN],
@@ -179,7 +179,7 @@ fn scale(values: &mut [f32], lowest: f32) {
     }
 }
 
-/// The signal behind its last sample.
+/// The padding of the signal after its last sample.
 #[derive(Clone, Copy)]
 enum Tail {
     /// Silent for ever.
@@ -230,7 +230,7 @@ impl Features {
         (0..self.bins).flat_map(|bin| self.values.iter().skip(bin).step_by(self.bins).copied()).collect()
     }
 
-    /// The 3,000 frames from `start` on; zeros behind the last frame, as in `transcribe` of openai-whisper.
+    /// The 3,000 frames from `start` on; zeros after the last frame, as in `transcribe` of openai-whisper.
     #[must_use]
     pub fn window(&self, start: usize) -> Self {
         let rest = self.values.get(start.saturating_mul(self.bins)..).unwrap_or_default();

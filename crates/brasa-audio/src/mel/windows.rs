@@ -50,7 +50,7 @@ impl FeatureWindows {
         }
     }
 
-    /// The 3,000 frames from `start` on; zeros behind the last frame. A `start` before an earlier one reads the sound from its
+    /// The 3,000 frames from `start` on; zeros after the last frame. A `start` before an earlier one reads the sound from its
     /// beginning again.
     ///
     /// # Errors

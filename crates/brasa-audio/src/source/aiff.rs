@@ -11,7 +11,7 @@ const NAMES: [&[u8; 4]; 14] = [
     b"ANNO", b"ID3 ", b"CHAN",
 ];
 
-/// Reads as far as the first sample. None for a file that is no AIFF file of plain samples, or whose sound comes before its form.
+/// Reads up to the first sample. `None` for a file that is no AIFF file of plain samples, or whose sound comes before its form.
 pub(super) fn read(head: &mut Head<'_>) -> Result<Option<Kind>> {
     let Some(start) = head.take(12)? else { return Ok(None) };
     if &start[..4] != b"FORM" || !matches!(&start[8..], b"AIFF" | b"AIFC") {
@@ -60,7 +60,7 @@ struct Form {
     frames: u32,
 }
 
-/// The samples that a `COMM` chunk describes; None for a code.
+/// The samples that a `COMM` chunk describes; `None` for compressed samples.
 fn form_of(chunk: &[u8]) -> Option<Form> {
     if chunk.len() < 18 {
         return None;
@@ -89,7 +89,7 @@ fn form_of(chunk: &[u8]) -> Option<Form> {
     Some(Form { coding, channels, rate: rate(&chunk[8..18]), frames: u32_at(chunk, 2) })
 }
 
-/// A rate in the 80 bits of IEEE 754's extended precision; 0 for one that no file has.
+/// The sample rate from the 80 bits of IEEE 754's extended precision; 0 for a rate that no file has.
 fn rate(bytes: &[u8]) -> u32 {
     let exponent = u16::from_be_bytes([bytes[0], bytes[1]]);
     let mantissa = u64::from(u32_at(bytes, 2)) << 32 | u64::from(u32_at(bytes, 6));

@@ -5,7 +5,7 @@ use crate::{AudioError, Result};
 use super::head::{Head, Header, Kind, Length};
 use super::pcm::{Coding, SampleFormat};
 
-/// Reads as far as the first sample. None for a file that is no AU file.
+/// Reads up to the first sample. `None` for a file that is no AU file.
 pub(super) fn read(head: &mut Head<'_>, name: &str) -> Result<Option<Kind>> {
     if !head.look(24)? || !head.ahead().starts_with(b".snd") {
         return Ok(None);

@@ -5,7 +5,7 @@ use crate::Result;
 use super::head::{Head, Header, Kind, Length};
 use super::pcm::{Coding, SampleFormat};
 
-/// Reads as far as the first sample. None for a file that is no CAF file of plain samples.
+/// Reads up to the first sample. `None` for a file that is no CAF file of plain samples.
 pub(super) fn read(head: &mut Head<'_>) -> Result<Option<Kind>> {
     let Some(start) = head.take(8)? else { return Ok(None) };
     if !start.starts_with(b"caff") {
@@ -38,7 +38,7 @@ pub(super) fn read(head: &mut Head<'_>) -> Result<Option<Kind>> {
     }
 }
 
-/// Coding, channels and rate of a `desc` chunk; None for a code.
+/// Coding, channels and rate of a `desc` chunk; `None` for compressed samples.
 fn form_of(chunk: &[u8]) -> Option<(Coding, usize, u32)> {
     let word =
         |at: usize| -> Option<u32> { Some(u32::from_be_bytes(chunk.get(at..at + 4)?.try_into().ok()?)) };

@@ -23,7 +23,7 @@ use crate::{AudioError, Limits, Result};
 use super::opus::{self, Opus};
 use super::{Input, Source, check, duration, mix, shortfall};
 
-/// Packets in a row that cannot be decoded before the file counts as damaged.
+/// Number of consecutive packets that cannot be decoded from which on the file counts as damaged.
 const MOST_BROKEN_PACKETS: u32 = 50;
 /// Samples that every encoder of AAC puts in front of the sound: one frame, the first half of an overlap. Some files declare this
 /// delay in a list of edits, which symphonia ignores.
@@ -36,9 +36,9 @@ pub(super) struct Decoder {
     rate: u32,
     claimed: Option<u64>,
     frames: u64,
-    /// Frames in front of the sound that are still to come.
+    /// Frames before the sound that have not been skipped yet.
     delay: usize,
-    /// Frames of the last packet; a packet that cannot be decoded becomes as much silence.
+    /// Frames of the last packet; a packet that cannot be decoded becomes silence of this length.
     packet_frames: usize,
     broken_packets: u32,
     interleaved: Vec<f32>,
@@ -192,7 +192,7 @@ impl Decoder {
         Ok(if frames > delay { Step::Samples } else { Step::Nothing })
     }
 
-    /// The end of the bytes in the middle of a packet.
+    /// The bytes end in the middle of a packet.
     fn cut_off(&mut self) -> Result<Step> {
         if let Some(claimed) = self.claimed {
             let warning = shortfall(&self.name, self.frames, claimed, self.rate, 0)?;
@@ -237,7 +237,7 @@ impl Source for Decoder {
     }
 }
 
-/// Runs symphonia; its panic is an error.
+/// Runs symphonia; a panic in it becomes an error.
 fn guarded<T>(name: &str, at: Duration, run: impl FnOnce() -> Result<T>) -> Result<T> {
     without_panic(run).unwrap_or_else(|_| {
         Err(AudioError::Damaged { name: name.to_owned(), at, reason: "the decoder gave up on it".to_owned() })
@@ -260,7 +260,7 @@ fn unrecognised(name: &str, error: Error) -> AudioError {
     }
 }
 
-/// An input in the form that symphonia asks for: shared between threads, though only one ever reads it.
+/// An input in the form that symphonia requires: shared between threads, though only one ever reads it.
 struct Shared(Mutex<Input>);
 
 impl Shared {

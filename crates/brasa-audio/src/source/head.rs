@@ -7,49 +7,49 @@ use crate::{AudioError, Result};
 
 use super::pcm::Coding;
 
-/// Bytes in front of the samples that are looked at, at most.
+/// Most bytes before the samples that are examined.
 const MOST_HEADER_BYTES: usize = 1 << 20;
-/// Lengths of 32 bits from here on are placeholders of writers that do not know the length.
+/// Least length of 32 bits that is a placeholder, of writers that do not have the length yet.
 const UNKNOWN_BYTES: u64 = 0x7fff_0000;
 
-/// A file by its first bytes.
+/// The kind of a file, by its first bytes.
 pub(super) enum Kind {
-    /// Samples without a code, which begin at [`Header::start`].
+    /// The file has uncompressed samples, which begin at [`Header::start`].
     Plain(Header),
-    /// Another format, which symphonia reads.
+    /// The file has another format, which symphonia reads.
     Other(Option<Mended>),
 }
 
-/// First bytes that stand for a file's own, whose lengths are placeholders.
+/// First bytes that replace a file's own, whose lengths are placeholders.
 pub(super) struct Mended {
     pub(super) bytes: Vec<u8>,
-    /// The length that the file's own bytes give.
+    /// The length of the file by its own first bytes.
     pub(super) length: Length,
 }
 
-/// The header of samples without a code.
+/// The header of uncompressed samples.
 pub(super) struct Header {
     pub(super) coding: Coding,
     pub(super) channels: usize,
     pub(super) rate: u32,
     pub(super) length: Length,
-    /// The bytes in front of the first sample.
+    /// The length of the header: bytes before the first sample.
     pub(super) start: usize,
 }
 
-/// The bytes of samples as a header gives them.
+/// The number of bytes of samples, as a header states it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Length {
-    /// The number of bytes.
+    /// The header states the number of bytes.
     Known(u64),
-    /// A placeholder for "until the end", as writers into pipes use it.
+    /// The header has a placeholder for "until the end", which writers into pipes use.
     Open,
-    /// A placeholder of a writer that meant to come back and did not: 0, though bytes follow.
+    /// The header has the placeholder 0 though bytes follow: the writer did not return to fill in the length.
     Unfinished,
 }
 
 impl Length {
-    /// The meaning of a length of 32 bits. `left_bytes` are the bytes that follow, where that is known.
+    /// The meaning of a length of 32 bits. `left_bytes` are the bytes that follow, if that is known.
     pub(super) fn of_u32(bytes: u32, left_bytes: Option<u64>) -> Self {
         match u64::from(bytes) {
             // A file of more than 2 GiB may well have such a length.
@@ -63,11 +63,11 @@ impl Length {
 pub(super) struct Head<'a> {
     reader: &'a mut dyn Read,
     name: &'a str,
-    /// The bytes of the whole file, if it is no stream.
+    /// The number of bytes of the whole file; `None` for a stream.
     file_bytes: Option<u64>,
-    /// The bytes that were read.
+    /// The bytes that were read so far.
     pub(super) bytes: Vec<u8>,
-    /// The bytes that were taken; bytes behind them were only looked at.
+    /// The number of bytes that were consumed; the bytes after them were only peeked at.
     pub(super) at: usize,
 }
 
@@ -76,7 +76,7 @@ impl<'a> Head<'a> {
         Self { reader, name, file_bytes, bytes: Vec::new(), at: 0 }
     }
 
-    /// The next bytes; None if there are fewer, or if they would be too many.
+    /// Consumes the next bytes; `None` if there are fewer, or if they exceed the most bytes of a header.
     pub(super) fn take(&mut self, count: usize) -> Result<Option<&[u8]>> {
         if !self.look(count)? {
             return Ok(None);
@@ -86,7 +86,7 @@ impl<'a> Head<'a> {
         Ok(Some(&self.bytes[start..self.at]))
     }
 
-    /// Reads ahead; false if there are fewer bytes, or if they would be too many.
+    /// Reads ahead without consuming; false if there are fewer bytes, or if they exceed the most bytes of a header.
     pub(super) fn look(&mut self, count: usize) -> Result<bool> {
         let Some(end) = self.at.checked_add(count).filter(|end| *end <= MOST_HEADER_BYTES) else {
             return Ok(false);
@@ -99,18 +99,18 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// The bytes that were looked at and not taken.
+    /// The bytes that were read but not consumed.
     pub(super) fn ahead(&self) -> &[u8] {
         &self.bytes[self.at..]
     }
 
-    /// The bytes of the file that have not been taken, if it is no stream.
+    /// The number of bytes of the file that have not been consumed; `None` for a stream.
     pub(super) fn left_bytes(&self) -> Option<u64> {
         self.file_bytes.map(|all| all.saturating_sub(self.at as u64))
     }
 
-    /// The length of samples that begin here, where the header says `length`. Samples of no length are [`Length::Unfinished`] if bytes
-    /// follow that are no `chunk`.
+    /// The length of samples that begin here, whose header has the length `length`. Samples of no length are
+    /// [`Length::Unfinished`] if bytes follow that are no `chunk`.
     pub(super) fn length(&mut self, length: Length, chunk: impl FnOnce(&[u8]) -> bool) -> Result<Length> {
         if length != Length::Known(0) {
             return Ok(length);

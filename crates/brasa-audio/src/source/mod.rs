@@ -23,34 +23,34 @@ pub use pcm::SampleFormat;
 /// The longest piece that may be missing at the end of a sound that counts as whole, if it is short beside the sound: writers count
 /// whole buffers, and their own headers.
 const MOST_MISSING: Duration = Duration::from_millis(500);
-/// The part of a sound that may be missing at its end: one of so many.
+/// The divisor that gives the largest part of a sound that may be missing at its end: a tenth.
 const MISSING_PART: u64 = 10;
-/// Bytes behind the samples that are not told of, if they would be a shorter sound.
+/// The longest sound that bytes after the samples may amount to without a warning.
 const MOST_BEHIND: Duration = Duration::from_millis(100);
 
-/// Blocks of samples, channels averaged.
+/// A source of samples in blocks, with channels averaged.
 pub(crate) trait Source: Send {
-    /// The sample rate in Hz, within the limits.
+    /// The sample rate in Hz, which is within the limits.
     fn rate(&self) -> u32;
 
     /// The number of samples that a header claims.
     fn claimed(&self) -> Option<u64>;
 
-    /// Doubts about what was read so far.
+    /// Warnings about the sound that was read so far.
     fn warnings(&self) -> &[String];
 
     /// Appends the next samples; false at the end.
     fn next(&mut self, mono: &mut Vec<f32>) -> Result<bool>;
 }
 
-/// Bytes that can be read twice.
+/// A reader of bytes that can go back.
 pub(crate) trait Seekable: Read + Seek + Send {}
 
 impl<T: Read + Seek + Send> Seekable for T {}
 
-/// Bytes that a source is made of.
+/// The bytes from which a source is made.
 pub(crate) enum Input {
-    /// A file, or memory.
+    /// A file, or bytes in memory.
     Whole { bytes: Box<dyn Seekable>, len: u64 },
     /// A pipe or a connection.
     Stream(Box<dyn Read + Send>),
@@ -65,7 +65,7 @@ impl Read for Input {
     }
 }
 
-/// A file whose first bytes are others.
+/// A file whose first bytes are replaced.
 struct Overlaid {
     head: Vec<u8>,
     file: Box<dyn Seekable>,
@@ -97,7 +97,7 @@ impl Seek for Overlaid {
     }
 }
 
-/// Finds out the format, and gives its source.
+/// Detects the format, and makes its source.
 pub(crate) fn open(mut input: Input, name: &str, limits: &Limits) -> Result<Box<dyn Source>> {
     let read_failed = |source| AudioError::Read { name: name.to_owned(), at: Duration::ZERO, source };
     let file_bytes = match &input {
@@ -169,7 +169,7 @@ fn kind(head: &mut Head<'_>, name: &str) -> Result<Kind> {
     Ok(found.unwrap_or(Kind::Other(None)))
 }
 
-/// The warning of a header that its writer did not finish.
+/// The warning about a header that its writer did not finish.
 fn unfinished(name: &str, length: Length) -> Option<String> {
     (length == Length::Unfinished).then(|| {
         format!(
@@ -178,7 +178,7 @@ fn unfinished(name: &str, length: Length) -> Option<String> {
     })
 }
 
-/// The warning for a file with bytes behind the `end` of its sound that are neither zeros nor a named chunk.
+/// The warning for a file with bytes after the `end` of its sound that are neither zeros nor a named chunk.
 fn behind(
     name: &str,
     file: &mut dyn Seekable,
@@ -216,7 +216,7 @@ fn behind(
 ///
 /// # Errors
 ///
-/// [`AudioError::CutOff`] if more is missing. A header may count its own bytes, which are as many as `header_frames`.
+/// [`AudioError::CutOff`] if more is missing. A header may count its own bytes, which correspond to `header_frames` frames.
 fn shortfall(name: &str, frames: u64, claimed: u64, rate: u32, header_frames: u64) -> Result<Option<String>> {
     let Some(missing) = claimed.checked_sub(frames).filter(|missing| *missing > 0) else { return Ok(None) };
     let is_short = duration(missing, rate) <= MOST_MISSING && missing <= claimed / MISSING_PART;
@@ -254,7 +254,7 @@ fn mix(interleaved: &[f32], channels: usize, mono: &mut Vec<f32>) {
     mono.extend(interleaved.chunks_exact(channels).map(|frame| frame.iter().sum::<f32>() * share));
 }
 
-/// The duration of so many samples.
+/// The duration of a number of samples.
 pub(crate) fn duration(samples: u64, rate: u32) -> Duration {
     let (seconds, rest) = (samples / u64::from(rate), samples % u64::from(rate));
     Duration::new(seconds, (rest * 1_000_000_000 / u64::from(rate)) as u32)

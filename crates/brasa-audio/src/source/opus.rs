@@ -2,29 +2,29 @@
 
 use opus_decoder::OpusMultistreamDecoder;
 
-/// The rate of decoded samples, whatever went in.
+/// The sample rate of decoded sound in Hz, for any rate of the original.
 pub(super) const RATE_HZ: u32 = 48_000;
 /// Frames of the longest packet: 120 ms.
 const MOST_FRAMES: usize = 5760;
 
-/// A decoder with what the identification header says.
+/// A decoder with the settings of the identification header.
 pub(super) struct Opus {
     decoder: OpusMultistreamDecoder,
     channels: usize,
-    /// The gain that the header asks for, as a factor.
+    /// The gain from the header, as a factor.
     gain: f32,
-    /// Frames in front of the sound, which the decoder needs to settle.
+    /// Frames before the sound, which the decoder needs to settle.
     pub(super) delay: usize,
     samples: Vec<i16>,
 }
 
 impl Opus {
-    /// A decoder for a stream of `channels`, whose identification header is `head`. Without one, as some files have it, the header is
-    /// that of one stream.
+    /// A decoder for a stream of `channels`, whose identification header is `head`. Some files have no header; the settings are
+    /// then those of one stream.
     ///
     /// # Errors
     ///
-    /// A sentence that says what is wrong with the header.
+    /// A message with the mistake in the header.
     pub(super) fn new(head: Option<&[u8]>, channels: usize) -> Result<Self, String> {
         let Head { channels, delay, gain, streams, coupled, mapping } = match head {
             Some(head) if !head.is_empty() => Head::read(head).ok_or("its Opus header makes no sense")?,
@@ -45,7 +45,7 @@ impl Opus {
     ///
     /// # Errors
     ///
-    /// A sentence that says what is wrong with the packet.
+    /// A message with the mistake in the packet.
     pub(super) fn decode(&mut self, packet: &[u8], interleaved: &mut Vec<f32>) -> Result<usize, String> {
         let frames =
             self.decoder.decode(packet, &mut self.samples, false).map_err(|error| error.to_string())?;
@@ -61,7 +61,7 @@ impl Opus {
 struct Head {
     channels: usize,
     delay: usize,
-    /// In 256ths of a decibel.
+    /// The gain in 256ths of a decibel.
     gain: i16,
     streams: usize,
     coupled: usize,
@@ -88,7 +88,7 @@ impl Head {
         }
     }
 
-    /// One stream of one or two channels.
+    /// The settings for one stream of one or two channels.
     fn of_channels(channels: usize, delay: usize, gain: i16) -> Option<Self> {
         let mapping = match channels {
             1 => vec![0],

@@ -7,7 +7,7 @@ use crate::{AudioError, Limits, Result};
 use super::head::Length;
 use super::{Source, check, duration, mix, shortfall};
 
-/// Bytes that are read at once, at most.
+/// Most bytes that are read at once.
 const BLOCK_BYTES: usize = 1 << 16;
 
 /// The form of one sample, little endian.
@@ -54,12 +54,12 @@ impl SampleFormat {
     }
 }
 
-/// The way in which samples are stored.
+/// The format in which samples are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Coding {
-    /// The last byte of a number first.
+    /// The bytes of a number are in the order last to first (little endian).
     Little(SampleFormat),
-    /// The first byte of a number first.
+    /// The bytes of a number are in the order first to last (big endian).
     Big(SampleFormat),
     /// Signed 8 bits.
     S8,
@@ -78,7 +78,7 @@ impl Coding {
         }
     }
 
-    /// Appends samples within ±1. The bytes may be turned around.
+    /// Appends samples within ±1. The bytes may be reversed in place.
     fn decode(self, bytes: &mut [u8], to: &mut Vec<f32>) {
         match self {
             Self::Little(format) => format.decode(bytes, to),
@@ -114,28 +114,28 @@ fn each<const N: usize>(bytes: &[u8], to: &mut Vec<f32>, sample: impl Fn([u8; N]
     to.extend(bytes.as_chunks::<N>().0.iter().map(|&bytes| sample(bytes)));
 }
 
-/// Samples read from a stream as they come.
+/// Samples that are read from a stream as they arrive.
 pub(crate) struct Pcm<R> {
     reader: R,
     form: Form,
-    /// Bytes that the header claims and that have not been read.
+    /// Bytes that the header states and that have not been read.
     left: Option<u64>,
     claimed: Option<u64>,
     frames: u64,
-    /// Bytes read; an incomplete frame stays here until its rest comes.
+    /// Bytes that were read; an incomplete frame stays here until the rest arrives.
     bytes: Vec<u8>,
     interleaved: Vec<f32>,
     name: String,
     warnings: Vec<String>,
 }
 
-/// The form of samples, and what a header says of their number.
+/// The format of samples, and the length that a header states.
 pub(super) struct Form {
     pub(super) coding: Coding,
     pub(super) channels: usize,
     pub(super) rate: u32,
     pub(super) length: Length,
-    /// The bytes in front of the samples.
+    /// The number of bytes before the samples.
     pub(super) header_bytes: usize,
 }
 

@@ -11,16 +11,16 @@ use crate::Result;
 use super::head::{Head, Header, Kind, Length, Mended};
 use super::pcm::{Coding, SampleFormat};
 
-/// Chunks that follow samples. Bytes that follow samples and begin with another name are no chunk.
+/// Names of chunks that may follow samples. Bytes that follow samples and begin with another name are no chunk.
 const NAMES: [&[u8; 4]; 30] = [
     b"data", b"fmt ", b"LIST", b"list", b"INFO", b"id3 ", b"ID3 ", b"bext", b"iXML", b"fact", b"cue ",
     b"smpl", b"inst", b"plst", b"PEAK", b"JUNK", b"junk", b"Junk", b"PAD ", b"FLLR", b"afsp", b"_PMX",
     b"axml", b"chna", b"DISP", b"acid", b"cart", b"umid", b"levl", b"wavl",
 ];
-/// The tag of `fmt ` whose first bytes of a GUID are the tag.
+/// The format tag of extensible headers, where the first bytes of a GUID are the actual tag.
 const EXTENSIBLE: u16 = 0xfffe;
 
-/// Numbers of a file in its own order of bytes.
+/// Reads numbers in the byte order of the file.
 #[derive(Clone, Copy)]
 struct Order {
     is_big: bool,
@@ -38,18 +38,18 @@ impl Order {
     }
 }
 
-/// Samples as `fmt ` describes them.
+/// The format of samples, as `fmt ` describes it.
 #[derive(Clone, Copy)]
 struct Form {
     /// The codec of the samples; `None` for plain PCM.
     coding: Option<Coding>,
     channels: usize,
     rate: u32,
-    /// Bytes of one frame, or of one block of a code.
+    /// Bytes of one frame, or of one block of compressed samples.
     block_bytes: u64,
 }
 
-/// Reads as far as the first sample. None for a file that is no WAV file, or whose header does not end.
+/// Reads up to the first sample. `None` for a file that is no WAV file, or whose header does not end.
 pub(super) fn read(head: &mut Head<'_>) -> Result<Option<Kind>> {
     let Some(start) = head.take(12)? else { return Ok(None) };
     if !matches!(&start[..4], b"RIFF" | b"RF64" | b"BW64" | b"RIFX") || &start[8..] != b"WAVE" {
@@ -103,7 +103,7 @@ pub(super) fn read(head: &mut Head<'_>) -> Result<Option<Kind>> {
     }
 }
 
-/// Chunks begin at even bytes; some writers forget so.
+/// Chunks begin at even bytes; some writers do not follow this rule.
 fn pass_padding(head: &mut Head<'_>) -> Result<()> {
     if head.look(4)? && NAMES.iter().any(|name| head.ahead().starts_with(*name)) {
         return Ok(());

@@ -9,23 +9,24 @@ use crate::energies::STEP;
 /// louder ones, so that it follows the pauses (a minimum follower; after Sohn, Kim & Sung 1999 the pauses are what a voice detector can
 /// trust). Speech sets in `onset_db` above the floor and holds on down to `release_db` above it.
 ///
-/// This tells sound from silence and steady noise, not voices from music.
+/// This separates sound from silence and steady noise, but not voices from music.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct VoiceActivity {
-    /// dB above the floor at which speech sets in; 9 without change. Lower finds quiet speech, and more noise.
+    /// dB above the noise floor at which speech begins; 9 by default. A lower value finds quieter speech, and more noise.
     pub onset_db: f32,
-    /// dB above the floor below which speech ends; 5 without change.
+    /// dB above the noise floor below which speech ends; 5 by default.
     pub release_db: f32,
-    /// Level in dB of full scale below which nothing is speech; −60 without change.
+    /// Level in dB of full scale below which nothing is speech; −60 by default.
     pub silence_db: f32,
-    /// How fast the floor rises while steps are louder, in dB a second; 3 without change. A steady noise counts as speech until the
-    /// floor has reached it.
+    /// Rate at which the noise floor rises while steps are louder, in dB a second; 3 by default. A steady noise counts as speech
+    /// until the floor has reached it.
     pub floor_rise_db_per_s: f32,
-    /// Steps of 10 ms that speech outlasts its last loud step; 30 without change. Bridges stops between syllables.
+    /// Steps of 10 ms by which speech is extended after its last loud step; 30 by default. The extension bridges stops between
+    /// syllables.
     pub hangover: usize,
-    /// Steps of 10 ms that loud sound must last; 5 without change. Shorter ones are clicks.
+    /// Steps of 10 ms that loud sound must last; 5 by default. Shorter sounds are clicks.
     pub shortest: usize,
-    /// Steps of 10 ms that are added in front of each span; 10 without change. Quiet consonants stand before loud vowels.
+    /// Steps of 10 ms that are added before each span; 10 by default. Quiet consonants precede loud vowels.
     pub lead: usize,
 }
 
@@ -56,7 +57,7 @@ impl VoiceActivity {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Follower {
     floor: Option<f32>,
-    /// Steps that are behind.
+    /// Number of steps that were processed.
     step: usize,
     /// Start and last loud step of the span that is open.
     open: Option<(usize, usize)>,
@@ -87,7 +88,7 @@ impl Follower {
         self.floor = Some(floor);
     }
 
-    /// The spans if the sound ends behind `samples` samples.
+    /// The spans if the sound ends after `samples` samples.
     pub(super) fn spans(&self, voice: &VoiceActivity, samples: usize) -> Vec<Range<usize>> {
         let mut steps = self.steps.clone();
         if let Some((start, last)) = self.open {
@@ -102,7 +103,7 @@ impl Follower {
     }
 }
 
-/// Ends a span behind its hang-over, and joins it to the previous span if they touch.
+/// Ends a span after its extension, and joins it to the previous span if they touch.
 fn close(voice: &VoiceActivity, start: usize, last: usize, steps: &mut Vec<Range<usize>>) {
     if last + 1 - start < voice.shortest {
         return;

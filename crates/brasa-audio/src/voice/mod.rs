@@ -15,11 +15,11 @@ pub use spans::VoiceSpans;
 /// Detector of speech and pauses.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum VoiceDetector {
-    /// By energy above a noise floor: cheap, but anything loud counts as speech.
+    /// Speech is detected by energy above a noise floor: cheap, but any loud sound counts as speech.
     Energy(VoiceActivity),
-    /// By Silero's network, which tells voices from other sounds. Takes 0.15 % of the sound's duration.
+    /// Speech is detected by Silero's network, which separates voices from other sounds. Takes 0.15 % of the sound's duration.
     Network(VoiceSpans),
-    /// Not at all: everything is speech.
+    /// Speech is not detected: the whole sound counts as speech.
     #[default]
     Off,
 }

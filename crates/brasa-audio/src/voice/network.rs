@@ -40,7 +40,7 @@ static NETWORK: LazyLock<Arc<Network>> = LazyLock::new(|| Arc::new(Network::new(
 #[derive(Clone)]
 pub struct VoiceNetwork {
     network: Arc<Network>,
-    /// The context of the next step, and samples of it.
+    /// The context of the next step, followed by the samples of the step that have arrived.
     held: Vec<f32>,
     hidden: [f32; WIDTH],
     cell: [f32; WIDTH],
@@ -59,7 +59,7 @@ impl Default for VoiceNetwork {
 }
 
 impl VoiceNetwork {
-    /// Before the beginning of a sound.
+    /// The state before the beginning of a sound.
     pub fn new() -> Self {
         let network = Arc::clone(&NETWORK);
         Self { network, held: vec![0.0; CONTEXT], hidden: [0.0; WIDTH], cell: [0.0; WIDTH] }
@@ -94,7 +94,7 @@ impl VoiceNetwork {
 struct Network {
     spectrum: Spectrum,
     convolutions: [Layer; 4],
-    /// From the convolutions to the four gates, with the biases of both.
+    /// Computes the four gates from the convolutions' output, with the biases of both inputs.
     input: Layer,
     recurrent: Layer,
     last: Vec<f32>,

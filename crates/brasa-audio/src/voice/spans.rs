@@ -9,15 +9,15 @@ use crate::SAMPLE_RATE;
 /// Speech sets in at `threshold` and ends where the probability is below `release` for `shortest_pause_ms`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct VoiceSpans {
-    /// The probability at which speech sets in; 0.5 without change.
+    /// The probability at which speech begins; 0.5 by default.
     pub threshold: f32,
-    /// The probability below which speech ends; 0.35 without change.
+    /// The probability below which speech ends; 0.35 by default.
     pub release: f32,
-    /// Spans that are not longer are no speech; 250 ms without change.
+    /// Longest span that does not count as speech; 250 ms by default.
     pub shortest_ms: u32,
-    /// Pauses that are shorter are bridged; 300 ms without change.
+    /// Pauses that are shorter are bridged; 300 ms by default.
     pub shortest_pause_ms: u32,
-    /// Time added before and behind a span, since quiet consonants surround loud vowels; 200 ms by default. A pause that is too
+    /// Time added before and after a span, since quiet consonants surround loud vowels; 200 ms by default. A pause that is too
     /// short for the time of both neighbours is halved between them.
     pub pad_ms: u32,
 }
@@ -64,7 +64,7 @@ impl VoiceSpans {
 /// Speech that may be going on.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Open {
-    /// Samples that are behind.
+    /// Number of samples that were processed.
     at: usize,
     start: Option<usize>,
     /// The place at which a pause began that is not long enough yet.

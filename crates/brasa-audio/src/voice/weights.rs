@@ -43,7 +43,7 @@ impl Layer {
         Self { weights, bias, inputs }
     }
 
-    /// A convolution of three taps as a layer over three rows of channels, which lie behind one another.
+    /// A convolution of three taps as a layer over three rows of channels, which are contiguous.
     pub(super) fn convolution(name: &str, outputs: usize, channels: usize) -> Self {
         let weights = tensor(&format!("{name}.weight"), outputs * channels * 3);
         let bias = tensor(&format!("{name}.bias"), outputs);
@@ -57,7 +57,7 @@ impl Layer {
         self.bias.len()
     }
 
-    /// `y[r] = bias + W · x[r]` for rows of `x` that begin `stride` elements apart; rows of `y` lie behind one another.
+    /// `y[r] = bias + W · x[r]` for rows of `x` that begin `stride` elements apart; rows of `y` are contiguous.
     pub(super) fn apply(&self, x: &[f32], stride: usize, y: &mut [f32]) {
         let outputs = self.outputs();
         let rows = y.len() / outputs;
