@@ -5,12 +5,12 @@
 
 use brasa_audio::transcript::Word;
 
-/// Words that begin this much before the end of what is kept are heard again, in seconds.
+/// New words that begin earlier than this many seconds before the end of the kept words are dropped.
 const OVERLAP_S: f64 = 0.1;
-/// Most words that are looked at for repetitions at the seam.
+/// Most words that are compared for repetitions at the boundary between two transcripts.
 const SEAM: usize = 5;
 
-/// Words of live sound: the certain ones, and the uncertain ones of the latest transcript behind them.
+/// Words of live sound: the certain words, followed by the uncertain words of the latest transcript.
 #[derive(Clone, Debug, Default)]
 pub struct Agreement {
     kept: Vec<Word>,
@@ -56,7 +56,7 @@ impl Agreement {
         self.kept.last().map_or(0.0, |word| word.end_s)
     }
 
-    /// How many of the first words are the last ones that are kept, heard a second time.
+    /// Number of first words that repeat the last kept words.
     fn repeated(&self, words: &[Word], end_s: f64) -> usize {
         if words.first().is_none_or(|first| first.start_s - end_s > 1.0) {
             return 0;

@@ -14,7 +14,7 @@ pub enum SpeechError {
     /// A vocabulary without the tokens that transcription needs.
     #[error("vocabulary of a model of speech: {what}")]
     Vocabulary {
-        /// The fault.
+        /// The mistake.
         what: String,
     },
     /// A language that the model does not know.
@@ -28,13 +28,13 @@ pub enum SpeechError {
     /// Options that contradict each other or the model.
     #[error("{what}")]
     Options {
-        /// The fault.
+        /// The mistake.
         what: String,
     },
     /// The grammar can no longer tell which tokens may come.
     #[error("grammar: {what}")]
     Grammar {
-        /// The fault.
+        /// The mistake.
         what: String,
     },
     /// The sound cannot be read.

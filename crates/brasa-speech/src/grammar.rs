@@ -57,11 +57,12 @@ pub(crate) struct TextMask {
 }
 
 impl TextMask {
-    /// Forbids the tokens that the grammar does not allow behind `drawn`, the tokens of the window so far. The rules have been
+    /// Forbids the tokens that the grammar does not allow after `drawn`, the tokens of the window so far. The rules have been
     /// applied to `logits`.
     ///
-    /// Where text was allowed by the rules and the grammar goes on, timestamps are forbidden unless they are likelier together than any
-    /// text that the rules allowed: a timestamp is no way out of a text. Where nothing is left, the text ends.
+    /// Where text was allowed by the rules and the grammar goes on, timestamps are forbidden unless they are likelier together
+    /// than any text that the rules allowed: a timestamp must not end a text that the grammar continues. If no token is left, the
+    /// text ends.
     pub fn apply(&mut self, logits: &mut [f32], drawn: &[u32]) -> Result<()> {
         let eot = self.eot as usize;
         let begin = (self.timestamp_begin as usize).min(logits.len());

@@ -11,7 +11,7 @@ use crate::{Result, SpeechError};
 ///
 /// # Errors
 ///
-/// [`SpeechError::Options`] for a model that knows English alone; errors of the device.
+/// [`SpeechError::Options`] for a model of English alone; errors of the device.
 pub fn detect_language(
     recogniser: &mut dyn Recogniser,
     window: WindowId,

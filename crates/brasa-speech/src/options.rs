@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{Result, SpeechError, TextGrammar};
 
-/// The task of the model: transcribe, or translate into English.
+/// The task of the model: transcription, or translation into English.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Task {
     /// Text in the language that is spoken.
@@ -14,7 +14,7 @@ pub enum Task {
     Translate,
 }
 
-/// Which times a transcript has.
+/// The times that a transcript has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Timestamps {
     /// No times: every window is 30 s long and gives one segment.
@@ -26,14 +26,14 @@ pub enum Timestamps {
     Words,
 }
 
-/// How speech is transcribed. The default is that of OpenAI's command.
+/// The options of a transcription. The default is that of OpenAI's command.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TranscribeOptions {
     /// The language by code or English name; `None` to detect it in the first window.
     pub language: Option<String>,
     /// Transcription or translation.
     pub task: Task,
-    /// Which times are found.
+    /// The times to find.
     pub timestamps: Timestamps,
     /// Temperatures that are tried in order until a text is good enough; 0 takes the likeliest.
     pub temperatures: Vec<f32>,
@@ -41,7 +41,8 @@ pub struct TranscribeOptions {
     pub beam_size: usize,
     /// How many finished texts end a search, as a multiple of `beam_size`.
     pub patience: f32,
-    /// Exponent of the length by which texts of a search are compared, as in Google NMT; `None` compares means.
+    /// Exponent of the length penalty of Google NMT, by which the sums of log-probabilities of a search are divided; `None`
+    /// divides by the number of tokens.
     pub length_penalty: Option<f32>,
     /// Number of texts drawn above temperature 0. The most probable one is kept.
     pub best_of: usize,
@@ -54,9 +55,9 @@ pub struct TranscribeOptions {
     pub no_speech_threshold: Option<f64>,
     /// True to show the model the text before each window.
     pub condition_on_previous_text: bool,
-    /// Text that stands before the first window: names, style, spelling. An empty one is none.
+    /// Text that the model reads before the first window, for names, style and spelling. An empty text counts as none.
     pub initial_prompt: Option<String>,
-    /// True to show the model `initial_prompt` before every window.
+    /// True to put `initial_prompt` before every window.
     pub carry_initial_prompt: bool,
     /// Tokens that never occur; `None` for the checkpoint's own list, or else the vocabulary's annotations.
     pub suppress_tokens: Option<Vec<u32>>,

@@ -68,7 +68,7 @@ pub struct CrossScores {
 
 /// A model of speech on a device: encodes windows, decodes texts.
 ///
-/// Texts are owned by the caller, who ends each of them; ending the last text of a window does not forget the window.
+/// Texts are owned by the caller, who ends each of them; the window stays in memory after its last text has ended.
 pub trait Recogniser {
     /// Sizes of model and steps.
     fn shape(&self) -> Shape;

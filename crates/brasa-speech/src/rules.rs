@@ -39,7 +39,7 @@ impl Rules {
         }
     }
 
-    /// Applies the rules to the logits of the token behind `drawn`, which are the tokens of the window so far.
+    /// Applies the rules to the logits of the token after `drawn`, which are the tokens of the window so far.
     pub fn apply(&self, logits: &mut [f32], drawn: &[u32]) {
         let forbid = |logits: &mut [f32], token: u32| {
             if let Some(logit) = logits.get_mut(token as usize) {
@@ -64,8 +64,8 @@ impl Rules {
         }
     }
 
-    /// Timestamps come in pairs and never go back; the first is early; if they are likelier together than any text, text has to
-    /// wait.
+    /// Timestamps come in pairs and never decrease; the first is bounded. If all timestamps together are likelier than any text
+    /// token, text is forbidden.
     fn apply_timestamps(&self, logits: &mut [f32], drawn: &[u32]) {
         let begin = self.tokens.timestamp_begin as usize;
         logits[self.tokens.no_timestamps as usize] = f32::NEG_INFINITY;

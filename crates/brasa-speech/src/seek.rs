@@ -15,7 +15,7 @@ use crate::{Result, TranscribeOptions};
 const FRAMES_PER_S: f64 = 100.0;
 /// Frames from one timestamp to the next.
 const TIMESTAMP_FRAMES: usize = 2;
-/// The temperature above which a text is no context for the next window.
+/// The temperature above which a window's text is not used as context of the next window.
 const WILD: f32 = 0.5;
 
 /// The next window to transcribe.
@@ -34,7 +34,7 @@ pub struct Cut {
     pub segments: Vec<Segment>,
     /// First frame of the next window.
     pub next_seek: usize,
-    /// True if the window ends with a single timestamp: no speech follows it.
+    /// True if the window's text ends with a single timestamp, which means that no speech follows it.
     pub ends_alone: bool,
 }
 
@@ -42,14 +42,14 @@ pub struct Cut {
 #[derive(Clone, Debug)]
 pub struct Seeker {
     content_frames: usize,
-    /// Parts of the sound that are still to be transcribed, in frames; the last one comes first.
+    /// Parts of the sound that have not been transcribed, in frames; the last part comes first.
     clips: Vec<Range<usize>>,
     seek: usize,
     /// Tokens of all segments, and of the initial prompt in front of them.
     tokens: Vec<u32>,
     /// Tokens of the initial prompt.
     initial: usize,
-    /// Tokens before this place are no context any more.
+    /// Number of first tokens that are not used as context any more.
     context_from: usize,
     carries_initial: bool,
     conditions: bool,
@@ -116,7 +116,7 @@ impl Seeker {
         [&self.tokens[..self.initial], recent].concat()
     }
 
-    /// Frames that are behind.
+    /// Number of frames that were processed.
     pub fn frames_done(&self) -> usize {
         self.seek.min(self.content_frames)
     }
@@ -187,8 +187,8 @@ impl Seeker {
         Ok(Cut { segments, next_seek, ends_alone })
     }
 
-    /// Moves on behind a window. The times in `cut` may have been adjusted since. Segments without length or text are emptied, as
-    /// in openai-whisper, and not returned.
+    /// Continues after a window. The times in `cut` may have been adjusted before. Segments without length or text are emptied,
+    /// as in openai-whisper, and not returned.
     pub fn follow(&mut self, window: Window, cut: Cut, text: &WindowText) -> Vec<Segment> {
         // A window that does not lead on would be transcribed for ever.
         self.seek = if cut.next_seek > window.seek { cut.next_seek } else { window.seek + window.frames };

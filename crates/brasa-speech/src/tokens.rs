@@ -5,11 +5,11 @@ use brasa_tokenizer::{AddSpecial, ParseSpecial, Tokenizer};
 use crate::languages::{LANGUAGES, language_code};
 use crate::{Result, SpeechError};
 
-/// Vocabularies smaller than this are of models that know English alone.
+/// Least size of the vocabulary of a model of several languages; smaller vocabularies are of English alone.
 const MULTILINGUAL_VOCABULARY: usize = 51_865;
-/// Seconds from one timestamp to the next.
+/// Duration between two consecutive timestamps, in seconds.
 pub const TIMESTAMP_S: f64 = 0.02;
-/// Symbols that are annotations at any place.
+/// Symbols that are annotations anywhere in a text.
 const ANNOTATIONS: &str = "\"#()*+/:;<=>@[\\]^_`{|}~「」『』";
 /// Sequences of symbols that are annotations.
 const SEQUENCES: &str = "<< >> <<< >>> -- --- -( -[ (' (\" (( )) ((( ))) [[ ]] {{ }} ♪♪ ♪♪♪";
@@ -18,29 +18,29 @@ const MUSIC: [&str; 7] = ["♩", "♪", "♫", "♬", "♭", "♮", "♯"];
 
 /// Special tokens of a vocabulary.
 ///
-/// Ids behind the text are, in this order: end of text, start of transcript, languages, translate, transcribe, start of LM, start
-/// of previous text, no speech, no timestamps, timestamps (0.00 s, 0.02 s, …).
+/// Ids after the text tokens are, in this order: end of text, start of transcript, languages, translate, transcribe, start of LM,
+/// start of previous text, no speech, no timestamps, timestamps (0.00 s, 0.02 s, …).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpeechTokens {
-    /// Ends a text. All ids below are text.
+    /// The token that ends a text. All ids below it are text.
     pub eot: u32,
-    /// Starts a transcript.
+    /// The token that starts a transcript.
     pub sot: u32,
-    /// Token that asks for a translation into English.
+    /// The token for the task of translating into English.
     pub translate: u32,
-    /// Token that asks for text in the spoken language.
+    /// The token for the task of transcribing in the spoken language.
     pub transcribe: u32,
-    /// Starts a text without sound.
+    /// The token that starts a text without sound.
     pub sot_lm: u32,
-    /// Starts the text before the window.
+    /// The token that starts the text before the window.
     pub sot_prev: u32,
-    /// Token for a window without speech.
+    /// The token for a window without speech.
     pub no_speech: u32,
-    /// Token that asks for text without timestamps.
+    /// The token for text without timestamps.
     pub no_timestamps: u32,
     /// The timestamp 0.00 s; all ids from here on are timestamps.
     pub timestamp_begin: u32,
-    /// The number of languages, whose tokens follow `sot`; 0 for models that know English alone.
+    /// The number of languages, whose tokens follow `sot`; 0 for models of English alone.
     pub languages: usize,
     /// Tokens that do not begin a text: a single space, and the end.
     pub never_first: Vec<u32>,
@@ -98,7 +98,7 @@ impl SpeechTokens {
         Ok(tokens)
     }
 
-    /// True for models that know several languages, and can translate.
+    /// True for models of several languages, which can also translate.
     pub fn is_multilingual(&self) -> bool {
         self.languages > 0
     }
@@ -112,7 +112,7 @@ impl SpeechTokens {
     ///
     /// # Errors
     ///
-    /// [`SpeechError::Language`] for a language that the model does not know.
+    /// [`SpeechError::Language`] for a language that the model does not have.
     pub fn language(&self, name: &str) -> Result<u32> {
         let code = language_code(name);
         let place = LANGUAGES.iter().take(self.languages).position(|(known, _)| Some(*known) == code);
@@ -142,7 +142,7 @@ impl SpeechTokens {
     }
 }
 
-/// Tokens of annotations such as `♪♪` or `(LAUGHS)`. Hyphens and quotes stay inside words, and go before them.
+/// Tokens of annotations such as `♪♪` or `(LAUGHS)`. Hyphens and quotes are forbidden only before words, not inside them.
 fn non_speech(encode: impl Fn(&str) -> Result<Vec<u32>>) -> Result<Vec<u32>> {
     let mut found = Vec::new();
     for text in [" -", " '"] {

@@ -95,7 +95,7 @@ impl Transcription {
         self.mel_time
     }
 
-    /// Transcribes the next window and returns its segments; `None` at the end. `going` is called before each step, and false
+    /// Transcribes the next window and returns its segments; `None` at the end. `going` is called before each step, and `Break`
     /// cancels.
     ///
     /// # Errors
@@ -173,8 +173,8 @@ impl Transcription {
     }
 }
 
-/// Transcribes the next window of each transcription, all texts in common steps. Returns the segments of each, `None` for those at
-/// their end. `going` is called before each step, and false cancels.
+/// Transcribes the next window of each transcription, all texts in common steps. Returns the segments of each, `None` for those
+/// at their end. `going` is called before each step, and `Break` cancels.
 ///
 /// Every transcription goes on as it would alone. Its numbers are those that it has alone as far as the recogniser's rows do not depend on
 /// what else is in a step.

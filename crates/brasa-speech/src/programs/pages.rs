@@ -35,12 +35,12 @@ impl Pages {
         Ok(page)
     }
 
-    /// One holder more.
+    /// Adds a holder.
     pub fn share(&mut self, page: PageId) {
         self.holders[page.index()] += 1;
     }
 
-    /// One holder less.
+    /// Removes a holder.
     pub fn release(&mut self, page: PageId) {
         let holders = &mut self.holders[page.index()];
         *holders -= 1;

@@ -6,7 +6,7 @@ use super::{TimedWord, merge_punctuation};
 
 /// Marks that end sentences.
 const SENTENCE_ENDS: &str = ".。!！?？";
-/// The longest that a word counts as usual, in seconds.
+/// The longest duration of a usual word, in seconds.
 const LONGEST_USUAL_S: f64 = 0.7;
 
 /// Adds words with times to the segments of one window. `offset_s` is the start of the window, `spoken_until_s` the end of the last

@@ -3,9 +3,9 @@
 /// A path through a matrix of tokens and times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Path {
-    /// Rows, never falling.
+    /// The row of each step, never decreasing.
     pub rows: Vec<usize>,
-    /// Columns, never falling.
+    /// The column of each step, never decreasing.
     pub columns: Vec<usize>,
 }
 

@@ -27,11 +27,11 @@ use brasa_graph::step::Outs;
 pub struct TimedWord {
     /// The word; empty if it was merged into a neighbour.
     pub word: String,
-    /// Tokens of the word.
+    /// The tokens of the word.
     pub tokens: Vec<u32>,
-    /// Seconds from the start of the window.
+    /// The start of the word, in seconds from the start of the window.
     pub start_s: f64,
-    /// Seconds from the start of the window.
+    /// The end of the word, in seconds from the start of the window.
     pub end_s: f64,
     /// Mean probability of the tokens.
     pub probability: f64,

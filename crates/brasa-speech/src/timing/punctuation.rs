@@ -2,12 +2,12 @@
 
 use super::TimedWord;
 
-/// Marks that belong to the word behind them.
+/// Marks that belong to the word after them.
 const PREPENDED: &str = "\"'“¿([{-";
 /// Marks that belong to the word before them.
 const APPENDED: &str = "\"'.。,，!！?？:：”)]}、";
 
-/// Merges words of punctuation alone into their neighbours. Merged words stay as empty ones.
+/// Merges words of punctuation alone into their neighbours. Merged words stay in the list, with empty texts.
 pub fn merge_punctuation(words: &mut [TimedWord]) {
     let mut following = words.len().saturating_sub(1);
     for previous in (0..following).rev() {

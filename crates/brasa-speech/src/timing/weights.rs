@@ -2,7 +2,7 @@
 
 use crate::recogniser::CrossScores;
 
-/// Columns of the median filter.
+/// Width of the median filter in columns.
 const MEDIAN_WIDTH: usize = 7;
 
 /// Alignment matrix `[tokens, columns]` of the heads' scores over the first `columns` positions of a window: softmax, standardised
@@ -53,7 +53,8 @@ fn standardise(weights: &mut [f32], columns: usize) {
     }
 }
 
-/// Medians of `width` neighbours, an odd number; the row is reflected at its ends. Rows that are too short for that are kept.
+/// Medians of `width` neighbours, an odd number; the row is reflected at its ends. Rows that are too short for the reflection
+/// stay as they are.
 pub fn median_filter(row: &[f32], width: usize) -> Vec<f32> {
     let pad = width / 2;
     if row.len() <= pad {

@@ -3,7 +3,7 @@
 use crate::Result;
 use crate::vocabulary::SpeechVocabulary;
 
-/// Languages that are written without spaces, whose words are single characters here.
+/// Languages that are written without spaces; each character counts as a word.
 const WITHOUT_SPACES: [&str; 6] = ["zh", "ja", "th", "lo", "my", "yue"];
 const PUNCTUATION: &str = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~";
 
@@ -35,7 +35,7 @@ pub fn split_words(vocabulary: &SpeechVocabulary, tokens: &[u32], language: &str
     Ok(words)
 }
 
-/// Splits tokens wherever the text so far is whole characters.
+/// Splits tokens after each token at which the text consists of whole characters.
 fn split_characters(vocabulary: &SpeechVocabulary, tokens: &[u32]) -> Result<Vec<Word>> {
     const BROKEN: char = '\u{FFFD}';
     let text_of = |tokens: &[u32]| match tokens {

@@ -8,11 +8,11 @@ use super::WindowTask;
 use crate::recogniser::{Recogniser, Rows};
 use crate::{Result, SpeechError};
 
-/// Runs tasks to their ends, their rows together in steps. `going` is called before each step, and false cancels.
+/// Runs tasks to their ends, their rows together in steps. `going` is called before each step, and `Break` cancels.
 ///
 /// # Errors
 ///
-/// Errors of the device; [`DeviceError::Cancelled`] where `going` breaks. All texts of the tasks are ended.
+/// Errors of the device; [`DeviceError::Cancelled`] if `going` returns `Break`. All texts of the tasks are ended.
 pub fn run_tasks(
     tasks: &mut [WindowTask],
     recogniser: &mut dyn Recogniser,

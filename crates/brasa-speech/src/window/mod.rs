@@ -26,7 +26,7 @@ use draw::Draws;
 /// The model, options and tokens that all windows of a transcription share.
 #[derive(Debug)]
 pub struct Procedure {
-    /// How to transcribe.
+    /// The options of the transcription.
     pub options: TranscribeOptions,
     /// The model's vocabulary.
     pub vocabulary: SpeechVocabulary,
@@ -39,11 +39,11 @@ pub struct Procedure {
 /// The text of one window while it is searched for.
 pub struct WindowTask {
     procedure: Arc<Procedure>,
-    /// Tokens in front of what is drawn.
+    /// The tokens before the drawn ones.
     prompt: Vec<u32>,
-    /// The place in `prompt` of the start of the transcript.
+    /// The position of the start of the transcript in `prompt`.
     sot: usize,
-    /// Names the noise of the window.
+    /// Changes the seed of the draws, so that different windows draw differently.
     noise: u64,
     window: WindowId,
     /// The prompt on the device, from which each attempt starts, and the logits of its last row.
@@ -66,7 +66,7 @@ enum Search {
 /// A text that a search has not given up.
 #[derive(Clone, Debug)]
 pub(crate) struct Hypothesis {
-    /// The tokens that were drawn behind the prompt.
+    /// The tokens that were drawn after the prompt.
     pub drawn: Drawn,
     /// The text on the device; `None` once it has ended.
     pub text: Option<TextId>,
@@ -75,7 +75,7 @@ pub(crate) struct Hypothesis {
 /// Tokens that a search has drawn.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Drawn {
-    /// Tokens behind the prompt, without the end.
+    /// The tokens after the prompt, without the end.
     pub tokens: Vec<u32>,
     /// The log-probability of each token among those that the rules allow.
     pub logprobs: Vec<f32>,
@@ -147,7 +147,7 @@ impl WindowTask {
         self.best.filter(|_| self.finished)
     }
 
-    /// The rows that the search needs next; none when it is finished.
+    /// The rows that the search needs next; none if it is finished.
     ///
     /// # Errors
     ///
@@ -216,7 +216,7 @@ impl WindowTask {
         self.advance(&rows, recogniser)
     }
 
-    /// One token more for every hypothesis that goes on.
+    /// Adds one token to every hypothesis that continues.
     fn advance(&mut self, logits: &[&[f32]], recogniser: &mut dyn Recogniser) -> Result<()> {
         let procedure = Arc::clone(&self.procedure);
         let (base, _) = self.base.as_ref().expect("a search starts from a prompt");
@@ -299,7 +299,7 @@ pub(crate) struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// Forbids the tokens that a grammar does not allow behind `drawn`.
+    /// Forbids the tokens that a grammar does not allow after `drawn`.
     pub fn hold_to_grammar(&mut self, logits: &mut [f32], drawn: &[u32]) -> Result<()> {
         self.grammar.as_mut().map_or(Ok(()), |grammar| grammar.apply(logits, drawn))
     }

@@ -84,7 +84,7 @@ impl Criteria {
         (repeats || unlikely) && !silent
     }
 
-    /// True if the window is passed over as silent.
+    /// True if the window is skipped as silent.
     pub fn is_silent(&self, text: &WindowText) -> bool {
         let likely = self.logprob.is_some_and(|least| text.avg_logprob > least);
         self.no_speech.is_some_and(|most| text.no_speech_prob > most) && !likely
