@@ -13,15 +13,15 @@ use crate::{ConvertError, Result};
 /// The change that an adapter makes to the rows of one tensor, in the order of the output.
 #[derive(Debug)]
 pub struct Change {
-    /// `[r, K]`, of each expert one after the other.
+    /// Matrices `A`, `[r, K]`, of all experts one after the other.
     a: Vec<f32>,
-    /// `[rows, r]`, of each expert one after the other.
+    /// Matrices `B`, `[rows, r]`, of all experts one after the other.
     b: Vec<f32>,
     rank: usize,
     /// Rows of one expert; all rows without experts.
     expert_rows: usize,
     scale: f32,
-    /// `[rows]`.
+    /// DoRA's magnitudes, `[rows]`; `None` for adapters without.
     magnitudes: Option<Vec<f32>>,
 }
 
@@ -105,16 +105,16 @@ fn merge_one(adapter: &Adapter, base: &brasa_models::Model, scale: f32, model: &
 /// The part of a change that survives rounding to the written format, measured against the same tensors without the change.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Survival {
-    /// `Σ Δ²` of the change Δ.
+    /// `Σ Δ²` over the elements, where Δ is the change.
     own: f64,
-    /// `Σ Δ·Δ'`, Δ' the written change.
+    /// `Σ Δ·Δ'` over the elements, where Δ' is the written change.
     along: f64,
-    /// `Σ (Δ' − Δ)²`.
+    /// `Σ (Δ' − Δ)²` over the elements, where Δ is the change and Δ' the written change.
     error: f64,
 }
 
 impl Survival {
-    /// Counts a row: its values without and with the change, and both as written.
+    /// Adds a row to the sums: its values without and with the change, and both as written.
     pub fn count(&mut self, [base, changed]: [&[f32]; 2], [written_base, written]: [&[f32]; 2]) {
         for ((base, changed), (written_base, written)) in
             base.iter().zip(changed).zip(written_base.iter().zip(written))
@@ -133,7 +133,7 @@ impl Survival {
         self.error += other.error;
     }
 
-    /// The share of the change that is there, and the length of the error over the change's.
+    /// The share of the change that was written, and the length of the error divided by that of the change.
     pub fn shares(&self) -> (f64, f64) {
         let own = self.own.max(f64::MIN_POSITIVE);
         (self.along / own, (self.error / own).sqrt())

@@ -4,44 +4,44 @@ use brasa_formats::FormatError;
 use brasa_formats::codec::CodecError;
 use brasa_models::ModelError;
 
-/// The result of a conversion.
+/// The result of functions in this crate.
 pub type Result<T, E = ConvertError> = std::result::Result<T, E>;
 
-/// Why a checkpoint could not be converted. The output file is as it was before.
+/// The reason why a checkpoint could not be converted. The output file is as it was before.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConvertError {
     /// A file could not be read or written.
     #[error(transparent)]
     Format(#[from] FormatError),
-    /// A name that is no recipe.
+    /// The name is that of no recipe.
     #[error("unknown type {name}\nhint: expected one of {}", crate::Recipe::names())]
     UnknownRecipe {
-        /// The name given.
+        /// The name that was given.
         name: String,
     },
     /// The model cannot be read, or GGUF has no keys for its configuration.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// A tensor that is missing, unknown, or of an unexpected shape.
+    /// A tensor is missing, unknown, or of an unexpected shape.
     #[error("{name}: {problem}")]
     Tensor {
-        /// The tensor.
+        /// The name of the tensor.
         name: String,
         /// A sentence that says what was found and what was expected.
         problem: String,
     },
-    /// Elements that cannot be decoded or encoded.
+    /// Elements cannot be decoded or encoded.
     #[error("{name}: row {row}: {source}")]
     Row {
-        /// The tensor.
+        /// The name of the tensor.
         name: String,
-        /// The row.
+        /// The number of the row.
         row: usize,
         /// The codec's reason.
         source: CodecError,
     },
-    /// A tokenizer that cannot be carried over.
+    /// A tokenizer cannot be converted.
     #[error("{file}: {problem}\nhint: {hint}")]
     Tokenizer {
         /// The file.
@@ -51,7 +51,7 @@ pub enum ConvertError {
         /// A remedy.
         hint: String,
     },
-    /// A `tokenizer.json` whose cuts have no name in GGUF.
+    /// The pre-tokenizer of a `tokenizer.json` has no name in GGUF.
     #[error(
         "tokenizer.json: pre-tokenizer not recognised: {found}\nhint: name one of llama.cpp's that cuts text in the same way, such as llama-bpe, qwen2 or gpt-2"
     )]

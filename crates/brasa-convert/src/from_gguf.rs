@@ -60,7 +60,7 @@ pub fn model(
     Ok(Model { metadata, tensors: tensors.collect() })
 }
 
-/// Loads the model, of whichever kind it is; returns messages about what was passed over.
+/// Loads the model, of any kind; returns messages about keys and tensors that were ignored.
 fn warnings(checkpoint: &Checkpoint) -> brasa_models::Result<Vec<String>> {
     let options = LoadOptions::default();
     match ModelKind::of(&Source::of(checkpoint)?) {

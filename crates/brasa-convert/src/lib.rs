@@ -46,7 +46,7 @@ pub use recipe::Recipe;
 pub struct Options {
     /// The mix of storage formats to write.
     pub recipe: Recipe,
-    /// Number of threads that encode; by default as many as the machine runs at once.
+    /// Number of threads that encode; by default the number that the machine runs at once.
     pub threads: usize,
     /// The value of `tokenizer.ggml.pre`, for tokenizers that are not recognised.
     pub pre_tokenizer: Option<String>,
@@ -54,12 +54,12 @@ pub struct Options {
     pub name: Option<String>,
     /// Low-rank adapters of PEFT, MLX-LM or llama.cpp that are merged into the weights, each with a factor of its scale.
     pub adapters: Vec<(PathBuf, f32)>,
-    /// Treatment of a file that is already at the output's path; it stays by default.
+    /// Treatment of a file that exists at the output's path already; it is kept by default.
     pub existing: Existing,
 }
 
 impl Options {
-    /// The defaults for a recipe.
+    /// The default options for a recipe.
     pub fn new(recipe: Recipe) -> Self {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
@@ -111,13 +111,14 @@ pub enum Event<'a> {
         /// The storage format in the output.
         to: StorageFormat,
     },
-    /// Adapters were merged. Tells the part of their change that survives, measured against the same file without them.
+    /// Adapters were merged. The fields measure the part of their change that is left after rounding, against the same file
+    /// without adapters.
     Merged {
-        /// Tensors that they changed.
+        /// Number of tensors that the adapters changed.
         tensors: usize,
-        /// The written change along the adapters' own, 1 if all of it is there.
+        /// The share of the adapters' change that was written: `Σ Δ·Δ' / Σ Δ²`, Δ' the written change; 1 if all of it was.
         share: f64,
-        /// The length of what was written otherwise, over that of the change: what rounding adds.
+        /// The length of the rounding error of the change, divided by the length of the change.
         error: f64,
     },
     /// Part of a tensor is written.

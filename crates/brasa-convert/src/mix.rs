@@ -36,7 +36,7 @@ struct Mix {
     experts: usize,
     /// Query heads per key head.
     group: usize,
-    /// Llama and Qwen2 with 80 layers and grouped heads.
+    /// True for Llama and Qwen2 with 80 layers and grouped heads.
     is_70b: bool,
     tied: bool,
     value_tensors: usize,

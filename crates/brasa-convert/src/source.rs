@@ -76,7 +76,7 @@ impl Source {
         self
     }
 
-    /// Appends an adapter's change, behind the changes before it.
+    /// Appends an adapter's change, after the changes before it.
     pub fn change(&mut self, change: Arc<Change>) {
         self.changes.push(change);
     }

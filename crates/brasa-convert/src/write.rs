@@ -10,7 +10,7 @@ use crate::change::Survival;
 use crate::model::{Model, OutTensor, order};
 use crate::{ConvertError, Event, Observer, Options, Result, Summary, mix};
 
-/// Elements that one thread holds as f32 at a time.
+/// Most elements that one thread holds as f32 at a time.
 const SLAB_ELEMENTS: usize = 1 << 20;
 /// Threads beyond these are not started; each has a slab of its own in memory.
 const MOST_THREADS: usize = 256;
@@ -117,7 +117,7 @@ pub fn write(
     Ok(summary)
 }
 
-/// A file on its way to the disk.
+/// The output file while it is written.
 enum Sink {
     Gguf(Writer),
     WhisperBin(whisper_bin::Writer),

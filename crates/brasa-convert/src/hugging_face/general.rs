@@ -43,7 +43,8 @@ fn title_of(name: &str) -> String {
     words.map(title_word).collect::<Vec<_>>().join(" ")
 }
 
-/// Words that mix cases are names, those that start with a digit sizes, `v2` is a version: all stay.
+/// A word with a capital first letter. Words of mixed case (names), words that start with a digit (sizes), and versions such as
+/// `v2` stay as they are.
 fn title_word(word: &str) -> String {
     let lower = !word.contains(char::is_uppercase) && word.contains(char::is_lowercase);
     let version = word.strip_prefix('v').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));

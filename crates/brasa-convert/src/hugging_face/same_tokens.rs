@@ -21,7 +21,7 @@ const PROBES: [&str; 9] = [
     "🙂 ok",
     "",
 ];
-/// Most special tokens behind which texts are compared.
+/// Most special tokens that texts are compared after.
 const MOST_SPECIAL: usize = 2;
 
 /// The tokenizers of the folder and of the output.
@@ -116,7 +116,7 @@ pub fn of_encoder(
     Ok(())
 }
 
-/// Compares the tokens of a language model, of plain texts and of texts behind special tokens. A difference is a warning.
+/// Compares the tokens of a language model, for plain texts and for texts after special tokens. A difference is a warning.
 pub fn of_language_model(
     checkpoint: &Checkpoint,
     metadata: &Metadata,

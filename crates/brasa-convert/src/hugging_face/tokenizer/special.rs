@@ -22,7 +22,7 @@ const ROLES: [(&str, &str); 7] = [
     ("mask", "mask_token_id"),
 ];
 
-/// Roles that are only given if a template replaces the end token.
+/// Roles that are written only if a template replaces the end token.
 const END_OF_TURN: (&str, &str) = ("eot", "eot_token_id");
 
 /// Writes ids and `add_…` switches.
@@ -161,7 +161,7 @@ fn adds(files: &Files, names: &mut BTreeMap<&'static str, String>) -> Vec<(&'sta
     adds
 }
 
-/// True if a separator stands between the texts of a pair; `None` if nothing does.
+/// True if a separator stands between the texts of a pair; `None` if there is neither.
 fn adds_separator(
     pair: &Value,
     first: Option<&String>,

@@ -52,7 +52,7 @@ pub struct Vocabulary {
     pub tokens: Vec<Vec<u8>>,
     pub scores: Option<Vec<f32>>,
     pub types: Vec<i32>,
-    /// True if a space goes before the text; `None` if the default holds.
+    /// True if a space is put before the text; `None` for the default.
     pub space_prefix: Option<bool>,
 }
 
@@ -247,7 +247,7 @@ fn adds_prefix(tokenizer: &serde_json::Value) -> bool {
     any(&tokenizer["normalizer"]) || any(&tokenizer["pre_tokenizer"])
 }
 
-/// `<0x0A>`
+/// True for the text of a byte token, such as `<0x0A>`.
 fn is_byte(token: &str) -> bool {
     let digits = token.strip_prefix("<0x").and_then(|rest| rest.strip_suffix('>'));
     digits.is_some_and(|digits| digits.len() == 2 && digits.bytes().all(|byte| byte.is_ascii_hexdigit()))

@@ -13,16 +13,16 @@ use super::files::{Added, Files};
 use super::vocabulary::{CONTROL, Kind, NORMAL, UNKNOWN, USER_DEFINED, Vocabulary, base_tokens, too_many};
 use crate::{ConvertError, Result};
 
-/// The score of rows that no token has.
+/// The score of rows without a token.
 const NO_TOKEN: f32 = -10_000.0;
 
 /// The steps of a unigram tokenizer before it looks for tokens.
 #[derive(Debug, Default)]
 struct Steps {
     charsmap: Vec<u8>,
-    /// Several spaces count as one.
+    /// True if consecutive spaces count as one.
     merges_spaces: bool,
-    /// A space goes before the text.
+    /// True if a space is put before the text.
     adds_prefix: bool,
 }
 
