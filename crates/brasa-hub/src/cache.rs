@@ -22,17 +22,17 @@ impl Folder {
         Self { cache: cache.to_owned(), path: cache.join(repo.folder()) }
     }
 
-    /// The file of a content; its folder is created.
+    /// The path of the file with a content; creates the folder that it is in.
     pub fn blob(&self, digits: &str) -> Result<PathBuf> {
         Ok(self.created(&self.path.join("blobs"))?.join(digits))
     }
 
-    /// The folder of a commit.
+    /// The folder of a commit's files.
     pub fn snapshot(&self, commit: &str) -> PathBuf {
         self.path.join("snapshots").join(commit)
     }
 
-    /// The latest commit that was fetched.
+    /// The commit that was fetched last.
     pub fn commit(&self) -> Option<String> {
         let text = fs::read_to_string(self.inside(&self.path.join("refs/main")).ok()?).ok()?;
         let text = text.trim();
@@ -71,7 +71,7 @@ impl Folder {
         names
     }
 
-    /// Gives a content a name in a commit.
+    /// Adds a file name to a commit for a content in the cache.
     pub fn link(&self, commit: &str, name: &str, blob: &Path) -> Result<()> {
         let path = self.snapshot(commit).join(name);
         let parent = path.parent().unwrap_or(&path);

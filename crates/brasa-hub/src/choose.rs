@@ -97,7 +97,7 @@ fn is_model(name: &str) -> bool {
     !BESIDE.iter().any(|part| file.contains(part))
 }
 
-/// True if the type stands in the name, followed by `.`, `-` or `/`, in letters of any case.
+/// True if the name contains the type, followed by `.`, `-` or `/`, in letters of any case.
 fn has_type(name: &str, quant: &str) -> bool {
     let (name, quant) = (name.to_ascii_lowercase(), quant.to_ascii_lowercase());
     name.match_indices(&quant).any(|(at, _)| name[at + quant.len()..].starts_with(['.', '-', '/']))

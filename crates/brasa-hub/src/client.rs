@@ -10,7 +10,7 @@ use ureq::{Agent, Body};
 use crate::name::RepoName;
 use crate::{HubError, Result, tls};
 
-/// Most bytes of a list of files.
+/// Most bytes of a response with a list of files.
 const LARGEST_LISTING_BYTES: u64 = 32 << 20;
 
 /// A connection to the server.
@@ -61,7 +61,7 @@ impl Client {
         Ok((url, text))
     }
 
-    /// Requests the bytes of a file from `start` on. The answer tells whether it begins there.
+    /// Requests the bytes of a file from `start` on. The answer says whether its bytes begin at `start`.
     pub fn file(&self, repo: &RepoName, commit: &str, name: &str, start: u64) -> Result<Response<Body>> {
         let url = format!("{}/{repo}/resolve/{commit}/{}", self.endpoint, escaped(name));
         let response = self.get(&url, (start > 0).then_some(start))?;
@@ -106,7 +106,7 @@ pub fn unreachable(url: &str, error: &dyn std::error::Error) -> HubError {
     HubError::Unreachable { url: url.to_owned(), reason: error.to_string() }
 }
 
-/// The name of a file as a part of an address.
+/// The name of a file, escaped for an address.
 fn escaped(name: &str) -> String {
     let mut escaped = String::with_capacity(name.len());
     for byte in name.bytes() {

@@ -19,23 +19,23 @@ use crate::listing::{Hash, RemoteFile};
 use crate::name::RepoName;
 use crate::{HubError, Result};
 
-/// Connections that may break in a row without a byte in between.
+/// Most connections that may break in succession without a byte received in between.
 const MOST_FAILURES: u32 = 4;
 
-/// The repository that files come from.
+/// The repository and the commit that files are downloaded from.
 pub struct Source<'a> {
-    /// The server.
+    /// The client of the server.
     pub client: &'a Client,
-    /// The repository.
+    /// The name of the repository.
     pub repo: &'a RepoName,
-    /// The commit.
+    /// The hash of the commit.
     pub commit: &'a str,
-    /// The pause after a connection broke.
+    /// The pause after a broken connection.
     pub pause: Duration,
 }
 
-/// Downloads a file into the cache if it is not there, and returns the path of its content. `progress` receives the number of bytes
-/// so far.
+/// Downloads a file into the cache if the cache does not have it, and returns the path of its content. `progress` receives the
+/// number of bytes so far.
 ///
 /// # Errors
 ///

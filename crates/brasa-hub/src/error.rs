@@ -9,7 +9,7 @@ pub enum HubError {
     Name {
         /// The text.
         text: String,
-        /// The fault.
+        /// The mistake in the text.
         reason: &'static str,
     },
     /// An environment variable has a value that makes no sense.
@@ -31,7 +31,7 @@ pub enum HubError {
         status: u16,
         /// The status in words.
         meaning: &'static str,
-        /// Advice on how to mend it, on a line of its own; may be empty.
+        /// A remedy, on a line of its own; may be empty.
         hint: String,
     },
     /// The server could not be reached, or the connection broke.
@@ -39,21 +39,21 @@ pub enum HubError {
     Unreachable {
         /// The address.
         url: String,
-        /// The reason in the words of the network.
+        /// The reason, in the network's words.
         reason: String,
     },
-    /// The connection broke again and again.
+    /// The connection broke too often in succession.
     #[error(
         "{file}: the connection broke after {done_bytes} of {total_bytes} bytes: {reason}\nhint: the same command goes on from there"
     )]
     Broken {
         /// The file.
         file: String,
-        /// Bytes that are kept.
+        /// Number of bytes that were kept.
         done_bytes: u64,
-        /// Bytes of the whole file.
+        /// Number of bytes of the whole file.
         total_bytes: u64,
-        /// The reason in the words of the network.
+        /// The reason, in the network's words.
         reason: String,
     },
     /// An answer of the server makes no sense.
@@ -61,10 +61,10 @@ pub enum HubError {
     Answer {
         /// The address.
         url: String,
-        /// The fault.
+        /// The mistake in the answer.
         reason: String,
     },
-    /// A file has another content than the server said. The download was thrown away.
+    /// A file has another content than the server announced. The download was discarded.
     #[error("{file}: {what} is {found}, expected {expected}; the download was thrown away")]
     Content {
         /// The file.
@@ -73,7 +73,7 @@ pub enum HubError {
         what: &'static str,
         /// The value found.
         found: String,
-        /// The value that the server had named.
+        /// The value that the server announced.
         expected: String,
     },
     /// The repository lacks the requested file or type.
@@ -83,7 +83,7 @@ pub enum HubError {
         repo: String,
         /// The requested file or type.
         wanted: String,
-        /// Names of files that could be meant.
+        /// Names of files that may have been meant.
         found: Vec<String>,
     },
     /// The model is not in the cache, and downloads are forbidden.
@@ -132,7 +132,7 @@ impl HubError {
     }
 }
 
-/// Names for a hint; a few of them.
+/// Some of the names, for a hint.
 fn list(names: &[String]) -> String {
     const MOST: usize = 40;
     if names.is_empty() {

@@ -20,29 +20,29 @@ pub struct Hub {
     pub cache: PathBuf,
     /// The token: `HF_TOKEN`, else the file that `hf auth login` writes.
     pub token: Option<String>,
-    /// Forbids downloads: `HF_HUB_OFFLINE`.
+    /// True to forbid downloads: `HF_HUB_OFFLINE`.
     pub offline: bool,
-    /// The pause after a connection broke; each further one without a byte in between waits four times as long.
+    /// The pause after a connection broke. Each further break without a byte received makes it four times as long.
     pub pause: Duration,
 }
 
-/// How far a download has come.
+/// The progress of a download.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress<'a> {
     /// The file that is being downloaded.
     pub file: &'a str,
-    /// Bytes of all files that are there.
+    /// Number of bytes that were downloaded so far, of all files.
     pub done_bytes: u64,
-    /// Bytes of all files.
+    /// Number of bytes of all files.
     pub total_bytes: u64,
 }
 
-/// A model that is there.
+/// A model that is in the cache.
 #[derive(Clone, Debug)]
 pub struct Fetched {
     /// The path to open: a GGUF file or a checkpoint's folder.
     pub path: PathBuf,
-    /// The reason why the cache was taken without asking the server, if that was not wanted.
+    /// The reason why the server could not be reached and the cache was used; `None` if the server answered or was not asked.
     pub unreachable: Option<String>,
 }
 
@@ -51,7 +51,7 @@ impl Hub {
     ///
     /// # Errors
     ///
-    /// [`HubError::Variable`] if no folder for the cache is known, or an address is none.
+    /// [`HubError::Variable`] if no folder for the cache can be found, or if an address is invalid.
     pub fn from_env() -> Result<Self> {
         let endpoint = variable("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".into());
         if !endpoint.starts_with("https://") && !endpoint.starts_with("http://") {
@@ -143,7 +143,7 @@ impl Hub {
     }
 }
 
-/// The path to open of files that are there.
+/// The path to open, for files that are in the cache.
 fn opened(folder: &Folder, commit: &str, choice: &Choice) -> Result<Fetched> {
     let snapshot = folder.snapshot(commit);
     let path = match choice {
@@ -159,7 +159,7 @@ fn variable(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// True for the values that the `hf` command takes as yes.
+/// True for the values that the `hf` command takes as true.
 fn is_on(value: Option<&str>) -> bool {
     value.is_some_and(|value| ["1", "on", "yes", "true"].contains(&value.to_ascii_lowercase().as_str()))
 }
