@@ -66,7 +66,7 @@ pub struct Report {
 }
 
 impl Fuzzer {
-    /// A session without seeds. The name stands in messages.
+    /// A session without seeds. The name appears in messages.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -90,7 +90,7 @@ impl Fuzzer {
     ///
     /// # Panics
     ///
-    /// Where the directory cannot be read, or holds no such file.
+    /// If the directory cannot be read, or holds no such file.
     #[must_use]
     pub fn seed_directory(mut self, directory: impl AsRef<Path>, suffix: &str) -> Self {
         let directory = directory.as_ref();
@@ -114,14 +114,14 @@ impl Fuzzer {
         self
     }
 
-    /// Runs this many mutated inputs, times `BRASA_FUZZ_TIMES`; 5,000 without it.
+    /// Sets the number of mutated inputs, which `BRASA_FUZZ_TIMES` multiplies; 5,000 by default.
     #[must_use]
     pub fn runs(mut self, runs: u64) -> Self {
         self.runs = runs;
         self
     }
 
-    /// Lets no input grow beyond this; 64 KiB without it.
+    /// Sets the most bytes of an input; 64 KiB by default.
     #[must_use]
     pub fn longest_input(mut self, bytes: usize) -> Self {
         self.longest_input = bytes;
@@ -141,7 +141,7 @@ impl Fuzzer {
     ///
     /// # Panics
     ///
-    /// Where the target panics, takes seconds of processor time, or takes more memory than it may. The input is kept in a file.
+    /// If the target panics, takes seconds of processor time, or takes more memory than it may. The input is kept in a file.
     pub fn run(self, target: impl Fn(&[u8]) -> String) -> Report {
         let mut rng = Rng::new(self.seed);
         let times = env_number("BRASA_FUZZ_TIMES").unwrap_or(1);

@@ -28,7 +28,7 @@ impl Rng {
     ///
     /// # Panics
     ///
-    /// Where there are none.
+    /// If there are none.
     pub fn choose<'a, T>(&mut self, items: &'a [T]) -> &'a T {
         &items[self.below(items.len())]
     }
