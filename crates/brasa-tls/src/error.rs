@@ -5,7 +5,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
-    /// This processor lacks instructions that the ciphers need.
+    /// The processor lacks instructions that the ciphers need.
     #[error("TLS needs a processor with {missing}")]
     Processor {
         /// The missing instructions.
@@ -24,10 +24,10 @@ pub enum TlsError {
     File {
         /// The file.
         path: PathBuf,
-        /// The fault, perhaps with a hint.
+        /// The mistake, possibly with a hint.
         problem: String,
     },
-    /// A certificate was made for another key.
+    /// A certificate belongs to another key.
     #[error(
         "{}: the certificate is for another key than that in {}", .certificate.display(), .key.display()
     )]
