@@ -167,7 +167,7 @@ impl<'a> ArenaAccess<'a> {
     ///
     /// # Safety
     ///
-    /// While the view or a slice from it lives, no view for writing overlaps the region, of this thread or another.
+    /// While the view or a slice from it lives, no view for writing of any thread overlaps the region.
     ///
     /// # Panics
     ///
@@ -187,8 +187,8 @@ impl<'a> ArenaAccess<'a> {
     ///
     /// # Safety
     ///
-    /// While the view or a slice from it lives, no other view overlaps the region, of this thread or another. Other
-    /// threads view it in a later phase only.
+    /// While the view or a slice from it lives, no other view of any thread overlaps the region. Other threads view it in a later
+    /// phase only.
     ///
     /// # Panics
     ///

@@ -9,8 +9,8 @@ use brasa_graph::device::DeviceError;
 pub(crate) struct Fault(Mutex<Option<String>>);
 
 impl Fault {
-    /// Returns `number` as an index below `limit`. A larger number is remembered as a mistake, and the result is 0, so that
-    /// the run can end.
+    /// Returns `number` as an index below `limit`. A larger number is recorded as a mistake, and the result is 0, so that the run
+    /// can end.
     pub(crate) fn index(&self, number: u32, limit: usize) -> usize {
         if (number as usize) < limit {
             return number as usize;
@@ -19,12 +19,12 @@ impl Fault {
         0
     }
 
-    /// Remembers a mistake, unless there was one before.
+    /// Records a mistake, unless there was one before.
     pub(crate) fn report(&self, what: impl FnOnce() -> String) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(what);
     }
 
-    /// Returns the mistake as an error, and forgets it.
+    /// Returns the recorded mistake as an error, and clears it.
     pub(crate) fn take(&self) -> Result<(), DeviceError> {
         match self.0.lock().unwrap_or_else(PoisonError::into_inner).take() {
             None => Ok(()),

@@ -113,8 +113,8 @@ pub(crate) fn turn(_: Avx512, columns: &[Bf16Weights], rows: &mut [Bf16Rows]) {
     }
 }
 
-/// Writes the products of the first rows of 16, as many as there are `factors`, and 16 columns, times these factors of the rows and
-/// `scales` of the columns.
+/// Writes the products of the first `factors.len()` of 16 rows with 16 columns, times these factors of the rows and `scales` of
+/// the columns.
 ///
 /// # Panics
 ///

@@ -85,7 +85,7 @@ impl Memory {
     ///
     /// # Safety
     ///
-    /// No thread writes them while the result lives.
+    /// No thread writes the elements while the result lives.
     pub(crate) unsafe fn get<T: Element>(&self, range: Range<usize>) -> &[T] {
         self.check::<T>(&range);
         // SAFETY: in bounds by the check, aligned, valid for any bits; not written by the caller's promise.
@@ -96,7 +96,7 @@ impl Memory {
     ///
     /// # Safety
     ///
-    /// Nothing else reads or writes them while the result lives.
+    /// No other view reads or writes the elements while the result lives.
     #[expect(clippy::mut_from_ref, reason = "disjointness is the caller's promise")]
     pub(crate) unsafe fn get_mut<T: Element>(&self, range: Range<usize>) -> &mut [T] {
         self.check::<T>(&range);

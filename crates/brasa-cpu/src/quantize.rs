@@ -197,7 +197,7 @@ impl<'a> SharedRows<'a> {
     ///
     /// # Safety
     ///
-    /// No one else reads or writes this row while the result lives.
+    /// No other thread reads or writes this row while the result lives.
     unsafe fn row_mut(&self, row: usize) -> RowMut<'a> {
         let per_row = self.k / BLOCK;
         // SAFETY: by the contract.
@@ -230,7 +230,7 @@ impl<'a> SharedRows<'a> {
     ///
     /// # Safety
     ///
-    /// No thread writes them while the result lives.
+    /// No thread writes the elements while the result lives.
     pub unsafe fn view(&self, rows: usize) -> QuantizedView<'a> {
         let all = rows + self.first_residual.unwrap_or(0);
         // SAFETY: not written meanwhile by the caller's promise.

@@ -143,7 +143,7 @@ impl<'a> SharedRounded<'a> {
     ///
     /// # Safety
     ///
-    /// Nothing writes them while the result lives.
+    /// No thread writes the elements while the result lives.
     pub unsafe fn view(&self, rows: usize) -> RoundedView<'a> {
         // SAFETY: by the contract.
         let rows = unsafe { self.rows.get(0..rows.next_multiple_of(ROWS) * self.steps) };

@@ -48,7 +48,7 @@ impl<'a, T> SharedSlice<'a, T> {
     ///
     /// # Safety
     ///
-    /// No thread writes any of them while the result lives.
+    /// No thread writes any of the elements while the result lives.
     ///
     /// # Panics
     ///
@@ -63,7 +63,7 @@ impl<'a, T> SharedSlice<'a, T> {
     ///
     /// # Safety
     ///
-    /// Nothing else reads or writes any of them while the result lives.
+    /// No other view reads or writes any of the elements while the result lives.
     ///
     /// # Panics
     ///

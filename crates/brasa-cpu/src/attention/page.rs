@@ -357,8 +357,8 @@ fn policy_of(queries: usize) -> PrefetchPolicy {
     if queries <= 4 { PrefetchPolicy::for_pages() } else { PrefetchPolicy::Never }
 }
 
-/// Adds the products of elements of the keys of P blocks with those of Q queries; `ask` is told how many bytes of keys were
-/// read before, and how many are now.
+/// Adds the products of elements of the keys of P blocks with those of Q queries; `ask` is called with the numbers of bytes of
+/// keys that were read before and after.
 #[inline(always)]
 fn add_products<S: Simd, F: KvFormat, const Q: usize, const P: usize>(
     simd: S,

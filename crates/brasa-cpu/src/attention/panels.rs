@@ -40,7 +40,7 @@ pub(super) struct Panels {
     keys: TileMemory<Bf16Weights>,
     /// Tiles of what rounding to bf16 took from keys, by 16 positions and 32 elements.
     key_residuals: TileMemory<Bf16Weights>,
-    /// By 16 positions, the factor that makes elements of the int16 codes of a key.
+    /// The factor that turns the int16 codes of a key into its elements, by blocks of 16 positions.
     key_scales: [[f32; LANES]; BLOCKS],
     /// Tiles of values, by 16 elements and 32 positions.
     values: TileMemory<Bf16Weights>,

@@ -57,7 +57,7 @@ pub(super) struct Page<'a, F: KvFormat> {
     cache: CacheReader<'a>,
     number: u32,
     head: usize,
-    /// Blocks of 16 positions, each `key_stride` vectors behind the one before.
+    /// Blocks of 16 positions, each `key_stride` vectors after the previous block.
     keys: &'a [[F::Raw; LANES]],
     key_stride: usize,
     values: &'a [[F::Raw; LANES]],

@@ -141,8 +141,8 @@ impl Sight {
         tree.sees(row, other) && self.window.is_none_or(|window| steps() < window)
     }
 
-    /// True if a row of the step, which attends to the rows of the step, sees index `index` of those that [`of_row`](Self::of_row)
-    /// names.
+    /// True if a row of the step, which attends to the rows of the step, attends to index `index` of the result of
+    /// [`of_row`](Self::of_row).
     pub(crate) fn sees(&self, segment: &SegmentState, row: usize, index: usize) -> bool {
         self.tree(segment).is_none_or(|tree| self.shows(tree, row - segment.rows.start, index))
     }

@@ -264,7 +264,7 @@ impl<'a> CacheView<'a> {
     ///
     /// # Safety
     ///
-    /// No thread writes them while the result lives.
+    /// No thread writes the elements while the result lives.
     pub(crate) unsafe fn get<T: Element>(
         &self,
         page: u32,
@@ -281,7 +281,7 @@ impl<'a> CacheView<'a> {
     ///
     /// # Safety
     ///
-    /// Nothing else reads or writes them while the result lives.
+    /// No other view reads or writes the elements while the result lives.
     unsafe fn get_mut<T: Element>(
         &self,
         page: u32,

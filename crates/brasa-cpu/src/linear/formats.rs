@@ -182,7 +182,7 @@ pub(super) trait Kind: Meaning {
     const SCALES: Option<Scales>;
 }
 
-/// Codes in panels as a type. A panel no longer tells how its codes were stored.
+/// Codes in panels as a type. A panel does not keep the storage format of its codes.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(super) struct InPanel<const HALVES: bool, const MIN: bool, const BITS: usize>;
 

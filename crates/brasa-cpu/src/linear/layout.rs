@@ -80,7 +80,7 @@ impl Layout {
         whole.then_some(Self { format, codes, scales, shape, blocks: k / BLOCK })
     }
 
-    /// This layout with all that K knows as constants: strides become immediate operands.
+    /// This layout with all quantities that depend on K as constants: strides become immediate operands.
     #[inline(always)]
     pub fn known<K: Kind>(&self) -> Self {
         let scales = match (K::SCALES, self.scales) {

@@ -112,7 +112,7 @@ impl<'a> Output<'a> {
     ///
     /// # Safety
     ///
-    /// No one else touches these elements while the result lives.
+    /// No other thread accesses these elements while the result lives.
     #[expect(unsafe_code, reason = "several threads write one output")]
     pub(super) unsafe fn row(&self, row: usize, columns: Range<usize>) -> &'a mut [f32] {
         let start = (row * self.stride).wrapping_add_signed(self.column);

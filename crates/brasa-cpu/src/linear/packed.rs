@@ -102,12 +102,12 @@ impl PackedLinear {
         Ok(this)
     }
 
-    /// Outputs.
+    /// Number of outputs.
     pub const fn n(&self) -> usize {
         self.n
     }
 
-    /// Inputs.
+    /// Number of inputs.
     pub const fn k(&self) -> usize {
         self.k
     }

@@ -49,7 +49,7 @@ pub(super) fn fill_from_floats<const L: usize>(
     vectorize(isa, OfFloats { layout, strip, lanes, columns, at, to });
 }
 
-/// Like [`fill_from_floats`], of codes. Columns begin with a block.
+/// Fills the panels like [`fill_from_floats`], but from codes. Columns begin with a block.
 pub(super) fn fill_from_codes<const L: usize>(
     (layout, strip): (&Layout, &[u8]),
     (lanes, columns): (&Range<usize>, &Range<usize>),

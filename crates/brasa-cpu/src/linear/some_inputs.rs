@@ -11,8 +11,8 @@ use super::layout::LANES;
 use crate::simd::{Kernel, Simd, vectorize};
 use crate::{Isa, prefetch};
 
-/// Strips between the one that is multiplied and the one that is fetched: a few inputs of each lie too far apart for the processor to see
-/// what follows.
+/// Number of strips between the multiplied strip and the prefetched strip: a few inputs of each lie too far apart for the
+/// processor's own prefetching.
 const AHEAD: usize = 8;
 
 /// The place of the next strips' weights, for prefetching.

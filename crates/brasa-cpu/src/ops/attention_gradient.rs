@@ -94,7 +94,7 @@ pub(crate) struct GradientScratch {
     /// Slopes of the soft-cap of one query.
     slopes: Vec<f32>,
     rows: FirstFactor,
-    /// For second derivatives: the keys that one query sees.
+    /// For second derivatives: the keys that one query attends to.
     bent: Vec<Bent>,
 }
 
@@ -257,7 +257,7 @@ struct Query<'a> {
 }
 
 impl Query<'_> {
-    /// Passes the changes through the softmax. `hidden` tells of visible keys that are hidden after all.
+    /// Passes the changes through the softmax. `hidden` is true for keys within the visible range that are hidden.
     fn pass(&mut self, isa: Isa, hidden: Option<&dyn Fn(usize) -> bool>) {
         let Self { scoring, distances, scores, changes, slopes, visible } = self;
         vectorize(isa, Capped { scoring: *scoring, distances: *distances, scores, slopes });

@@ -46,7 +46,7 @@ pub(crate) struct LinearCrossEntropyOp {
 /// The gradient of a loss.
 #[derive(Clone, Debug)]
 pub(crate) struct LossGradient {
-    /// Cotangents of the losses; `None` for ones.
+    /// Cotangents of the losses; `None` stands for all 1.
     pub d: Option<Slot>,
     /// The gradient of `x`.
     pub dx: Slot,

@@ -26,8 +26,8 @@ use super::scratch::{Scratch, ScratchSize};
 
 /// Strips whose results are finished before the next strips are begun, for many rows.
 const STRIPS_AT_ONCE: usize = 8;
-/// Like [`STRIPS_AT_ONCE`], on a matrix unit. Rows are gathered anew for each chunk of strips, which must not take longer
-/// than the products.
+/// Number of strips in a chunk on a matrix unit, as [`STRIPS_AT_ONCE`] elsewhere. Rows are gathered anew for each chunk of
+/// strips, which must not take longer than the products.
 const STRIPS_AT_ONCE_ON_TILES: usize = 32;
 /// Rows from which on results are finished a few strips at a time.
 const MANY_ROWS: usize = 8;

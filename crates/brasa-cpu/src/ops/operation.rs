@@ -52,7 +52,7 @@ pub(crate) trait Operation: Debug + Send + Sync {
         RowPagesSize::default()
     }
 
-    /// Most waits at the barrier in a step, without the one behind the operation.
+    /// Most waits at the barrier in a step, not counting the wait after the operation.
     fn waits(&self, _step: &StepState) -> usize {
         7
     }

@@ -197,7 +197,7 @@ impl Activations {
     ///
     /// # Safety
     ///
-    /// Nothing writes these rows while the input lives.
+    /// No thread writes these rows while the input lives.
     unsafe fn finish<'s>(&self, input: &mut Input<'s>, count: usize, from: Targets<'s>) {
         // SAFETY: by the contract.
         unsafe {

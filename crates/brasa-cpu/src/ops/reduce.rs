@@ -27,7 +27,7 @@ pub(crate) struct ReduceOp {
     pub out: Out,
 }
 
-/// `out[r]` is the column of the largest element of row `r`; of equal ones, the first.
+/// `out[r]` is the column of the largest element of row `r`; of equal elements, the first.
 #[derive(Clone, Debug)]
 pub(crate) struct ArgmaxOp {
     pub x: Source,

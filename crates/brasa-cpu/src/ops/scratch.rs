@@ -11,7 +11,7 @@ use super::low_rank::RowsByUnit;
 /// A thread's own memory, made once per program.
 #[derive(Debug)]
 pub(crate) struct Scratch {
-    /// For attention.
+    /// Scratch memory of attention.
     pub attention: AttentionScratch,
     /// A key and a value of one head.
     pub head: [Vec<f32>; 2],

@@ -176,7 +176,7 @@ fn portable_int8(rounds: u64) -> f64 {
 }
 
 fn portable_f32(rounds: u64) -> f64 {
-    /// Number of sums side by side: as many as registers hold.
+    /// Number of sums that are kept at the same time, so that they fill the registers.
     const SUMS: usize = 32;
     let (w, x) = ([1.0_f32; PORTABLE], [-1.0_f32; PORTABLE]);
     let mut sums = [0.0_f32; SUMS];

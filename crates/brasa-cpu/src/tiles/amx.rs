@@ -69,7 +69,7 @@ fn processor_has_tiles() -> bool {
     __cpuid_count(7, 0).edx & AMX_BF16_TILE_INT8 == AMX_BF16_TILE_INT8 && saved & TILE_STATE == TILE_STATE
 }
 
-/// Asks Linux, which gives tiles only to processes that ask.
+/// Requests tiles from Linux, which gives them only to processes that request them.
 #[cfg(target_os = "linux")]
 fn permitted() -> bool {
     const ARCH_PRCTL: i64 = 158;

@@ -131,7 +131,7 @@ struct Block {
 /// first rows of the next run need not wait.
 #[derive(Clone, Copy)]
 struct Ahead {
-    /// Bytes from a block's codes to the part of the next run that this pass asks for.
+    /// Bytes from a block's codes to the part of the next run that this pass prefetches.
     distance: usize,
     len: usize,
 }

@@ -43,7 +43,7 @@ impl<'a> Products<'a> {
     ///
     /// # Safety
     ///
-    /// No one else touches these outputs while the result lives.
+    /// No other thread accesses these outputs while the result lives.
     pub unsafe fn new(
         isa: Isa,
         input: &'a Input<'a>,
