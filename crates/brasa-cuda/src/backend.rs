@@ -80,8 +80,8 @@ impl CudaBackend {
 
     /// Reason why the GPU was lost for this backend and all others that share its context; `None` if it was not lost.
     ///
-    /// Whatever such a backend is asked for fails. [`CudaBackend::new`] makes the GPU anew if the driver allows that; else its error says that only a new
-    /// process can use the GPU again.
+    /// All calls of such a backend fail. [`CudaBackend::new`] makes the GPU anew if the driver allows that; else its error says
+    /// that only a new process can use the GPU again.
     pub fn lost(&self) -> Option<String> {
         self.gpu.context.lost().map(ToString::to_string)
     }

@@ -38,7 +38,7 @@ const NOWHERE: HandOn = HandOn {
 #[derive(Debug)]
 pub(crate) struct Drawer {
     gpu: Arc<Gpu>,
-    /// Finds the largest logit, where nothing else is asked for.
+    /// Finds the largest logit, if only the largest is wanted.
     largest: Kernel,
     adjust: Kernel,
     find: Kernel,
@@ -122,12 +122,12 @@ impl Drawer {
         })
     }
 
-    /// True if tokens can be drawn from so many logits.
+    /// True if tokens can be drawn from this number of logits.
     pub(crate) fn takes(vocab_size: usize) -> bool {
         vocab_size <= MOST_TOKENS as usize
     }
 
-    /// True if each token of the row can be drawn without the ones before it coming to the host.
+    /// True if each token of the row can be drawn without copying the earlier tokens to the host.
     pub(crate) fn takes_chain(row: &RowDraw<'_>) -> bool {
         row.mask.is_none() && !row.rules.params().reports_logits() && !row.rules.has_penalties()
     }

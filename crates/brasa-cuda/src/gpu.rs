@@ -24,11 +24,11 @@ pub(crate) struct Gpu {
     plain: Arc<Module>,
     /// The interpreter, where the device can run it.
     interpreter: Option<interpreter::Kernels>,
-    /// Matrix products of many rows on tensor cores, where the device has those that the kernels were written for.
+    /// Matrix products of many rows on tensor cores, if the device has the kind that the kernels were written for.
     gemm: Option<Arc<Module>>,
     /// Products of rows sorted by expert, where the device has the tensor cores that the kernels were written for.
     experts: Option<Arc<Module>>,
-    /// Attention of many rows on tensor cores, where the device has those that the kernels were written for.
+    /// Attention of many rows on tensor cores, if the device has the kind that the kernels were written for.
     flash: Option<Arc<Module>>,
 }
 

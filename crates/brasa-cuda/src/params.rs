@@ -445,12 +445,12 @@ params! {
         rows: u32,
         width: u32,
     }
-    /// An address that a kernel writes to, whatever lies there.
+    /// An address that a kernel writes to, with any previous content.
     struct StrayParams { at: Ptr<u32>, }
 }
 
 impl Norm {
-    /// No norm.
+    /// There is no norm.
     pub(crate) const NONE: Self = Self { weight: Ptr::NONE, eps: 0.0, is_there: 0 };
 }
 

@@ -102,7 +102,7 @@ impl CudaProgram {
         self.execute_for(step, pool, usize::MAX, between)
     }
 
-    /// Like [`execute`](Self::execute); at most the first `outputs` outputs come to the host.
+    /// Executes the program like [`execute`](Self::execute), but copies only the first `outputs` outputs to the host.
     fn execute_for(
         &mut self,
         step: &Step,
@@ -307,7 +307,7 @@ impl Program for CudaProgram {
         one_row.into_iter().chain(ops).collect::<Vec<_>>().join("\n")
     }
 
-    /// The mask of a token is known when the one before it has come to the host.
+    /// The mask of a token can be computed only when the token before it has come to the host.
     fn max_chain(&self, masked: bool) -> usize {
         if self.interpreter.is_some() && !masked { interpreter::MAX_CHAIN } else { chain::STEPWISE_TOKENS }
     }

@@ -17,7 +17,7 @@ use crate::ops::{
 use crate::params::Ptr;
 use crate::run::Slot;
 
-/// A gated product that one product behind reads: its weight, its result, and A, B and factors of the bank's product beside it.
+/// A gated product that one later product reads: its weight, its result, and A, B and factors of the bank's product beside it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GatedProduct {
     w: ValueId,
@@ -147,13 +147,13 @@ impl Lowering<'_> {
         Ok((rounding.panels, Some(rounding)))
     }
 
-    /// Room for so many rows, of `subs` pieces of 64 inputs each, that the next operation rounds.
+    /// Reserves memory for `rows` rows, of `subs` pieces of 64 inputs each, that the next operation rounds.
     pub(super) fn new_panels(&mut self, rows: usize, subs: usize) -> Panels {
         let data = self.panel_room(rows, subs);
         Panels { data, row_scale: self.scratch(rows), subs }
     }
 
-    /// A buffer for panels of so many rows, of `subs` pieces of 64 inputs each, which the next operation needs.
+    /// A buffer for panels of `rows` rows, of `subs` pieces of 64 inputs each, which the next operation needs.
     pub(super) fn panel_room(&mut self, rows: usize, subs: usize) -> usize {
         // Two halves in a float.
         self.scratch(rows.next_multiple_of(PANEL_ROWS) * subs * 32)

@@ -21,7 +21,8 @@ pub(super) const PATTERNS: &[Pattern] = &[
 ];
 
 impl Lowering<'_> {
-    /// True for fused nodes that [`Self::lower_fused`] knows: all of the weight is in tiles, and halves are paired as they are gated.
+    /// True for fused nodes that [`Self::lower_fused`] handles: all of the weight is in tiles, and halves are paired as they are
+    /// gated.
     pub(super) fn fuses(&self, fused: &Fused) -> bool {
         match &fused.fusion {
             Fusion::GateUpActivation(GateUpActivation { gate, up, .. }) => {

@@ -17,7 +17,7 @@ use crate::params::{self, Ptr};
 
 /// Most experts that the router counts.
 pub(super) const MOST_EXPERTS: usize = 1024;
-/// Most elements of a product whose sums are cut in parts: larger ones have tiles enough.
+/// Most elements of a product whose sums are cut in parts; larger products have enough tiles.
 const MOST_SPLIT: usize = 1 << 19;
 /// The widest head whose query and sums fit the shared memory that every block has.
 const WIDEST_HEAD: usize = 4096;

@@ -48,7 +48,7 @@ static SHARED: Mutex<Vec<Used>> = Mutex::new(Vec::new());
 type Used = ((usize, CuDevice), Weak<Shared>);
 
 impl Shared {
-    /// The context of `device` that this process uses; another where that one was lost.
+    /// The context of `device` that this process uses; a new context if the old one was lost.
     fn of(functions: &Arc<Functions>, device: CuDevice) -> Result<Arc<Self>, DriverError> {
         let mut all = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (functions.library(), device);

@@ -33,7 +33,7 @@ pub enum DriverError {
     /// The machine has a driver and no device.
     #[error("there is no NVIDIA GPU")]
     NoDevice,
-    /// A device number beyond those that exist.
+    /// The device number is not below the number of devices.
     #[error("there is no NVIDIA GPU {ordinal}; this machine has {count}")]
     NoSuchDevice {
         /// The number asked for, counted from 0.

@@ -132,7 +132,7 @@ functions! {
 }
 
 impl Functions {
-    /// Loads the driver library: the one at `path`, or the system's.
+    /// Loads the driver library: the library at `path`, or the system's.
     pub(super) fn load(path: Option<&Path>) -> Result<Self, DriverError> {
         let mut reason = String::new();
         let names: Vec<&Path> = match path {

@@ -46,13 +46,13 @@ pub struct Device {
     pub name: String,
     /// Compute capability, major and minor.
     pub capability: (i32, i32),
-    /// Multiprocessors.
+    /// Number of multiprocessors.
     pub multiprocessors: usize,
     /// Bytes of its memory.
     pub memory_bytes: u64,
     /// Bytes of its second-level cache.
     pub l2_bytes: u64,
-    /// Bytes of shared memory that one block may ask for.
+    /// Most bytes of shared memory in one block.
     pub shared_bytes: usize,
     /// True if all blocks of a kernel can be made to run at the same time.
     pub runs_blocks_together: bool,

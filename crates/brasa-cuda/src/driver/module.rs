@@ -60,8 +60,8 @@ impl Module {
 const MOST_SHARED_BYTES: c_int = 8;
 
 impl Kernel {
-    /// Lets the kernel be launched with up to `shared_bytes` of dynamic shared memory, which may be more than every device has. Programs share kernels:
-    /// what one was allowed stays allowed when another asks for less.
+    /// Lets the kernel be launched with up to `shared_bytes` of dynamic shared memory, which may be more than every device has.
+    /// Programs share kernels: a size that was allowed for one program stays allowed.
     pub(crate) fn allow_shared(&self, shared_bytes: u32) -> Result<(), DriverError> {
         let context = &self.module.context;
         context.make_current()?;

@@ -25,7 +25,7 @@ pub(super) struct Deal {
 
 pub(super) struct Dealer {
     multiprocessors: u32,
-    /// Number of multiprocessors that attend to texts of few positions. They are the first ones.
+    /// Number of multiprocessors that attend to texts of few positions. They are the first multiprocessors.
     attending: u32,
     /// The first multiprocessor that has no odd tile yet.
     next: u32,

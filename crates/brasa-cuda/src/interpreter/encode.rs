@@ -90,7 +90,7 @@ struct Encoder<'a> {
     written: [usize; super::plan::BUFFERS],
 }
 
-/// Multiprocessors that attend to few positions: the first ones, one for each key head.
+/// Multiprocessors that attend to few positions: the first of the device, one for each key head.
 fn attending(plan: &Plan) -> u32 {
     let heads = plan.ops.iter().filter_map(|op| match op {
         PlannedOp::Attention(attention) => Some(attention.cache.kv_heads as u32),

@@ -79,7 +79,7 @@ shared! {
         eps: f32,
         /// Soft-cap of logits or scores; 0 for none.
         softcap: f32,
-        /// Multiplies scores.
+        /// Factor of the attention scores.
         attention_scale: f32,
         /// Instructions back to the writer of `residual`.
         residual_back: u32,
@@ -151,7 +151,7 @@ shared! {
         draws: u32,
         /// Rotary frequencies, f32.
         frequencies: u64,
-        /// Counts arrivals.
+        /// The barrier's counter of arrivals.
         barrier: u64,
         /// Rows' states.
         states: u64,
@@ -199,7 +199,7 @@ pub(crate) const OF_CHOSEN: u32 = 256;
 /// Experts that a row chooses at most.
 pub(crate) const MAX_CHOSEN: u32 = 16;
 
-/// Stop ids that the device knows at most; the host sees the others.
+/// Most stop ids that the device checks; the host checks the others.
 pub(crate) const MAX_STOPS: usize = 32;
 /// A drawn token that is there.
 pub(crate) const TOKEN_IS_THERE: u64 = 1 << 32;

@@ -121,7 +121,7 @@ pub(super) const SPAN: u32 = 64;
 /// Places for tiles of positions and of their values, for heads of up to `WIDEST_IN_REGISTERS`.
 pub(super) const STAGES: u32 = 3;
 const WIDEST_IN_REGISTERS: usize = 128;
-/// Tiles begin at multiples of so many bytes of shared memory.
+/// Alignment of tiles in shared memory, in bytes.
 const TILE_ALIGNMENT: u32 = 1024;
 /// Fewest rows of a segment that flash attention takes: a block makes 64 whether they are there or not.
 pub(crate) const FEWEST_FLASH_ROWS: usize = 16;

@@ -10,7 +10,7 @@ const WIDTHS: [usize; 4] = [32, 64, 96, 128];
 /// Blocks that look for the largest magnitude of a gradient, and blocks that round.
 const LARGEST_BLOCKS: u32 = 256;
 const ROUNDING_BLOCKS: u32 = 512;
-/// Parts of the room begin at multiples of so many bytes.
+/// Alignment of the parts of the scratch memory, in bytes.
 const ALIGNMENT: usize = 256;
 
 /// A kernel's name, and the bytes of shared memory that it needs.
@@ -73,7 +73,7 @@ pub(crate) struct Room {
     largest: usize,
     /// Gradients of keys and of values by each query head, where several share a KV head.
     by_heads: [usize; 2],
-    /// All bytes.
+    /// Bytes of all parts together.
     pub bytes: usize,
 }
 

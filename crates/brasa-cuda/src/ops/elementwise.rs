@@ -49,7 +49,7 @@ pub(crate) struct CastOp {
     pub out: Slot,
 }
 
-/// A type as the kernel knows it.
+/// The kernel's number for a type.
 pub(crate) fn cast_target(dtype: DType) -> u32 {
     match dtype {
         DType::F32 => params::CAST_F32,
@@ -59,7 +59,7 @@ pub(crate) fn cast_target(dtype: DType) -> u32 {
     }
 }
 
-/// A function as the kernel knows it: its number and parameters.
+/// The kernel's number and parameters for a function.
 pub(super) fn unary(function: Unary) -> (u32, f32, f32) {
     match function {
         Unary::Scale(c) => (params::UNARY_SCALE, c, 0.0),

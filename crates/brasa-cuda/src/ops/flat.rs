@@ -16,7 +16,7 @@ pub(crate) struct EachElement {
     pub flat: Kernel,
 }
 
-/// A function as the kernel knows it: its number and parameters.
+/// The kernel's number and parameters for a function.
 pub(super) type Function = (u32, f32, f32);
 
 /// Queues `y = function(a, b)`; false where values do not lie as the kernel needs them.

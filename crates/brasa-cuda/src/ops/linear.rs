@@ -243,7 +243,7 @@ impl LinearOp {
     }
 }
 
-/// The kernel for so many rows, and how many groups of rows there are.
+/// The kernel for this number of rows, and the number of groups of rows.
 fn narrow_or_wide((narrow, wide): &(Kernel, Kernel), rows: u32) -> (&Kernel, usize) {
     if rows == 1 { (narrow, 1) } else { (wide, (rows as usize).div_ceil(WIDE_ROWS)) }
 }

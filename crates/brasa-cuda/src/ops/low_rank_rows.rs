@@ -54,7 +54,7 @@ pub(crate) struct FewRows {
     /// The buffers of the products with A of each part of K, and of the rows that use some of sixteen ranks.
     pub partial: usize,
     pub users: usize,
-    /// Two zeros, by which the launch of ranks tells the product beside it that rows are there.
+    /// Two zeros, by which the launch of ranks signals to the product beside it that the rows are complete.
     pub x_ready: DeviceMemory,
     pub tail: RanksTail,
 }

@@ -148,7 +148,7 @@ pub(crate) fn most_positions(slots: usize, experts: usize) -> usize {
     (slots + experts.min(slots) * (PANEL_ROWS - 1)).next_multiple_of(PANEL_ROWS)
 }
 
-/// Most blocks of rows of so many slots.
+/// Most blocks of rows for this number of slots.
 pub(crate) fn most_blocks(slots: usize, experts: usize) -> usize {
     slots / VARIANTS[0].rows as usize + experts.min(slots)
 }
@@ -162,7 +162,7 @@ fn expected_blocks(slots: u32, experts: u32, rows: u32) -> f64 {
     used * if each < 0.75 { 1.0 } else { each + 0.5 }
 }
 
-/// The number of the kernel that multiplies so many slots fastest.
+/// The number of the kernel that multiplies this number of slots fastest.
 fn size(slots: u32, experts: u32) -> usize {
     let time = |variant: &Variant| {
         let blocks = expected_blocks(slots, experts, variant.rows) / f64::from(variant.tiles);

@@ -66,7 +66,7 @@ pub(crate) struct ThinGradientOp {
     pub out: Slot,
 }
 
-/// Floats of the parts of a product of up to so many rows.
+/// Floats of the parts of a product of up to this number of rows.
 pub(crate) fn product_floats(rows: usize, columns: usize) -> usize {
     rows.saturating_mul(columns).saturating_mul(MOST_PARTS as usize)
 }

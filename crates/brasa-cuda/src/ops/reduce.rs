@@ -45,7 +45,7 @@ pub(crate) struct CrossEntropyOp {
 #[derive(Debug)]
 pub(crate) struct ReduceOp {
     pub kernel: Kernel,
-    /// The function as the kernel knows it.
+    /// The kernel's number for the function.
     pub function: u32,
     /// The axis, counted from the innermost.
     pub axis: usize,

@@ -58,7 +58,7 @@ pub(crate) struct TransposedTiles {
     pub tail: Option<TransposedTail>,
     /// The buffer of the tiles.
     pub data: usize,
-    /// One more than the weight's changes when tiles that are kept were made; 0 before.
+    /// The count of the weight's changes, plus one, when the kept tiles were made; 0 before the first.
     pub made: AtomicU64,
     pub gemm: Gemm,
     pub kernels: [Kernel; SIZES],
@@ -76,7 +76,7 @@ pub(crate) struct TransposedTail {
 }
 
 impl Transposed {
-    /// The tiles that multiply so many rows.
+    /// The tiles that multiply this number of rows.
     fn of_rows(&self, rows: u32) -> Option<&TransposedTiles> {
         self.many.as_ref().filter(|many| rows >= FEWEST_ROWS || many.gemm.of_panels)
     }

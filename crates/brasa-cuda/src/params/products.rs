@@ -116,7 +116,7 @@ params! {
 }
 
 impl Addend {
-    /// No addend.
+    /// There is no addend.
     pub(crate) const NONE: Self = Self {
         ranks: Ptr::NONE,
         users: Ptr::NONE,

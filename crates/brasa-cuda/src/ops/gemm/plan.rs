@@ -8,7 +8,7 @@ const MOST_PARTIAL: usize = 8 << 20;
 
 /// Kernels of a format.
 pub(crate) const SIZES: usize = 5;
-/// Rows of the smallest kernel that knows tails, and of the largest that does not.
+/// Rows of the smallest kernel with tails, and of the largest without.
 const FEWEST_TAIL_ROWS: u32 = 128;
 pub(crate) const MOST_ROWS_WITHOUT_TAIL: u32 = SIXTY_FOUR_ROWS.rows;
 /// Rows of the largest kernel.
