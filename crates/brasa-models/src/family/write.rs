@@ -293,7 +293,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Writes the window of a Qwen, which applies to the layers after a number of full ones.
+    /// Writes the window of a Qwen, and which layers have it.
     fn qwen_windows(&mut self, spec: &ModelSpec) {
         let Some(window) = window_of(spec) else { return };
         self.put(WINDOW, window as u32);
@@ -388,7 +388,7 @@ impl Writer<'_> {
 /// Values that GGUF readers assume for a generation of Gemma.
 #[derive(Clone, Copy)]
 struct Gemma {
-    /// Every layer whose number is a multiple of this has no window.
+    /// Every layer whose number, counted from 1, is a multiple of this has no window.
     period: usize,
     /// The number of layers of the generation's 27B model, which divides scores by the root of width / heads.
     layers_of_27b: usize,
