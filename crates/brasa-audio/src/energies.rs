@@ -2,7 +2,7 @@ use crate::SAMPLE_RATE;
 
 /// Samples of one step: 10 ms.
 pub(crate) const STEP: usize = SAMPLE_RATE as usize / 100;
-/// The lowest level that is told from silence, in dB of full scale.
+/// The lowest level that counts as sound, in dB of full scale.
 const LOWEST_DB: f32 = -90.0;
 
 /// The energy of each step of 10 ms of a sound at 16 kHz: the whole input of [`VoiceActivity`](crate::VoiceActivity) and

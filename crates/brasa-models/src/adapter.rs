@@ -413,8 +413,8 @@ fn heads_of(canonical: &str, spec: &ModelSpec) -> Option<Heads> {
 }
 
 impl Heads {
-    /// The index in split-half order (rows of a pair half of the rotated rows apart) of the row `row` of interleaved order (rows of
-    /// a pair adjacent).
+    /// The index in split-half order (rows of a pair half of the rotated rows apart) of the row `row` of interleaved order (rows
+    /// of a pair adjacent).
     fn split_half(self, row: usize) -> usize {
         let (head, within) = (row / self.head_dim, row % self.head_dim);
         let half = self.rotary_dim / 2;

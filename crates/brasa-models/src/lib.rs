@@ -2,7 +2,7 @@
 //!
 //! A family's file reads configuration into a [`ModelSpec`], which is data, and contains only the differences of the family. One
 //! builder turns any spec and the checkpoint's tensors into a [`Graph`]. Differences come from configuration keys and from which
-//! tensors are present, never from parts of names; a key or tensor that nobody understands is reported, so that no checkpoint is
+//! tensors are present, never from parts of names; a key or tensor that is not understood is reported, so that no checkpoint is
 //! silently computed wrong.
 //!
 //! Models of speech ([`load_speech`]) have two graphs, an encoder's and a decoder's; text encoders ([`load_encoder`]) have one or

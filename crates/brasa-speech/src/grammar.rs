@@ -9,8 +9,8 @@ use crate::{Result, SpeechError, SpeechTokens, Timestamps};
 
 /// A grammar that the text of each window follows.
 ///
-/// It judges text tokens and the end of the text. Timestamps follow their own rules and are left out of the text that the grammar
-/// sees.
+/// The grammar applies to text tokens and the end of the text. Timestamps follow their own rules and are left out of the text that
+/// the grammar reads.
 #[derive(Clone)]
 pub struct TextGrammar(Arc<dyn Fn() -> Box<dyn TokenMask> + Send + Sync>);
 

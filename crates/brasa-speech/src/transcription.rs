@@ -22,7 +22,7 @@ const ENGLISH: &str = "en";
 
 /// The segments of one sound, window by window.
 ///
-/// It holds no device, so that transcriptions may take turns on one.
+/// A transcription holds no device, so that transcriptions may take turns on one.
 pub struct Transcription {
     procedure: Arc<Procedure>,
     features: FeatureWindows,

@@ -12,7 +12,7 @@ use tokenizers::{Offsets, PreTokenizedString, PreTokenizer, SplitDelimiterBehavi
 use crate::pattern::{self, Fallible};
 use crate::{Result, TokenizerError};
 
-/// A chain of cuts: each splitter cuts the pieces of the one before.
+/// A chain of cuts: each splitter cuts the pieces of the previous splitter.
 #[derive(Clone, Default)]
 pub struct Splitters(pub Vec<Splitter>);
 

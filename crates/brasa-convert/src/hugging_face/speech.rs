@@ -54,7 +54,7 @@ pub fn model(
     Ok(Model { metadata, tensors: out })
 }
 
-/// The filter bank of so many mel bins.
+/// The filter bank for this number of mel bins.
 fn filters(bins: usize) -> Result<OutTensor> {
     let filters = MelFilters::slaney(bins)
         .map_err(|error| ConvertError::tensor(FILTERS, format!("{bins} mel bins: {error}")))?;

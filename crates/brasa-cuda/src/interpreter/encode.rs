@@ -368,7 +368,7 @@ fn stack(tiles: &Tiles) -> dealing::Stack {
     }
 }
 
-/// Bytes of so many values; `None` if the last are part of a quad.
+/// Bytes of this number of values; `None` if the last are part of a quad.
 fn quads(values: u32) -> Option<u64> {
     values.is_multiple_of(4).then_some(u64::from(values / 4) * QUAD_BYTES as u64)
 }
@@ -426,7 +426,7 @@ mod tests {
     /// Every weight is one stretch of F16 tiles at its number times a million; buffers are at their numbers.
     struct Fake {
         shapes: Vec<(u32, u32)>,
-        /// Stacked projections in two formats, cut behind so many rows.
+        /// Stacked projections in two formats, cut after this number of rows.
         cut: Option<u32>,
     }
 

@@ -105,7 +105,7 @@ shared! {
         keys_offset: u64,
         /// Bytes of a page before the cache's values.
         values_offset: u64,
-        /// The result carries the number of the instruction so many places behind this one.
+        /// The distance from this instruction to the later one whose number marks the result.
         y_ahead: u32,
         /// A power of two that brings the weight into the range of f16.
         raise: f32,

@@ -143,7 +143,7 @@ pub(crate) fn kernels(prefix: &str) -> [(String, u32); SIZES] {
     VARIANTS.map(|variant| (format!("{prefix}_{}", variant.rows), variant.shared_bytes))
 }
 
-/// Most positions of so many slots, sorted by so many experts.
+/// Most positions that these numbers of slots and experts need after sorting.
 pub(crate) fn most_positions(slots: usize, experts: usize) -> usize {
     (slots + experts.min(slots) * (PANEL_ROWS - 1)).next_multiple_of(PANEL_ROWS)
 }
@@ -153,7 +153,7 @@ pub(crate) fn most_blocks(slots: usize, experts: usize) -> usize {
     slots / VARIANTS[0].rows as usize + experts.min(slots)
 }
 
-/// Blocks of `rows` rows that so many slots fill, if they choose experts evenly and at random.
+/// Blocks of `rows` rows that this number of slots fills, if they choose experts evenly and at random.
 fn expected_blocks(slots: u32, experts: u32, rows: u32) -> f64 {
     let (slots, experts) = (f64::from(slots), f64::from(experts));
     let used = experts * (1.0 - (1.0 - 1.0 / experts).powf(slots));

@@ -17,7 +17,7 @@ pub(crate) struct RecentGaps {
 }
 
 impl RecentGaps {
-    /// Records that `tokens` tokens came `gap` after the ones before.
+    /// Records that `tokens` tokens came `gap` after the previous tokens.
     pub(crate) fn observe(&mut self, tokens: u64, gap: Duration) {
         if tokens == 0 {
             return;

@@ -72,7 +72,7 @@ pub(super) fn unknown_size(size: usize) -> String {
     format!("a vocabulary of {size} tokens, expected 51864, 51865 or 51866 as Whisper's have")
 }
 
-/// The special tokens of a vocabulary of `size` tokens; `None` if no Whisper has so many.
+/// The special tokens of a vocabulary of `size` tokens; `None` if no Whisper has this size.
 pub(super) fn special(size: usize) -> Option<Vec<String>> {
     let &(_, _, languages) = SIZES.iter().find(|(known, ..)| *known == size)?;
     Some(special_of(languages))

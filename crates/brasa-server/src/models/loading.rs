@@ -249,7 +249,7 @@ mod tests {
     use super::*;
     use crate::options::ModelSource;
 
-    /// The end where it is told how loading ends.
+    /// The end that receives how loading ends.
     type Teller = watch::Sender<Option<Result<Loaded>>>;
 
     /// A registry of one model that is being loaded, and the end where it would be told how that ends.
