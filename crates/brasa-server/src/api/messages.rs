@@ -180,7 +180,10 @@ fn read_message(body: &Fields, at: usize, value: Value, messages: &mut Vec<Messa
             // Nobody but its maker can read it.
             Some("redacted_thinking") => {}
             Some("tool_use") if role == "assistant" => {
-                let arguments = body.exact_numbers(&format!("{name}.input"), block["input"].clone())?;
+                let input = &block["input"];
+                // A client cannot change its history: where two numbers are rounded alike, they stay as they were parsed.
+                let exact = body.exact_numbers(&format!("{name}.input"), input.clone());
+                let arguments = exact.unwrap_or_else(|_| input.clone());
                 calls.push(json!({
                     "id": text("id")?,
                     "type": "function",

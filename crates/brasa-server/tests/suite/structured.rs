@@ -536,6 +536,20 @@ fn numbers_of_tools_are_exact() {
     for digits in [":18446744073709551617}", ":0.12345678901234567891}"] {
         assert!(prompt.contains(digits), "{digits}: {prompt}");
     }
+    // Calls of a history keep the digits too, unless which of two numbers was meant is not known.
+    let tokens = |number: &str, other: &str| {
+        let call = format!(r#"{{"type": "tool_use", "id": "c", "name": "f", "input": {{"id": {number}}}}}"#);
+        let result = r#"{"type": "tool_result", "tool_use_id": "c", "content": "yes"}"#;
+        let body = format!(
+            r#"{{"messages": [{{"role": "user", "content": "Go."}}, {{"role": "assistant", "content": [{call}]}}, {{"role": "user", "content": [{result}]}}],
+                "metadata": {{"user_id": {other}}}, "tools": [{{"name": "f", "input_schema": {{"type": "object"}}}}]}}"#
+        );
+        let answer = server().send("POST", "/v1/messages/count_tokens", &[], body.as_bytes());
+        answer.json(200)["input_tokens"].as_u64().unwrap()
+    };
+    let exact = tokens("18446744073709551617", "1");
+    assert_eq!(exact, tokens("1844674407370955161", "1") + 1);
+    assert_ne!(exact, tokens("18446744073709551617", "18446744073709551618"));
     // Which of two was meant is not known once they are rounded.
     let two = chat_tool.replace("0.12345678901234567891", "18446744073709551618");
     let answer = ask("/v1/chat/completions", &two, r#""required""#);
