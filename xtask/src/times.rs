@@ -19,7 +19,7 @@ const MOST_ROWS: usize = 25;
 ///
 /// # Errors
 ///
-/// What failed.
+/// The name of the step of cargo that failed, or the reason why its output cannot be read.
 pub fn run(cargo: &dyn Fn() -> Command) -> Result<(), String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/times");
     if folder.exists() {

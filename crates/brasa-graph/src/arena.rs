@@ -9,19 +9,25 @@ pub struct Demand {
     pub size_bytes: usize,
 }
 
+impl Demand {
+    /// Number of bytes that the demand takes from an arena: [`size_bytes`](Self::size_bytes), rounded up to a multiple of `alignment`
+    /// bytes; `usize::MAX` if that does not fit.
+    pub fn taken_bytes(self, alignment: usize) -> usize {
+        self.size_bytes.checked_next_multiple_of(alignment).unwrap_or(usize::MAX)
+    }
+}
+
 /// Lays demands out in one arena: returns the offset of each, a multiple of `alignment` bytes, and the bytes of the arena.
 ///
 /// Demands that are needed at the same time do not overlap. The largest is placed first; each goes into the smallest sufficient
 /// gap between earlier placed demands that are needed at the same time, or else after them. Sizes saturate at `usize::MAX`.
 pub fn lay_out(demands: &[Demand], alignment: usize) -> (Vec<usize>, usize) {
-    let aligned = |bytes: usize| bytes.checked_next_multiple_of(alignment).unwrap_or(usize::MAX);
     let mut order: Vec<usize> = (0..demands.len()).filter(|&i| demands[i].size_bytes > 0).collect();
     order.sort_by_key(|&i| (std::cmp::Reverse(demands[i].size_bytes), i));
     let mut offsets: Vec<usize> = vec![0; demands.len()];
     let (mut placed, mut total): (Vec<usize>, usize) = (Vec::new(), 0);
     for i in order {
-        let Demand { items: (first, last), size_bytes } = demands[i];
-        let size_bytes = aligned(size_bytes);
+        let ((first, last), taken) = (demands[i].items, demands[i].taken_bytes(alignment));
         // `placed` is kept in order of offsets.
         let (mut end, mut best) = (0, None::<(usize, usize)>);
         for &other in &placed {
@@ -30,13 +36,13 @@ pub fn lay_out(demands: &[Demand], alignment: usize) -> (Vec<usize>, usize) {
                 continue;
             }
             let gap = offsets[other].saturating_sub(end);
-            if gap >= size_bytes && best.is_none_or(|(tightest, _)| gap < tightest) {
+            if gap >= taken && best.is_none_or(|(tightest, _)| gap < tightest) {
                 best = Some((gap, end));
             }
-            end = end.max(offsets[other].saturating_add(aligned(demands[other].size_bytes)));
+            end = end.max(offsets[other].saturating_add(demands[other].taken_bytes(alignment)));
         }
         offsets[i] = best.map_or(end, |(_, offset)| offset);
-        total = total.max(offsets[i].saturating_add(size_bytes));
+        total = total.max(offsets[i].saturating_add(taken));
         let at = placed.partition_point(|&other| offsets[other] <= offsets[i]);
         placed.insert(at, i);
     }

@@ -48,7 +48,7 @@ mod words;
 pub use chat::{
     AnswerEvent, AnswerParser, AnswerPart, BuiltinTemplate, ChatOptions, ChatTemplate, CivilTime, Content,
     EncodedTurns, InputReader, Message, OtherAnswers, TemplateGuess, ThoughtMarks, Thoughts, ToolChoice,
-    ToolFormat, TrainedTurns, exact_json, exact_number, exact_value,
+    ToolFormat, TrainedTurns, exact_json, exact_number, exact_value, json_kind,
 };
 pub use decode::DecodeStream;
 pub use error::{Result, TokenizerError};

@@ -108,8 +108,7 @@ impl Lowering<'_> {
         let mut kept = HashSet::new();
         for &buffer in &self.turned {
             let demand = &mut self.buffers[buffer];
-            let needed = demand.size_bytes.checked_next_multiple_of(ALIGNMENT_BYTES).unwrap_or(usize::MAX);
-            let Some(rest) = left.checked_sub(needed as u64) else { break };
+            let Some(rest) = left.checked_sub(demand.taken_bytes(ALIGNMENT_BYTES) as u64) else { break };
             demand.items = (0, usize::MAX);
             left = rest;
             kept.insert(buffer);

@@ -21,7 +21,7 @@ use crate::models::loaded_text::LoadedText;
 use crate::request::constraint::Constraint;
 use crate::request::conversation::Conversation;
 use crate::request::custom::CallKind;
-use crate::request::fields::Fields;
+use crate::request::fields::{Fields, Limit};
 use crate::request::{sampling, token_limits};
 use crate::state::App;
 
@@ -158,8 +158,7 @@ impl Request {
         conversation.constraint = Constraint::read(fields, None)?;
         let mut options = sampling::options(fields, app, model)?;
         let limit = fields.first_limit(&["max_completion_tokens", "max_tokens", "n_predict"])?;
-        options.max_tokens =
-            limit.map_or(app.options.default_max_tokens, crate::request::fields::Limit::tokens);
+        options.max_tokens = limit.map_or(app.options.default_max_tokens, Limit::tokens);
         let choices = fields.count("n", 1, MOST_CHOICES)?.unwrap_or(1);
         let wants_logprobs = fields.switch("logprobs")?.unwrap_or(false);
         let top = fields.count("top_logprobs", 0, sampling::MOST_TOP_LOGPROBS)?;

@@ -21,7 +21,7 @@ use crate::http::pool::{self, Lane};
 use crate::http::{reply, sse};
 use crate::models::loaded_text::LoadedText;
 use crate::request::constraint::Constraint;
-use crate::request::fields::Fields;
+use crate::request::fields::{Fields, Limit};
 use crate::request::fill::Fill;
 use crate::request::{prompt, sampling, token_limits};
 use crate::state::App;
@@ -108,8 +108,7 @@ impl Wishes {
         let early_end = EarlyEnd::read(fields)?;
         let mut options = sampling::options(fields, app, &loaded.model)?;
         let limit = fields.first_limit(&["n_predict", "max_completion_tokens", "max_tokens"])?;
-        options.max_tokens =
-            limit.map_or(app.options.default_max_tokens, crate::request::fields::Limit::tokens);
+        options.max_tokens = limit.map_or(app.options.default_max_tokens, Limit::tokens);
         let most = sampling::MOST_TOP_LOGPROBS;
         let (n_probs, logprobs) = (fields.count("n_probs", 0, most)?, fields.count("logprobs", 0, most)?);
         let top = n_probs.or(logprobs).unwrap_or(0);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::http::error::Result;
-use crate::request::fields::Fields;
+use crate::request::fields::{Fields, Limit};
 
 /// The conditions under which a text is ended before the model ends it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -22,7 +22,7 @@ impl EarlyEnd {
     /// Reads `n_indent` and `t_max_predict_ms`.
     pub fn read(fields: &mut Fields) -> Result<Self> {
         let indent = fields.count("n_indent", 0, usize::MAX)?.unwrap_or(0);
-        let most_time = fields.limit("t_max_predict_ms")?.and_then(crate::request::fields::Limit::tokens);
+        let most_time = fields.limit("t_max_predict_ms")?.and_then(Limit::tokens);
         let most_time = most_time.filter(|&ms| ms > 0).map(|ms| Duration::from_millis(ms as u64));
         Ok(Self { indent, most_time, ..Self::default() })
     }

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use brasa::grammar::Literals;
 use brasa::tokenizer::exact_number;
+pub(crate) use brasa::tokenizer::json_kind as kind;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -332,17 +333,5 @@ impl Limit {
             Self::None => None,
             Self::Tokens(tokens) => Some(tokens),
         }
-    }
-}
-
-/// The kind of a JSON value with its article, for messages: `a number`.
-pub(crate) fn kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a string",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
     }
 }

@@ -21,6 +21,7 @@ pub use calls::{AnswerEvent, AnswerParser, InputReader, OtherAnswers, ToolChoice
 pub use exact::{exact_json, exact_number, exact_value};
 pub(crate) use marks::Edges;
 pub use message::{Content, Message};
+pub use reader::json_kind;
 pub use template::{ChatOptions, ChatTemplate, TemplateGuess};
 pub use thoughts::{AnswerPart, ThoughtMarks, Thoughts};
 pub use time::CivilTime;

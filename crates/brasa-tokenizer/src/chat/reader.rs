@@ -228,15 +228,19 @@ impl Arguments {
 }
 
 fn wrong(place: &str, found: &Value, expected: &str) -> TokenizerError {
-    let found = match found {
+    TokenizerError::message(place, format!("{}, expected {expected}", json_kind(found)))
+}
+
+/// The kind of a JSON value with its article, for messages: `a number`.
+pub fn json_kind(value: &Value) -> &'static str {
+    match value {
         Value::Null => "null",
         Value::Bool(_) => "a boolean",
         Value::Number(_) => "a number",
         Value::String(_) => "a string",
         Value::Array(_) => "a list",
         Value::Object(_) => "an object",
-    };
-    TokenizerError::message(place, format!("{found}, expected {expected}"))
+    }
 }
 
 fn missing(place: &str, field: &str) -> TokenizerError {
