@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use brasa_graph::device::{
-    Backend, DeviceInfo, KvPool, KvPoolSpec, KvType, Precision, Program, ProgramLimits, WeightSet,
+    Backend, DeviceInfo, KvPool, KvPoolSpec, Precision, Program, ProgramLimits, WeightSet,
 };
 use brasa_graph::step::{Outs, Segment, SequenceId, Step};
 use brasa_graph::{Graph, Weight};
@@ -53,7 +53,7 @@ impl Runner {
     ///
     /// Errors of the device.
     pub fn new(device: Arc<dyn Backend>) -> Result<Self> {
-        let pool = device.kv_pool(KvPoolSpec { groups: Vec::new(), dtype: KvType::F32 })?;
+        let pool = device.kv_pool(KvPoolSpec::empty())?;
         Ok(Self {
             device,
             pool,

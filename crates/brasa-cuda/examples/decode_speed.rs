@@ -95,7 +95,7 @@ fn main() -> Result<(), Failure> {
         start.elapsed()
     );
     println!("  {}", program.describe().lines().next().unwrap_or_default());
-    let pool = device.kv_pool(KvPoolSpec { groups: graph.cache_groups(), dtype: KvType::F16 })?;
+    let pool = device.kv_pool(KvPoolSpec::of(&graph, KvType::F16))?;
     let sequences = Sequences::new(&*pool);
     let mut bench = Bench { program, pool, sequences, vocab: decoder.vocab as u32, begun: 0 };
     let ways = ways()?;

@@ -137,7 +137,7 @@ fn print_profile(
     let gradient = Arc::new(vjp(&learned, &Wrt::trainable(&learned))?.graph);
     let weights = device.upload(&gradient, Precision::Fast, &mut |_| ControlFlow::Continue(()))?;
     let mut program = device.compile(Arc::clone(&gradient), weights, limits)?;
-    let mut pool = device.kv_pool(KvPoolSpec { groups: gradient.cache_groups(), dtype: KvType::F32 })?;
+    let mut pool = device.kv_pool(KvPoolSpec::of(&gradient, KvType::F32))?;
     let tokens: Vec<u32> = (0..limits.max_rows).map(|row| (row * 7919 % 128_256) as u32).collect();
     let targets = GivenValues::U32(tokens.clone().into());
     let segment = Segment::text(SequenceId(0), 0, tokens, Outs::All, Vec::new());

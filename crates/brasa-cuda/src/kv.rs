@@ -13,6 +13,7 @@ use std::sync::Arc;
 use brasa_graph::GroupId;
 use brasa_graph::device::{DeviceError, KvPool, KvPoolSpec, KvType};
 use brasa_graph::page::PageLayout;
+use brasa_graph::state::check_state_page;
 use brasa_graph::step::{PAGE_POSITIONS, PageId};
 
 use crate::driver::DeviceMemory;
@@ -25,6 +26,9 @@ pub struct CudaKvPool {
     gpu: Arc<Gpu>,
     spec: KvPoolSpec,
     groups: Vec<Group>,
+    /// Addresses of state pages, and the slabs that they are in.
+    states: Vec<u64>,
+    state_slabs: Vec<DeviceMemory>,
 }
 
 #[derive(Debug)]
@@ -54,7 +58,8 @@ impl CudaKvPool {
                 slabs: Vec::new(),
             }
         };
-        Self { gpu: Arc::clone(gpu), groups: spec.groups.iter().map(group).collect(), spec }
+        let groups = spec.groups.iter().map(group).collect();
+        Self { gpu: Arc::clone(gpu), groups, spec, states: Vec::new(), state_slabs: Vec::new() }
     }
 
     /// True if the pages are in the memory of `gpu`.
@@ -173,6 +178,46 @@ impl KvPool for CudaKvPool {
         permute_pieces(self.spec.dtype, self.groups[group.0 as usize].head_dim, &mut bytes);
         // SAFETY: a page of this pool, which has that many bytes; `bytes` outlives the wait.
         let copied = unsafe { self.gpu.stream.upload(address, &bytes) };
+        copied.and_then(|()| self.gpu.stream.synchronize()).map_err(|error| self.gpu.error(error))
+    }
+
+    fn state_capacity(&self) -> usize {
+        self.states.len()
+    }
+
+    fn reserve_states(&mut self, pages: usize) -> Result<(), DeviceError> {
+        let (more, page_bytes) = (pages.saturating_sub(self.states.len()), self.spec.states.page_bytes());
+        if more == 0 {
+            return Ok(());
+        }
+        let what = format!("{more} state pages");
+        let refused = |bytes: u64| DeviceError::OutOfMemory { bytes, what: what.clone() };
+        let bytes = more.checked_mul(page_bytes).filter(|&bytes| isize::try_from(bytes).is_ok());
+        let bytes = bytes.ok_or_else(|| refused((more as u64).saturating_mul(page_bytes as u64)))?;
+        self.states.try_reserve(more).map_err(|_| refused((more as u64).saturating_mul(8)))?;
+        let slab = self.gpu.allocate(bytes, &what)?;
+        // SAFETY: the slab is that large.
+        unsafe { self.gpu.stream.clear(slab.address(), bytes) }.map_err(|error| self.gpu.error(error))?;
+        self.states.extend((0..more).map(|number| slab.address() + (number * page_bytes) as u64));
+        self.state_slabs.push(slab);
+        Ok(())
+    }
+
+    fn state_bytes(&self) -> u64 {
+        self.spec.states.page_bytes() as u64
+    }
+
+    fn read_state(&self, page: PageId, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        check_state_page(self, page, bytes.len())?;
+        // SAFETY: a page of this pool, which has that many bytes.
+        let copied = unsafe { self.gpu.stream.download(bytes, self.states[page.index()]) };
+        copied.map_err(|error| self.gpu.error(error))
+    }
+
+    fn write_state(&mut self, page: PageId, bytes: &[u8]) -> Result<(), DeviceError> {
+        check_state_page(self, page, bytes.len())?;
+        // SAFETY: a page of this pool, which has that many bytes; `bytes` outlives the wait.
+        let copied = unsafe { self.gpu.stream.upload(self.states[page.index()], bytes) };
         copied.and_then(|()| self.gpu.stream.synchronize()).map_err(|error| self.gpu.error(error))
     }
 

@@ -67,7 +67,7 @@ impl Runner {
         let weights = device
             .upload(&graph, precision, &mut |_| ControlFlow::Continue(()))
             .expect("the device takes every weight");
-        let spec = KvPoolSpec { groups: graph.cache_groups(), dtype };
+        let spec = KvPoolSpec::of(&graph, dtype);
         let pool = device.kv_pool(spec).expect("pages");
         let limits = ProgramLimits { max_rows: 1024, max_outs: 1024, max_segments: 1 };
         let program = device.compile(graph, weights, limits).expect("the device runs every graph");

@@ -33,7 +33,7 @@ impl SpeechRunner {
             let graph = Arc::new(graph.clone());
             device.compile(graph, Arc::clone(&weights), limits).expect("the device runs both graphs")
         });
-        let pool = KvPoolSpec { groups: model.decoder.cache_groups(), dtype };
+        let pool = KvPoolSpec::of(&model.decoder, dtype);
         let pool = device.kv_pool(pool).expect("pages");
         let sequences = Sequences::new(&*pool);
         Self { programs, pool, sequences, rows }

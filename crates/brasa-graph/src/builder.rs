@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use crate::op::{
     Argmax, Attention, Binary, CacheWrite, Concat, Embed, ExpertLinear, Gather, Linear, MemoryWrite, Reduce,
-    ReduceFn, Reshape, RmsNorm, Rope, RouterTopK, SelectRows, Slice, Softmax, Unary,
+    ReduceFn, Reshape, RmsNorm, Rope, RouterTopK, SelectRows, ShortConv, Slice, Softmax, StateScan, Unary,
 };
 use crate::{
     CacheId, CacheSpec, DType, Dim, Given, GivenId, Graph, GraphError, Input, MemoryId, Node, NodeId, Op,
-    Shape, Value, ValueId, ValueKind, Weight, WeightId,
+    Shape, StateId, Value, ValueId, ValueKind, Weight, WeightId,
 };
 
 /// Builds a [`Graph`], checking every operation's operands.
@@ -121,6 +121,12 @@ impl Builder {
         id
     }
 
+    /// Declares a recurrent state of `elements` elements, which one operation advances.
+    pub fn state(&mut self, elements: usize) -> StateId {
+        self.graph.states.push(elements);
+        StateId(self.graph.states.len() as u32 - 1)
+    }
+
     /// The shape of a value, for choosing the next nodes; `None` after a mistake.
     pub fn shape(&self, value: ValueId) -> Option<&Shape> {
         if self.error.is_some() { None } else { Some(&self.graph.value(value).shape) }
@@ -221,6 +227,15 @@ impl Builder {
 
     /// Attention. `inputs` are `[q]` if the source is a cache or a memory, and `[q, k, v]` if it is the step itself.
     pub fn attention(&mut self, inputs: &[ValueId], op: Attention) -> ValueId {
+        self.one(op, inputs)
+    }
+
+    pub fn short_conv(&mut self, x: ValueId, w: ValueId, state: StateId) -> ValueId {
+        self.one(ShortConv { state }, &[x, w])
+    }
+
+    /// `inputs` are q, k, v and decay, and beta for the delta rule.
+    pub fn state_scan(&mut self, inputs: &[ValueId], op: StateScan) -> ValueId {
         self.one(op, inputs)
     }
 

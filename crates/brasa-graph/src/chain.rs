@@ -7,8 +7,8 @@
 
 use crate::device::{DeviceError, DrawInputs, Drawn, KvPool, Program};
 use crate::sampling::{Draw, DrawRules, Row, Sampler, SamplingError, TokenMask};
-use crate::step::{Outs, PAGE_POSITIONS, Segment, Step};
-use crate::{CacheKind, GroupId};
+use crate::step::{Outs, PAGE_POSITIONS, PageId, Segment, Step};
+use crate::{CacheKind, GroupId, StatePages};
 
 /// The inputs for drawing the tokens of one segment.
 pub struct RowDraw<'a> {
@@ -225,6 +225,7 @@ pub fn go_on(segment: &mut Segment, token: u32) {
     }
     segment.set_tokens(&[token]);
     segment.embeddings = None;
+    segment.states.go_on();
 }
 
 /// Checks that a chain's rows fit its step, and that the pages for their tokens exist.
@@ -253,6 +254,9 @@ pub fn check(step: &Step, pool: &dyn KvPool, rows: &[RowDraw<'_>]) -> Result<(),
         }
         let begin = segment.first_index.saturating_add(segment.rows);
         let end = begin.saturating_add(row.limit - 1);
+        if row.limit > 1 && !pool.spec().states.is_empty() {
+            check_spares(number, segment, pool)?;
+        }
         let kinds = pool.spec().groups.iter().map(|group| group.kind);
         for (group, (table, kind)) in segment.pages.iter().zip(kinds).enumerate() {
             if kind == CacheKind::Memory {
@@ -275,4 +279,19 @@ pub fn check(step: &Step, pool: &dyn KvPool, rows: &[RowDraw<'_>]) -> Result<(),
         }
     }
     Ok(())
+}
+
+/// Checks that a segment of a chain keeps the states after its last row, and has other state pages for later steps.
+fn check_spares(number: usize, segment: &Segment, pool: &dyn KvPool) -> Result<(), DeviceError> {
+    let StatePages { from, to, spares } = &segment.states;
+    let keeps_last = to.last().is_some_and(|&(row, _)| row as usize + 1 == segment.rows);
+    let used = |page: &PageId| *from == Some(*page) || to.iter().any(|(_, written)| written == page);
+    let is_free = |(place, page): (usize, &PageId)| {
+        page.index() < pool.state_capacity() && !used(page) && !spares[..place].contains(page)
+    };
+    if keeps_last && !spares.is_empty() && spares.iter().enumerate().all(is_free) {
+        return Ok(());
+    }
+    let what = format!("segment {number} of a chain has no state pages for the tokens that it draws");
+    Err(DeviceError::BadStep { what })
 }

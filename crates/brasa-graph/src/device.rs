@@ -12,7 +12,7 @@ use crate::learn::Learner;
 use crate::output::Outputs;
 use crate::sampling::{DrawRules, SamplingError};
 use crate::step::{PageId, Step};
-use crate::{CacheGroup, Graph, GroupId, Weight};
+use crate::{CacheGroup, Graph, GroupId, StateLayout, Weight};
 
 /// A device that runs graphs.
 pub trait Backend: Send + Sync {
@@ -179,16 +179,30 @@ pub enum KvType {
     Q8,
 }
 
-/// Cache groups and element type of a pool.
+/// Cache groups, element type and recurrent states of a pool.
 #[derive(Clone, Debug)]
 pub struct KvPoolSpec {
     /// Cache groups of the graph, in order.
     pub groups: Vec<CacheGroup>,
     /// Element type.
     pub dtype: KvType,
+    /// Recurrent states of the graph. They are always stored as f32.
+    pub states: StateLayout,
 }
 
-/// Pages of keys and values, by cache group. The engine decides which sequence holds which page.
+impl KvPoolSpec {
+    /// The specification of a pool for the caches and states of `graph`, with keys and values of type `dtype`.
+    pub fn of(graph: &Graph, dtype: KvType) -> Self {
+        Self { groups: graph.cache_groups(), dtype, states: graph.state_layout() }
+    }
+
+    /// The specification of a pool for a graph without caches and states.
+    pub fn empty() -> Self {
+        Self { groups: Vec::new(), dtype: KvType::F32, states: StateLayout::default() }
+    }
+}
+
+/// Pages of keys and values, by cache group, and state pages. The engine decides which sequence holds which page.
 pub trait KvPool: Send {
     /// The specification that the pool was made with.
     fn spec(&self) -> &KvPoolSpec;
@@ -243,10 +257,39 @@ pub trait KvPool: Send {
     /// [`DeviceError::Lost`].
     fn write_page(&mut self, group: GroupId, page: PageId, bytes: &[u8]) -> Result<(), DeviceError>;
 
-    /// Bytes of all pages: the sum of their [`page_bytes`](Self::page_bytes).
+    /// State pages that exist.
+    fn state_capacity(&self) -> usize;
+
+    /// Grows the number of state pages to at least `pages`; existing pages keep their contents.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::OutOfMemory`]. Nothing has changed then.
+    fn reserve_states(&mut self, pages: usize) -> Result<(), DeviceError>;
+
+    /// Bytes that one state page takes on this device; 0 without states.
+    fn state_bytes(&self) -> u64;
+
+    /// Copies a state page to `bytes`, in the layout of the pool's [`StateLayout`], as little-endian f32.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::UnknownState`], [`DeviceError::StateBytes`]: nothing was copied. [`DeviceError::Lost`].
+    fn read_state(&self, page: PageId, bytes: &mut [u8]) -> Result<(), DeviceError>;
+
+    /// Overwrites a state page with `bytes`, in the layout of the pool's [`StateLayout`], as little-endian f32.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::UnknownState`], [`DeviceError::StateBytes`]: nothing was written. [`DeviceError::Lost`].
+    fn write_state(&mut self, page: PageId, bytes: &[u8]) -> Result<(), DeviceError>;
+
+    /// Bytes of all pages: the sum of their [`page_bytes`](Self::page_bytes), and of the state pages.
     fn size_bytes(&self) -> u64 {
         let groups = (0..self.spec().groups.len()).map(|group| GroupId(group as u32));
-        groups.map(|group| self.page_bytes(group).saturating_mul(self.capacity(group) as u64)).sum()
+        let kv: u64 =
+            groups.map(|group| self.page_bytes(group).saturating_mul(self.capacity(group) as u64)).sum();
+        kv.saturating_add(self.state_bytes().saturating_mul(self.state_capacity() as u64))
     }
 
     /// The pool as its own type, for the device that made it.
@@ -378,6 +421,12 @@ pub trait Program: Send {
         chain::stepwise(self, step, pool, chain)
     }
 
+    /// State pages that each row of a chain needs besides the first step's, as [`spares`](crate::StatePages::spares): as many as the
+    /// device runs steps ahead of the caller's answers, at least 1.
+    fn spare_states(&self) -> usize {
+        1
+    }
+
     /// Whether [`shift`](Self::shift) can move the keys of `pool`.
     ///
     /// # Errors
@@ -489,6 +538,22 @@ pub enum DeviceError {
         /// Number of bytes that were given.
         found: usize,
         /// Bytes of a page in the canonical layout.
+        expected: usize,
+    },
+    /// The pool has no such state page.
+    #[error("there is no state page {page}: the pool has {pages}")]
+    UnknownState {
+        /// Number of the page, counted from 0.
+        page: usize,
+        /// Number of state pages that the pool has.
+        pages: usize,
+    },
+    /// The number of bytes for a state page is not the size of a state page.
+    #[error("{found} bytes for a state page, expected {expected}")]
+    StateBytes {
+        /// Number of bytes that were given.
+        found: usize,
+        /// Bytes of a state page.
         expected: usize,
     },
     /// The caller cancelled the operation.

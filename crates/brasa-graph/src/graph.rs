@@ -3,10 +3,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::op::{Kept, Touch};
 use crate::weight::cache_groups;
 use crate::{
-    CacheGroup, CacheId, CacheSpec, Given, GraphError, GroupId, Input, MemoryId, Op, Value, ValueId,
-    ValueKind, Weight, WeightId,
+    CacheGroup, CacheId, CacheSpec, Given, GraphError, GroupId, Input, MemoryId, Op, StateLayout, Value,
+    ValueId, ValueKind, Weight, WeightId,
 };
 
 /// Number of a node in its graph.
@@ -36,6 +37,8 @@ pub struct Graph {
     pub(crate) caches: Vec<CacheSpec>,
     /// The caches that are memories.
     pub(crate) memories: Vec<MemoryId>,
+    /// Elements of each recurrent state.
+    pub(crate) states: Vec<usize>,
     /// The inputs that the graph declares.
     pub(crate) givens: Vec<Given>,
     pub(crate) outputs: Vec<ValueId>,
@@ -113,6 +116,11 @@ impl Graph {
         self.cache(id.0)
     }
 
+    /// The places of the graph's recurrent states within a state page.
+    pub fn state_layout(&self) -> StateLayout {
+        StateLayout::new(&self.states)
+    }
+
     /// The value that holds the elements of `id`, and their place in it. Views are followed to the value that owns the memory.
     pub fn view(&self, id: ValueId) -> View {
         let row_elements = |id| self.value(id).shape.row_elements().unwrap_or(1);
@@ -184,6 +192,24 @@ impl Graph {
         if let Some(id) = inputs.iter().find(|&&id| self.value(id).kind == ValueKind::Removed) {
             return Err(refuse(format!("no node before it makes {id}")));
         }
-        op.infer(&operands, &self.caches).map_err(refuse)
+        let types = op.infer(&operands, &self.caches).map_err(refuse)?;
+        self.check_state(op, &operands).map_err(refuse)?;
+        Ok(types)
+    }
+
+    /// Checks that the recurrent state that `op` advances, if any, exists, has the right size and is advanced by no node yet.
+    fn check_state(&self, op: &Op, operands: &[&Value]) -> Result<(), String> {
+        let Some(Touch { kept: Kept::State(id), .. }) = op.touches() else { return Ok(()) };
+        let declared = self.states.get(id.0 as usize);
+        let declared = *declared.ok_or_else(|| format!("no state {} among {}", id.0, self.states.len()))?;
+        if op.state_elements(operands) != Some(declared) {
+            let needed = op.state_elements(operands).unwrap_or(usize::MAX);
+            return Err(format!("state {} has {declared} elements, expected {needed}", id.0));
+        }
+        if self.nodes.iter().any(|node| node.op.touches().is_some_and(|touch| touch.kept == Kept::State(id)))
+        {
+            return Err(format!("state {} is advanced by a node before it", id.0));
+        }
+        Ok(())
     }
 }

@@ -63,6 +63,7 @@ pub mod reference;
 pub mod sampling;
 mod schedule;
 pub mod shift;
+pub mod state;
 pub mod step;
 mod step_rules;
 pub mod testing;
@@ -75,6 +76,7 @@ pub use op::Op;
 pub use origin::{Origin, Piece};
 pub use rewrite::{Change, rewrite};
 pub use schedule::{Fused, Item, Schedule};
+pub use state::{StateId, StateLayout, StatePages};
 pub use step_rules::StepRules;
 pub use value::{DType, Dim, Given, GivenId, Input, Shape, Sizes, Symbol, Value, ValueId, ValueKind};
 pub use weight::{

@@ -257,7 +257,7 @@ mod tests {
         let plan = Plan::with_scratch(graph, &schedule, &limits, |_| scratch_bytes);
         let decoded = |weight: &Arc<Weight>| Arc::new(decode_weight(weight).unwrap());
         let weights: Vec<Arc<Array>> = graph.weights().iter().map(decoded).collect();
-        let spec = || KvPoolSpec { groups: graph.cache_groups(), dtype: KvType::F32 };
+        let spec = || KvPoolSpec::of(graph, KvType::F32);
         let (mut pool, mut plain_pool) = (ReferencePool::new(spec()), ReferencePool::new(spec()));
         let (mut sequences, mut plain) = (Sequences::new(&pool), Sequences::new(&plain_pool));
         let mut random = Random::new(case.seed);

@@ -130,6 +130,12 @@ fn header(graph: &Graph) -> String {
             ids.join(" ")
         );
     }
+    for (number, elements) in graph.states.iter().enumerate() {
+        if number == 0 {
+            out.push_str("states\n");
+        }
+        let _ = writeln!(out, "  state {number}: {elements} elements");
+    }
     out
 }
 

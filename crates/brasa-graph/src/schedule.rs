@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::fuse::{Finder, Fusion, Match, Pattern};
-use crate::op::Access;
+use crate::op::{Access, Kept};
 use crate::{Graph, NodeId, ValueId};
 
 /// Items to run, in order. Every node of the graph is in exactly one item.
@@ -191,16 +191,17 @@ fn dependencies(graph: &Graph) -> Vec<Vec<usize>> {
         let makers = node.inputs.iter().filter_map(|&value| graph.producer(value));
         let mut earlier: Vec<usize> = makers.map(|maker| maker.0 as usize).collect();
         if let Some(touch) = node.op.touches() {
-            let cache = touch.cache.0 as usize;
-            match touch.access {
-                Access::Read => {
-                    reads_since[cache].push(number);
-                    earlier.extend(last_write[cache]);
+            match (touch.kept, touch.access) {
+                (Kept::Cache(cache), Access::Read) => {
+                    reads_since[cache.0 as usize].push(number);
+                    earlier.extend(last_write[cache.0 as usize]);
                 }
-                Access::Write => {
-                    earlier.append(&mut reads_since[cache]);
-                    earlier.extend(last_write[cache].replace(number));
+                (Kept::Cache(cache), Access::Write | Access::Advance) => {
+                    earlier.append(&mut reads_since[cache.0 as usize]);
+                    earlier.extend(last_write[cache.0 as usize].replace(number));
                 }
+                // No other node uses the state.
+                (Kept::State(_), _) => {}
             }
         }
         earlier.sort_unstable();

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use crate::{DType, DraftTree};
+use crate::{DType, DraftTree, StatePages};
 
 /// Positions per KV page.
 pub const PAGE_POSITIONS: usize = 256;
@@ -69,6 +69,8 @@ pub struct Segment {
     pub memory_rows: usize,
     /// Block table of each cache group. It covers every index that the rows see, and the rows of a memory that they write.
     pub pages: Vec<BlockTable>,
+    /// Pages of the segment's recurrent states; no pages for a graph without states.
+    pub states: StatePages,
 }
 
 /// The rows of a segment that have outputs, such as logits.
@@ -143,6 +145,7 @@ impl Segment {
             outs,
             memory_rows: 0,
             pages,
+            states: StatePages::default(),
         }
     }
 

@@ -6,9 +6,12 @@
 use std::ops::Range;
 
 use crate::device::{DeviceError, KvPool, ProgramLimits};
-use crate::op::Access;
+use crate::op::{Access, Kept};
+use crate::state::{check_states, check_states_apart};
 use crate::step::{GivenValues, Outs, PAGE_POSITIONS, PageId, Segment, Step};
-use crate::{CacheGroup, CacheKind, Given, Graph, GroupId, Input, Node, Op, Value, ValueId, ValueKind};
+use crate::{
+    CacheGroup, CacheKind, Given, Graph, GroupId, Input, Node, Op, StateLayout, Value, ValueId, ValueKind,
+};
 
 /// The rules for the steps of one graph. A check allocates memory only if it refuses the step.
 #[derive(Clone, Debug)]
@@ -24,6 +27,8 @@ pub struct StepRules {
     givens: Vec<Given>,
     /// Elements of a row's embedding; `None` if the graph has no token embedding.
     embedding: Option<usize>,
+    /// The graph's recurrent states.
+    states: StateLayout,
 }
 
 /// A bound for some elements of each row of an input: they must be below a limit.
@@ -45,12 +50,11 @@ impl GroupUse {
     fn of(graph: &Graph) -> Vec<Self> {
         let mut uses = vec![Self::default(); graph.cache_groups().len()];
         for touch in graph.nodes().iter().filter_map(|node| node.op.touches()) {
-            let (group, _) = graph.cache_place(touch.cache);
+            let Kept::Cache(cache) = touch.kept else { continue };
+            let (group, _) = graph.cache_place(cache);
             let uses = &mut uses[group.0 as usize];
-            match touch.access {
-                Access::Read => uses.read = true,
-                Access::Write => uses.written = true,
-            }
+            uses.read |= touch.access != Access::Write;
+            uses.written |= touch.access.writes();
         }
         uses
     }
@@ -73,6 +77,7 @@ impl StepRules {
             reads_tokens: graph.values().iter().any(is_tokens),
             givens: graph.givens().to_vec(),
             embedding,
+            states: graph.state_layout(),
         }
     }
 
@@ -95,8 +100,10 @@ impl StepRules {
         for (number, segment) in step.segments.iter().enumerate() {
             self.check_segment(number, segment, pool)?;
             self.check_alone(number, segment)?;
+            check_states(number, segment, &self.states, pool)?;
             for earlier in 0..number {
                 self.check_apart(step, earlier, number)?;
+                check_states_apart(step, earlier, number)?;
             }
         }
         Ok(())
@@ -108,6 +115,13 @@ impl StepRules {
     ///
     /// [`DeviceError::BadStep`].
     pub fn check_pool(&self, pool: &dyn KvPool) -> Result<(), DeviceError> {
+        if pool.spec().states != self.states {
+            return bad(format!(
+                "its pool has {} recurrent states of other sizes than the graph's {}",
+                pool.spec().states.states(),
+                self.states.states()
+            ));
+        }
         if pool.spec().groups == self.groups {
             return Ok(());
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use brasa_graph::Graph;
 use brasa_graph::device::{
-    Backend, KvPool, KvPoolSpec, KvType, Precision, Program, ProgramLimits, UploadProgress, WeightSet,
+    Backend, KvPool, KvPoolSpec, Precision, Program, ProgramLimits, UploadProgress, WeightSet,
 };
 use brasa_graph::learn::LearnedState;
 use brasa_graph::pass::add_low_rank;
@@ -206,7 +206,7 @@ impl Trainer {
             Objective::Likelihood | Objective::LikelihoodByStep | Objective::Own(_) => None,
             Objective::Preference(preference) => Judge::new(of, preference, &graphs, &weights)?,
         };
-        let pool = of.backend.kv_pool(KvPoolSpec { groups: Vec::new(), dtype: KvType::F32 })?;
+        let pool = of.backend.kv_pool(KvPoolSpec::empty())?;
         let optimizer = Optimizer::new(options.rule, learned.forms());
         let mut place = Place::Host;
         if optimizer.step_of_device(0.0, 1.0).is_some()

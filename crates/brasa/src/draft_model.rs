@@ -69,7 +69,7 @@ pub(crate) fn load(
     let weight_bytes = weights.size_bytes();
     let limits = options.program_limits(&backend.info(), texts.sequences, spec.vocab_size);
     let program = backend.compile(Arc::clone(&graph), weights, limits)?;
-    let pool = backend.kv_pool(KvPoolSpec { groups: graph.cache_groups(), dtype: texts.dtype })?;
+    let pool = backend.kv_pool(KvPoolSpec::of(&graph, texts.dtype))?;
     let context = info.context_length.map_or(texts.context, |own| own.min(texts.context));
     // Each running text has one there.
     let cache_bytes = pages_bytes(&*pool, context).saturating_mul(texts.sequences as u64);

@@ -165,7 +165,7 @@ impl Encoder {
                 ProgramLimits { max_rows: rows, max_outs: rows, max_segments: rows.min(MOST_SEGMENTS) };
             Box::new(move || device.program(&graph, limits))
         };
-        let pool = backend.kv_pool(KvPoolSpec { groups: Vec::new(), dtype: options.kv_type() })?;
+        let pool = backend.kv_pool(KvPoolSpec::empty())?;
         let config = EncoderConfig {
             context,
             vocab_size: model.vocab_size(),

@@ -83,7 +83,7 @@ impl Fit {
         let backend = device::of(options)?;
         let device = backend.info();
         let (weight_bytes, context) = (backend.weight_bytes(&graph), context_of(options, &info));
-        let pool = |dtype| backend.kv_pool(KvPoolSpec { groups: graph.cache_groups(), dtype });
+        let pool = |dtype| backend.kv_pool(KvPoolSpec::of(&graph, dtype));
         let own = pool(options.kv_type())?;
         let sequences = room::sequences(options, &device, weight_bytes, context, &*own);
         let limits = options.program_limits(&device, sequences, spec.vocab_size);

@@ -254,7 +254,7 @@ impl Model {
         }
         let (graph, adapter_rows) = self.bank().snapshot(request.cache_scope.adapter)?;
         let graph = Arc::new(prune(&Graph::clone(&graph).returning(&values)));
-        let spec = KvPoolSpec { groups: graph.cache_groups(), dtype: inside.dtype };
+        let spec = KvPoolSpec::of(&graph, inside.dtype);
         let program = inside.device.program(&graph, inside.limits)?;
         let pool = inside.device.backend.kv_pool(spec)?;
         let config = EngineConfig {

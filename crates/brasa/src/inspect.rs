@@ -61,7 +61,7 @@ fn describe(checkpoint: &Checkpoint, options: &LoadOptions) -> Result<String, Er
     let backend = device::of(options)?;
     let graph = Arc::new(graph);
     let weights = backend.upload(&graph, options.precision, &mut |_| ControlFlow::Continue(()))?;
-    let pool = backend.kv_pool(KvPoolSpec { groups: graph.cache_groups(), dtype: options.kv_type() })?;
+    let pool = backend.kv_pool(KvPoolSpec::of(&graph, options.kv_type()))?;
     let (device, context) = (backend.info(), context_of(options, &info));
     let sequences = room::sequences(options, &device, weights.size_bytes(), context, &*pool);
     let limits = options.program_limits(&device, sequences, spec.vocab_size);

@@ -9,6 +9,7 @@ mod canonical;
 pub(crate) mod layout;
 mod read;
 mod rotate;
+mod states;
 mod write;
 
 pub(crate) use read::CacheReader;
@@ -19,17 +20,20 @@ use std::ops::Range;
 use brasa_graph::GroupId;
 use brasa_graph::device::{DeviceError, KvPool, KvPoolSpec};
 use brasa_graph::page::PageLayout;
+use brasa_graph::state::check_state_page;
 use brasa_graph::step::{PAGE_POSITIONS, PageId};
 
 use crate::memory::{Element, Memory};
 use crate::simd::LANES;
 use layout::TileLayout;
+use states::States;
 
 /// A pool of pages of keys and values in this machine's memory.
 #[derive(Debug)]
 pub struct CpuKvPool {
     spec: KvPoolSpec,
     groups: Vec<Group>,
+    states: States,
 }
 
 #[derive(Debug)]
@@ -53,7 +57,7 @@ impl CpuKvPool {
                 Group { layout, heads, page_bytes, pages: Vec::new() }
             })
             .collect();
-        Self { spec, groups }
+        Self { groups, states: States::new(spec.states.clone()), spec }
     }
 
     /// Shares the pages with the threads of one run.
@@ -141,6 +145,30 @@ impl KvPool for CpuKvPool {
         let layout = PageLayout::of_bytes(self, group, page, bytes.len())?;
         let page = &mut self.groups[group.0 as usize].pages[page.index()];
         canonical::write(layout, page.all_mut(), bytes);
+        Ok(())
+    }
+
+    fn state_capacity(&self) -> usize {
+        self.states.pages.len()
+    }
+
+    fn reserve_states(&mut self, pages: usize) -> Result<(), DeviceError> {
+        self.states.reserve(pages)
+    }
+
+    fn state_bytes(&self) -> u64 {
+        self.states.layout.page_bytes() as u64
+    }
+
+    fn read_state(&self, page: PageId, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        check_state_page(self, page, bytes.len())?;
+        self.states.read(page, bytes);
+        Ok(())
+    }
+
+    fn write_state(&mut self, page: PageId, bytes: &[u8]) -> Result<(), DeviceError> {
+        check_state_page(self, page, bytes.len())?;
+        self.states.write(page, bytes);
         Ok(())
     }
 

@@ -86,7 +86,7 @@ fn a_program_says_what_it_is_and_how_long_it_took() {
     let graph = small();
     let weights = cpu().upload(&graph, Precision::Fast, &mut go_on).unwrap();
     let mut program = cpu().compile(Arc::clone(&graph), weights, LIMITS).unwrap();
-    let mut pool = cpu().kv_pool(KvPoolSpec { groups: graph.cache_groups(), dtype: KvType::F16 }).unwrap();
+    let mut pool = cpu().kv_pool(KvPoolSpec::of(&graph, KvType::F16)).unwrap();
     assert!(program.arena_bytes() > 0);
     assert!(cpu().info().description.contains("2 threads"));
     let mut sequences = Sequences::new(&*pool);

@@ -2,7 +2,7 @@
 
 use brasa_cpu::testing::BreakableProgram;
 use brasa_cpu::{CpuBackend, CpuOptions};
-use brasa_graph::device::{Backend, DeviceError, KvPool, KvPoolSpec, KvType, Program, ProgramLimits};
+use brasa_graph::device::{Backend, DeviceError, KvPool, KvPoolSpec, Program, ProgramLimits};
 use brasa_graph::step::{Outs, Step};
 use brasa_graph::testing::{Random, Sequences, f32_weight};
 use brasa_graph::{Builder, Input};
@@ -21,7 +21,7 @@ fn program(threads: usize) -> BreakableProgram {
 
 fn step(rows: usize) -> (Step, Box<dyn KvPool>) {
     let device = CpuBackend::new(CpuOptions { threads: Some(1), ..CpuOptions::default() }).unwrap();
-    let mut pool = device.kv_pool(KvPoolSpec { groups: Vec::new(), dtype: KvType::F16 }).unwrap();
+    let mut pool = device.kv_pool(KvPoolSpec::empty()).unwrap();
     let tokens = vec![1; rows];
     let segment = Sequences::new(&*pool).extend(&mut *pool, 1, &tokens, Outs::All).unwrap();
     (Step { segments: vec![segment] }, pool)

@@ -29,7 +29,7 @@ fn small() -> Arc<Graph> {
 }
 
 fn pool(device: &dyn Backend, graph: &Graph) -> Box<dyn KvPool> {
-    device.kv_pool(KvPoolSpec { groups: graph.cache_groups(), dtype: KvType::F16 }).unwrap()
+    device.kv_pool(KvPoolSpec::of(graph, KvType::F16)).unwrap()
 }
 
 fn program(device: &dyn Backend, graph: &Arc<Graph>) -> Box<dyn Program> {

@@ -120,8 +120,7 @@ impl Rows {
         let limits = ProgramLimits { max_rows: ROWS, max_outs: ROWS, max_segments: ROWS };
         let weights = device.upload(&graph, Precision::Fast, &mut |_| ControlFlow::Continue(())).unwrap();
         let program = device.compile(Arc::clone(&graph), weights, limits).unwrap();
-        let groups = graph.cache_groups();
-        Self { program, pool: device.kv_pool(KvPoolSpec { groups, dtype: KvType::F16 }).unwrap() }
+        Self { program, pool: device.kv_pool(KvPoolSpec::of(&graph, KvType::F16)).unwrap() }
     }
 
     /// Draws from each row as the host does, and returns how many tokens there were.

@@ -25,7 +25,7 @@ fn engine(device: &dyn Backend, graph: &Arc<Graph>, context: usize) -> Engine {
     let weights = device.upload(graph, Precision::Fast, &mut |_| ControlFlow::Continue(())).unwrap();
     let limits = ProgramLimits { max_rows: 64, max_outs: 64, max_segments: TOGETHER };
     let program = device.compile(Arc::clone(graph), weights, limits).unwrap();
-    let spec = KvPoolSpec { groups: graph.cache_groups(), dtype: KvType::F16 };
+    let spec = KvPoolSpec::of(graph, KvType::F16);
     let pool = device.kv_pool(spec).unwrap();
     let config = EngineConfig {
         context,

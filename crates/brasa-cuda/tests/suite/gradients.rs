@@ -221,7 +221,7 @@ fn programs_of_other_heads_do_not_meet() {
         let weights =
             device.upload(&gradient, Precision::Reference, &mut |_| ControlFlow::Continue(())).unwrap();
         let limits = ProgramLimits { max_rows: 70, max_outs: 70, max_segments: 1 };
-        let spec = KvPoolSpec { groups: gradient.cache_groups(), dtype: KvType::F32 };
+        let spec = KvPoolSpec::of(&gradient, KvType::F32);
         (device.compile(gradient, weights, limits).unwrap(), device.kv_pool(spec).unwrap())
     };
     let (mut wide, mut pool) = compiled(64);
@@ -331,7 +331,7 @@ fn turned_weights_are_kept_until_they_change() {
     let run = |device: &dyn Backend| {
         let weights = device.upload(&graph, Precision::Fast, &mut |_| ControlFlow::Continue(())).unwrap();
         let mut program = device.compile(Arc::clone(&graph), Arc::clone(&weights), limits).unwrap();
-        let mut pool = device.kv_pool(KvPoolSpec { groups: Vec::new(), dtype: KvType::F32 }).unwrap();
+        let mut pool = device.kv_pool(KvPoolSpec::empty()).unwrap();
         let mut outputs = || program.run(&step, &mut *pool).unwrap().get(0).floats().to_vec();
         let (first, again) = (outputs(), outputs());
         let doubled: Vec<f32> = weights.read(weight).unwrap().iter().map(|x| 2.0 * x).collect();

@@ -1,6 +1,6 @@
 use std::any::Any;
 
-use brasa_graph::device::{KvPoolSpec, KvType};
+use brasa_graph::device::KvPoolSpec;
 use brasa_graph::{CacheGroup, CacheId, CacheKind, CacheSpec};
 
 use super::*;
@@ -10,6 +10,7 @@ struct Ledger {
     spec: KvPoolSpec,
     capacity: Vec<usize>,
     copies: bool,
+    states: usize,
 }
 
 /// Bytes of a page: one and a half times what its elements need, as on a device that pads.
@@ -42,6 +43,22 @@ impl KvPool for Ledger {
     fn write_page(&mut self, _: GroupId, _: PageId, _: &[u8]) -> Result<(), DeviceError> {
         Err(refusal())
     }
+    fn state_capacity(&self) -> usize {
+        self.states
+    }
+    fn reserve_states(&mut self, pages: usize) -> Result<(), DeviceError> {
+        self.states = pages;
+        Ok(())
+    }
+    fn state_bytes(&self) -> u64 {
+        self.spec.states.page_bytes() as u64
+    }
+    fn read_state(&self, _: PageId, _: &mut [u8]) -> Result<(), DeviceError> {
+        Err(refusal())
+    }
+    fn write_state(&mut self, _: PageId, _: &[u8]) -> Result<(), DeviceError> {
+        Err(refusal())
+    }
     fn as_any_mut(&mut self) -> &mut dyn Any {
         self
     }
@@ -65,8 +82,8 @@ fn store_that(copies: bool, windows: &[Option<usize>], context: usize) -> KvStor
             caches: vec![CacheId(index as u32)],
         })
         .collect();
-    let spec = KvPoolSpec { groups, dtype: KvType::F32 };
-    let pool = Ledger { spec, capacity: vec![0; windows.len()], copies };
+    let spec = KvPoolSpec { groups, ..KvPoolSpec::empty() };
+    let pool = Ledger { spec, capacity: vec![0; windows.len()], copies, states: 0 };
     // Room for two texts.
     let budget_bytes = 2 * pages_bytes(&pool, context);
     KvStore::new(Box::new(pool), budget_bytes, 0, 1 << 20, 1)

@@ -85,7 +85,7 @@ fn engine_for(
 ) -> Engine {
     let graph = Arc::new(graph(windows));
     let limits = ProgramLimits { max_rows: chunk, max_outs: chunk, max_segments: max_sequences };
-    let spec = KvPoolSpec { groups: graph.cache_groups(), dtype };
+    let spec = KvPoolSpec::of(&graph, dtype);
     start_engine(&graph, limits, spec, |pool| {
         let cache_bytes = pages_bytes(pool, context) * texts as u64;
         EngineConfig { context, max_sequences, cache_bytes, prefix_bytes, ..CONFIG }
@@ -152,7 +152,7 @@ fn hidden_parts(
     }
     let graph = Arc::new(graph);
     let limits = ProgramLimits { max_rows: chunk, max_outs: chunk, max_segments: max_sequences };
-    let spec = KvPoolSpec { groups: graph.cache_groups(), dtype: KvType::F32 };
+    let spec = KvPoolSpec::of(&graph, KvType::F32);
     DEVICE.with_borrow(|backend| {
         let ignore = &mut |_| std::ops::ControlFlow::Continue(());
         let weights = backend.upload(&graph, Precision::Reference, ignore).unwrap();
@@ -165,7 +165,7 @@ fn hidden_parts(
 
 /// Bytes that a page of one layer takes on the device of this thread.
 fn page_bytes() -> u64 {
-    let spec = KvPoolSpec { groups: graph(&[None]).cache_groups(), dtype: KvType::F32 };
+    let spec = KvPoolSpec::of(&graph(&[None]), KvType::F32);
     DEVICE.with_borrow(|backend| backend.kv_pool(spec).unwrap().page_bytes(GroupId(0)))
 }
 

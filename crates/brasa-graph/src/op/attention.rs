@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::elementwise::{Unary, softcap};
 use super::{
-    Access, AttentionGradient, AttentionTangent, Operation, Touch, Type, cache_spec, operands, require,
+    Access, AttentionGradient, AttentionTangent, Kept, Operation, Touch, Type, cache_spec, operands, require,
     require_floats,
 };
 use crate::derivative::{Rules, Terms};
@@ -34,7 +34,7 @@ impl Operation for CacheWrite {
     }
 
     fn touches(&self) -> Option<Touch> {
-        Some(Touch { cache: self.cache, access: Access::Write })
+        Some(Touch { kept: Kept::Cache(self.cache), access: Access::Write })
     }
 
     fn infer(&self, given: &[&Value], caches: &[CacheSpec]) -> Result<Vec<Type>, String> {
@@ -98,7 +98,7 @@ impl Operation for MemoryWrite {
     }
 
     fn touches(&self) -> Option<Touch> {
-        Some(Touch { cache: self.memory.0, access: Access::Write })
+        Some(Touch { kept: Kept::Cache(self.memory.0), access: Access::Write })
     }
 
     fn infer(&self, given: &[&Value], caches: &[CacheSpec]) -> Result<Vec<Type>, String> {
@@ -212,7 +212,7 @@ impl Operation for Attention {
 
     fn touches(&self) -> Option<Touch> {
         let (KvSource::Cache(cache) | KvSource::Memory(MemoryId(cache))) = self.source else { return None };
-        Some(Touch { cache, access: Access::Read })
+        Some(Touch { kept: Kept::Cache(cache), access: Access::Read })
     }
 
     fn infer(&self, given: &[&Value], caches: &[CacheSpec]) -> Result<Vec<Type>, String> {

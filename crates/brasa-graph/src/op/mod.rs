@@ -19,6 +19,8 @@ mod reduce;
 mod rope;
 mod sequence;
 mod sequence_gradient;
+mod short_conv;
+mod state_scan;
 mod touch;
 mod unary_gradient;
 mod view;
@@ -40,7 +42,9 @@ pub use reduce::{Argmax, Reduce, ReduceFn, Softmax};
 pub use rope::{Rope, RopeLayout};
 pub use sequence::{IndexAdd, MeanPool, Unfold};
 pub use sequence_gradient::{Fold, MeanPoolTransposed};
-pub use touch::{Access, Touch};
+pub use short_conv::ShortConv;
+pub use state_scan::{HeadSharing, ScanRule, ScanSizes, StateScan};
+pub use touch::{Access, Kept, Touch};
 pub use unary_gradient::UnaryGradient;
 pub use view::{Broadcast, Cast, Concat, Reshape, Slice, Transpose};
 
@@ -85,9 +89,14 @@ pub(crate) trait Operation {
         Err(NO_DERIVATIVE.into())
     }
 
-    /// The cache that the operation uses, if any. An operation that uses a cache must return it: the order of nodes, the rules of
-    /// steps and context shifts rely on this alone.
+    /// The cache or the recurrent state that the operation uses, if any. An operation that uses one must return it: the order of
+    /// nodes, the rules of steps and context shifts rely on this alone.
     fn touches(&self) -> Option<Touch> {
+        None
+    }
+
+    /// Elements of the recurrent state that the operation keeps, given operands that it accepts; `None` if it keeps none.
+    fn state_elements(&self, _operands: &[&Value]) -> Option<usize> {
         None
     }
 
@@ -138,6 +147,7 @@ operations! {
     Broadcast, Cast, IndexAdd, MeanPool, Unfold, LinearGradient, ExpertLinearTransposed, ExpertLinearGradient, UnaryGradient,
     NormGradient, AttentionTangent, AttentionGradient, Pick, Place, Narrow, Fold, MeanPoolTransposed,
     LinearCrossEntropy, LinearCrossEntropyGradient, AttentionGradientTangent,
+    ShortConv, StateScan,
 }
 
 impl Op {
@@ -176,9 +186,14 @@ impl Op {
         self.operation().vjp(g, at, cotangents, wanted)
     }
 
-    /// The cache or memory that the operation uses, if any.
+    /// The cache, memory or recurrent state that the operation uses, if any.
     pub fn touches(&self) -> Option<Touch> {
         self.operation().touches()
+    }
+
+    /// Elements of the recurrent state that the operation keeps, given operands that it accepts.
+    pub(crate) fn state_elements(&self, operands: &[&Value]) -> Option<usize> {
+        self.operation().state_elements(operands)
     }
 
     /// The elements of each row of the operand that the result is a view of.

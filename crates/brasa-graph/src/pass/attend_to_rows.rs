@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use crate::op::{Attention, KvSource, Mask};
-use crate::{CacheId, Change, Graph, GraphError, Op, ValueId, rewrite};
+use crate::op::{Attention, Binary, KvSource, Mask, Reduce, ReduceFn, ShortConv, StateScan, Unfold};
+use crate::{Builder, CacheId, Change, Graph, GraphError, Op, ValueId, rewrite};
 
 /// Makes a graph whose attention reads keys and values from the rows of the step instead of from caches. This form can be
 /// differentiated.
 ///
 /// A segment is a whole text: its rows see each other, causally, and no rows of earlier steps. So a step packs any number of
-/// documents without padding. Layers that share a cache share its keys and values. All values keep their ids; the graph's caches
+/// documents without padding. Short convolutions and recurrences begin with zeros in each segment. Layers that share a cache share its keys and values. All values keep their ids; the graph's caches
 /// are removed if nothing uses them any more, and steps then bring no pages.
 ///
 /// # Errors
@@ -32,6 +32,10 @@ pub fn attend_to_rows(graph: &Graph) -> Result<Graph, GraphError> {
             let attention = Attention { source, scale, window, softcap };
             Change::Replace(vec![builder.attention(&[q, k, v], attention)])
         }
+        (Op::ShortConv(ShortConv { .. }), &[x, w]) => convolution(builder, x, w),
+        (&Op::StateScan(StateScan { rule, sharing, .. }), operands) => {
+            Change::Replace(builder.apply(StateScan { state: None, rule, sharing }, operands))
+        }
         _ => Change::Keep,
     })?;
     if let Some(cache) = unwritten {
@@ -39,5 +43,17 @@ pub fn attend_to_rows(graph: &Graph) -> Result<Graph, GraphError> {
         return Err(GraphError::Rewrite { what });
     }
     let caches = if rewritten.memories.is_empty() { Vec::new() } else { rewritten.caches.clone() };
-    Ok(Graph { caches, ..rewritten })
+    Ok(Graph { caches, states: Vec::new(), ..rewritten })
+}
+
+/// A short convolution of the rows of each segment, made of operations with derivatives.
+fn convolution(builder: &mut Builder, x: ValueId, w: ValueId) -> Change {
+    let taps = builder.shape(w).and_then(super::super::value::Shape::width);
+    let channels = builder.shape(x).and_then(super::super::value::Shape::width);
+    let (Some(taps), Some(channels)) = (taps, channels) else { return Change::Keep };
+    let unfold = Unfold { taps, stride: 1, padding: taps - 1 };
+    let seen = builder.apply(unfold, &[x])[0];
+    let seen = builder.reshape(seen, &[channels, taps]);
+    let products = builder.apply(Binary::Mul, &[seen, w])[0];
+    Change::Replace(builder.apply(Reduce { function: ReduceFn::Sum, axis: 2 }, &[products]))
 }

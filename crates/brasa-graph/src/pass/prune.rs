@@ -1,11 +1,10 @@
 //! Removes nodes without effect.
 
-use crate::op::Access;
 use crate::{Change, Graph, rewrite};
 
-/// The graph without the nodes that no output, cache write or memory write needs.
+/// The graph without the nodes that no output, cache write, memory write or recurrent state needs.
 ///
-/// Weights and caches keep their ids, read or not.
+/// Weights, caches and states keep their ids, read or not.
 ///
 /// # Panics
 ///
@@ -17,7 +16,7 @@ pub fn prune(graph: &Graph) -> Graph {
     }
     let mut kept = vec![false; graph.nodes().len()];
     for (node, kept) in graph.nodes().iter().zip(&mut kept).rev() {
-        let writes = node.op.touches().is_some_and(|touch| touch.access == Access::Write);
+        let writes = node.op.touches().is_some_and(|touch| touch.access.writes());
         *kept = writes || node.outputs.iter().any(|output| needed[output.0 as usize]);
         if *kept {
             node.inputs.iter().for_each(|input| needed[input.0 as usize] = true);

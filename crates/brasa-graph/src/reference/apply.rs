@@ -1,6 +1,6 @@
 //! Runs one operation on given arrays.
 
-use crate::{CacheId, Op, Sizes};
+use crate::{CacheId, Op, Sizes, StateId};
 
 use super::{Array, Env, Kv, Number, SegmentRows};
 
@@ -9,14 +9,14 @@ use super::{Array, Env, Kv, Number, SegmentRows};
 ///
 /// # Errors
 ///
-/// An operand's value that makes no sense; and operations on caches, which need a pool.
+/// An operand's value that makes no sense; and operations on caches and states, which need a pool.
 pub fn apply<T: Number>(
     op: &Op,
     operands: &[&Array<T>],
     segments: &[SegmentRows],
 ) -> Result<Vec<Array<T>>, String> {
     if op.touches().is_some() {
-        return Err(format!("{} of a cache needs a pool: run a graph", op.name()));
+        return Err(format!("{} of a cache or state needs a pool: run a graph", op.name()));
     }
     let rows = segments.last().map_or(0, |segment| segment.rows.end);
     let sizes = Sizes { rows, outs: rows, segments: segments.len() };
@@ -37,5 +37,13 @@ impl<T> Kv<T> for NoCaches {
 
     fn read(&self, cache: CacheId, _: usize, _: usize, _: &mut [T], _: &mut [T]) {
         unreachable!("{cache:?} was refused")
+    }
+
+    fn state(&self, state: StateId, _: usize, _: usize) -> Vec<T> {
+        unreachable!("{state:?} was refused")
+    }
+
+    fn set_states(&mut self, state: StateId, _: usize, _: &[Vec<T>]) {
+        unreachable!("{state:?} was refused")
     }
 }

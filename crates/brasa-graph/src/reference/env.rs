@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::step::Step;
-use crate::{CacheId, DraftTree, Sizes};
+use crate::{CacheId, DraftTree, Sizes, StateId};
 
 /// Rows of one segment within a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +23,14 @@ impl SegmentRows {
     /// Rows of plain text, from cache index `first_index` on.
     pub fn text(rows: Range<usize>, first_index: usize) -> Self {
         Self { rows, first_index, tree: None, memory_rows: 0 }
+    }
+
+    /// The segment's row that row `i` of the segment follows; `None` for the text before the segment.
+    pub(crate) fn row_before(&self, i: usize) -> Option<usize> {
+        match &self.tree {
+            Some(tree) => tree.parent(i).map(|row| row as usize),
+            None => i.checked_sub(1),
+        }
     }
 
     /// The segments of `step`, in order.
@@ -48,6 +56,12 @@ pub(crate) trait Kv<T> {
 
     /// Reads one position.
     fn read(&self, cache: CacheId, segment: usize, index: usize, k: &mut [T], v: &mut [T]);
+
+    /// A recurrent state of `elements` elements before the segment's first row; zeros at the begin of a text.
+    fn state(&self, state: StateId, segment: usize, elements: usize) -> Vec<T>;
+
+    /// Keeps a recurrent state after those rows of the segment whose states the step keeps. `after` has the state after each row.
+    fn set_states(&mut self, state: StateId, segment: usize, after: &[Vec<T>]);
 }
 
 /// Data that an operation's reference reads besides its operands.

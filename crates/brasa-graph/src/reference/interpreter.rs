@@ -55,7 +55,9 @@ pub fn evaluate_in<T: Number>(
     inputs: &[(ValueId, Array<T>)],
     step: &Step,
 ) -> Result<Vec<Array<T>>, DeviceError> {
-    if !graph.caches.is_empty() && step.segments.iter().any(|segment| segment.first_index > 0) {
+    if (!graph.caches.is_empty() || !graph.states.is_empty())
+        && step.segments.iter().any(|segment| segment.first_index > 0)
+    {
         return Err(DeviceError::BadStep { what: "a segment that begins behind index 0".into() });
     }
     let values = graph.values().iter().enumerate().map(|(id, value)| {

@@ -5,8 +5,9 @@ use std::any::Any;
 use crate::device::{DeviceError, KvPool, KvPoolSpec};
 use crate::page::PageLayout;
 use crate::shift::KeyRotation;
+use crate::state::check_state_page;
 use crate::step::{PAGE_POSITIONS, PageId, Step};
-use crate::{CacheId, Graph, GroupId};
+use crate::{CacheId, Graph, GroupId, StateId};
 
 use super::Kv;
 use super::kv_codec::{decode, encode};
@@ -15,6 +16,8 @@ use super::kv_codec::{decode, encode};
 pub struct ReferencePool {
     spec: KvPoolSpec,
     groups: Vec<Group>,
+    /// State pages, each with all states.
+    states: Vec<Vec<f32>>,
 }
 
 struct Group {
@@ -27,7 +30,7 @@ impl ReferencePool {
     pub fn new(spec: KvPoolSpec) -> Self {
         let group = |group| Group { layout: PageLayout::new(group, spec.dtype), pages: Vec::new() };
         let groups = spec.groups.iter().map(group).collect();
-        Self { spec, groups }
+        Self { spec, groups, states: Vec::new() }
     }
 
     /// The keys and values that `step` reads and writes.
@@ -126,6 +129,49 @@ impl KvPool for ReferencePool {
         Ok(())
     }
 
+    fn state_capacity(&self) -> usize {
+        self.states.len()
+    }
+
+    fn reserve_states(&mut self, pages: usize) -> Result<(), DeviceError> {
+        let (layout, missing) = (&self.spec.states, pages.saturating_sub(self.states.len()));
+        let refuse = || DeviceError::OutOfMemory {
+            bytes: (missing as u64).saturating_mul(layout.page_bytes() as u64),
+            what: format!("{missing} state pages"),
+        };
+        let mut added: Vec<Vec<f32>> = Vec::new();
+        added.try_reserve_exact(missing).map_err(|_| refuse())?;
+        for _ in 0..missing {
+            let mut page = Vec::new();
+            page.try_reserve_exact(layout.page_elements()).map_err(|_| refuse())?;
+            page.resize(layout.page_elements(), 0.0);
+            added.push(page);
+        }
+        self.states.append(&mut added);
+        Ok(())
+    }
+
+    fn state_bytes(&self) -> u64 {
+        self.spec.states.page_bytes() as u64
+    }
+
+    fn read_state(&self, page: PageId, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        check_state_page(self, page, bytes.len())?;
+        for (bytes, x) in bytes.chunks_exact_mut(4).zip(&self.states[page.index()]) {
+            bytes.copy_from_slice(&x.to_le_bytes());
+        }
+        Ok(())
+    }
+
+    fn write_state(&mut self, page: PageId, bytes: &[u8]) -> Result<(), DeviceError> {
+        check_state_page(self, page, bytes.len())?;
+        let (words, _) = bytes.as_chunks();
+        for (x, &word) in self.states[page.index()].iter_mut().zip(words) {
+            *x = f32::from_le_bytes(word);
+        }
+        Ok(())
+    }
+
     fn as_any_mut(&mut self) -> &mut dyn Any {
         self
     }
@@ -190,6 +236,20 @@ impl Kv<f32> for PagedKv<'_> {
         for (head, values) in heads.enumerate() {
             let (elements, scales) = slot(*layout, &pages[page], first + head, index % PAGE_POSITIONS);
             decode(layout.dtype, elements, scales, values);
+        }
+    }
+
+    fn state(&self, state: StateId, segment: usize, elements: usize) -> Vec<f32> {
+        match self.step.segments[segment].states.from {
+            Some(page) => self.pool.states[page.index()][self.pool.spec.states.place(state)].to_vec(),
+            None => vec![0.0; elements],
+        }
+    }
+
+    fn set_states(&mut self, state: StateId, segment: usize, after: &[Vec<f32>]) {
+        let place = self.pool.spec.states.place(state);
+        for &(row, page) in &self.step.segments[segment].states.to {
+            self.pool.states[page.index()][place.clone()].copy_from_slice(&after[row as usize]);
         }
     }
 }

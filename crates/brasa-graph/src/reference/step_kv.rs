@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::{CacheId, CacheSpec, Graph};
+use crate::{CacheId, CacheSpec, Graph, StateId};
 
 use super::{Kv, Number};
 
@@ -46,4 +46,11 @@ impl<T: Number> Kv<T> for StepKv<T> {
             v.fill(T::default());
         }
     }
+
+    fn state(&self, _: StateId, _: usize, elements: usize) -> Vec<T> {
+        vec![T::default(); elements]
+    }
+
+    /// Nothing: the segments are whole texts, and no step goes on from them.
+    fn set_states(&mut self, _: StateId, _: usize, _: &[Vec<T>]) {}
 }

@@ -50,7 +50,7 @@ impl BankRun {
         let weights = device.upload(adapted, Precision::Fast, &mut |_| ControlFlow::Continue(()))?;
         let run = |graph: &Arc<Graph>, adapters| {
             let program = device.compile(Arc::clone(graph), Arc::clone(&weights), limits)?;
-            let pool = device.kv_pool(KvPoolSpec { groups: graph.cache_groups(), dtype: KvType::F16 })?;
+            let pool = device.kv_pool(KvPoolSpec::of(graph, KvType::F16))?;
             let sequences = Sequences::new(&*pool);
             Ok::<_, DeviceError>(Self { program, pool, sequences, adapters })
         };

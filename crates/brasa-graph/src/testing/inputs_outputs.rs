@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use crate::device::{Backend, DeviceError, KvPoolSpec, KvType, Precision, Program, ProgramLimits};
+use crate::device::{Backend, DeviceError, KvPoolSpec, Precision, Program, ProgramLimits};
 use crate::step::{GivenValues, Outs, Segment, SequenceId, Step};
 use crate::{Builder, DType, Dim, Graph, Input};
 
@@ -126,5 +126,5 @@ fn check_refusals(device: &dyn Backend, program: &mut dyn Program, good: &Segmen
 }
 
 fn pool(device: &dyn Backend) -> Box<dyn crate::device::KvPool> {
-    device.kv_pool(KvPoolSpec { groups: Vec::new(), dtype: KvType::F32 }).expect("a pool without caches")
+    device.kv_pool(KvPoolSpec::empty()).expect("a pool without caches")
 }

@@ -110,7 +110,7 @@ fn segment(given: Vec<GivenValues>, outs: Outs) -> Segment {
 fn run(device: &dyn Backend, graph: &Graph, steps: &[Segment]) -> Vec<Result<Vec<f32>, DeviceError>> {
     let graph = Arc::new(graph.clone());
     let weights = device.upload(&graph, Precision::Reference, &mut |_| ControlFlow::Continue(()));
-    let spec = KvPoolSpec { groups: graph.cache_groups(), dtype: KvType::F32 };
+    let spec = KvPoolSpec::of(&graph, KvType::F32);
     let mut pool = device.kv_pool(spec).expect("a pool");
     let mut program = device.compile(graph, weights.expect("an upload"), LIMITS).expect("a program");
     let mut run = |segment: &Segment| {

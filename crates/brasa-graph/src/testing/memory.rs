@@ -86,7 +86,7 @@ impl EncoderDecoder {
             device.compile(Arc::clone(graph), weights, limits)
         };
         let (mut encoder, mut decoder) = (compile(&self.encoder)?, compile(&self.decoder)?);
-        let mut pool = device.kv_pool(KvPoolSpec { groups: self.decoder.cache_groups(), dtype: kv })?;
+        let mut pool = device.kv_pool(KvPoolSpec::of(&self.decoder, kv))?;
         let mut sequences = Sequences::new(&*pool);
         let mut first = Step::default();
         for (number, &rows) in lengths.iter().enumerate() {

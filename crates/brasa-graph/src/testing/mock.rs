@@ -161,6 +161,10 @@ impl Program for MockProgram {
         if masked { 1 } else { MAX_CHAIN }
     }
 
+    fn spare_states(&self) -> usize {
+        self.late.max(1)
+    }
+
     fn run_chain(
         &mut self,
         step: &mut Step,

@@ -64,6 +64,26 @@ impl KvPool for MockPool {
         self.pool.write_page(group, page, bytes)
     }
 
+    fn state_capacity(&self) -> usize {
+        self.pool.state_capacity()
+    }
+
+    fn reserve_states(&mut self, pages: usize) -> Result<(), DeviceError> {
+        self.pool.reserve_states(pages)
+    }
+
+    fn state_bytes(&self) -> u64 {
+        self.pool.state_bytes()
+    }
+
+    fn read_state(&self, page: PageId, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        self.pool.read_state(page, bytes)
+    }
+
+    fn write_state(&mut self, page: PageId, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.pool.write_state(page, bytes)
+    }
+
     /// The wrapped pool of the reference device, on which its programs run.
     fn as_any_mut(&mut self) -> &mut dyn Any {
         self.pool.as_any_mut()

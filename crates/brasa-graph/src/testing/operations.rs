@@ -1,9 +1,9 @@
 //! Cases of every operation on random shapes.
 
 use crate::op::{
-    Argmax, Attention, Binary, Broadcast, CacheWrite, Cast, Concat, CrossEntropy, Embed, Gating, IndexAdd,
-    KvSource, LayerNorm, LinearTransposed, Mask, Matmul, MeanPool, Reduce, ReduceFn, Rope, RopeLayout,
-    RouterTopK, Transpose, Unary, Unfold, Where,
+    Argmax, Attention, Binary, Broadcast, CacheWrite, Cast, Concat, CrossEntropy, Embed, Gating, HeadSharing,
+    IndexAdd, KvSource, LayerNorm, LinearTransposed, Mask, Matmul, MeanPool, Reduce, ReduceFn, Rope,
+    RopeLayout, RouterTopK, ScanRule, StateScan, Transpose, Unary, Unfold, Where,
 };
 use crate::{CacheSpec, DType, Dim, Op, Shape, ValueId};
 
@@ -54,6 +54,9 @@ pub const OPERATIONS: &[OperationCase] = &[
     OperationCase { name: "views", tolerance: Tolerance::F32, build: views_of_views },
     OperationCase { name: "sequences", tolerance: Tolerance::F32, build: along_the_rows_of_a_sequence },
 ];
+
+/// A case of operations with recurrent states, which have no derivatives.
+pub const RECURRENCES: OperationCase = OperationCase::new("recurrences", Tolerance(2e-5), recurrences);
 
 /// A case of attention with scores that fall with distance.
 pub const ALIBI: OperationCase = OperationCase::new("alibi", Tolerance::F32, |b| {
@@ -270,4 +273,30 @@ fn along_the_rows_of_a_sequence(b: &mut CaseBuilder) -> Vec<ValueId> {
 
 fn apply_nothing(b: &mut CaseBuilder, op: impl Into<Op>, inputs: &[ValueId]) {
     assert!(b.graph.apply(op, inputs).is_empty());
+}
+
+fn recurrences(b: &mut CaseBuilder) -> Vec<ValueId> {
+    let (channels, taps) = (width(b), 2 + b.random.below(4));
+    let (x, w) = (b.rows(&[channels]), b.weight("taps", &[channels, taps]));
+    let state = b.graph.state(channels * (taps - 1));
+    let mut results = vec![b.graph.short_conv(x, w, state)];
+    for sharing in [HeadSharing::Grouped, HeadSharing::Tiled] {
+        let (key_heads, share) = (1 + b.random.below(3), 1 + b.random.below(3));
+        let (heads, key_dim, value_dim) = (key_heads * share, 1 + b.random.below(70), 1 + b.random.below(70));
+        let (q, k) = (b.rows(&[key_heads, key_dim]), b.rows(&[key_heads, key_dim]));
+        let (q, k) = (b.graph.rms_norm_unscaled(q, 1e-6), b.graph.rms_norm_unscaled(k, 1e-6));
+        let k = b.graph.unary(k, Unary::Scale((key_dim as f32).sqrt().recip()));
+        let v = b.rows(&[heads, value_dim]);
+        let (decay, beta) = (b.rows(&[heads]), b.rows(&[heads]));
+        let (decay, beta) = (b.graph.unary(decay, Unary::Sigmoid), b.graph.unary(beta, Unary::Sigmoid));
+        for (rule, inputs) in
+            [(ScanRule::Add, &[q, k, v, decay][..]), (ScanRule::Delta, &[q, k, v, decay, beta])]
+        {
+            for kept in [true, false] {
+                let state = kept.then(|| b.graph.state(heads * key_dim * value_dim));
+                results.push(b.graph.state_scan(inputs, StateScan { state, rule, sharing }));
+            }
+        }
+    }
+    results
 }

@@ -96,7 +96,7 @@ fn check_moves(device: &dyn Backend, graph: &Arc<Graph>, kv: KvType, tolerance: 
 
 /// Checks that pages may hold any bits, and keep them while the pool grows.
 fn check_bytes(device: &dyn Backend, graph: &Graph, kv: KvType) {
-    let spec = KvPoolSpec { groups: graph.cache_groups(), dtype: kv };
+    let spec = KvPoolSpec::of(graph, kv);
     let mut pool = device.kv_pool(spec.clone()).expect("a pool");
     let mut random = Random::new(7);
     let mut expected_bytes = 0;
@@ -123,7 +123,7 @@ fn check_bytes(device: &dyn Backend, graph: &Graph, kv: KvType) {
 }
 
 fn check_refusals(device: &dyn Backend, graph: &Graph) {
-    let spec = KvPoolSpec { groups: graph.cache_groups(), dtype: KvType::Q8 };
+    let spec = KvPoolSpec::of(graph, KvType::Q8);
     let mut pool = device.kv_pool(spec).expect("a pool");
     let (known, unknown) = (GroupId(1), GroupId(2));
     let page = PageId::from_index;

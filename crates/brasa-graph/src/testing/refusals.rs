@@ -54,7 +54,7 @@ pub fn check_refusals(device: &dyn Backend) {
     assert!(message.ends_with(expected), "{message}");
 
     let mut program = device.compile(Arc::clone(&graph), weights, LIMITS).expect("a program");
-    let spec = KvPoolSpec { groups: graph.cache_groups(), dtype: KvType::F16 };
+    let spec = KvPoolSpec::of(&graph, KvType::F16);
     check_steps(&mut *program, device.kv_pool(spec).expect("a pool"));
 }
 

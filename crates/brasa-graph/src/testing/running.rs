@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::Graph;
 use crate::device::{Backend, KvPool, KvPoolSpec, KvType, Precision, Program, ProgramLimits, WeightSet};
-use crate::step::{Outs, Segment, Step};
+use crate::step::{Outs, PageId, Segment, Step};
 
 use super::{Random, Sequences};
 
@@ -31,7 +31,7 @@ impl Running {
     pub fn with(device: &dyn Backend, graph: &Arc<Graph>, weights: Arc<dyn WeightSet>, kv: KvType) -> Self {
         let limits = ProgramLimits { max_rows: 700, max_outs: 700, max_segments: 8 };
         let program = device.compile(Arc::clone(graph), weights, limits).expect("a program");
-        let pool = device.kv_pool(KvPoolSpec { groups: graph.cache_groups(), dtype: kv }).expect("a pool");
+        let pool = device.kv_pool(KvPoolSpec::of(graph, kv)).expect("a pool");
         let sequences = Sequences::new(&*pool);
         Self { program, pool, sequences }
     }
@@ -39,6 +39,11 @@ impl Running {
     /// The next rows of a sequence, with logits for all of them.
     pub fn segment(&mut self, id: u64, tokens: &[u32]) -> Segment {
         self.sequences.extend(&mut *self.pool, id, tokens, Outs::All).expect("pages")
+    }
+
+    /// A state page that nothing uses.
+    pub fn state_page(&mut self) -> PageId {
+        self.sequences.state_page(&mut *self.pool).expect("a state page")
     }
 
     /// Runs segments in one step; returns the logits of every row, one after the other.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::GroupId;
 use crate::device::{DeviceError, KvPool};
 use crate::step::{BlockTable, Outs, PAGE_POSITIONS, PageId, Segment, SequenceId};
-use crate::{CacheGroup, CacheKind};
+use crate::{CacheGroup, CacheKind, StatePages};
 
 /// Lengths and block tables of sequences, growing as they are extended. No page is ever shared. Only pages that have left the
 /// window of a window group are released.
@@ -14,6 +14,8 @@ pub struct Sequences {
     groups: Vec<CacheGroup>,
     pages_used: Vec<usize>,
     known: BTreeMap<SequenceId, Sequence>,
+    has_states: bool,
+    state_pages_used: usize,
 }
 
 #[derive(Debug, Default)]
@@ -21,13 +23,17 @@ struct Sequence {
     rows: usize,
     memory_rows: usize,
     pages: Vec<BlockTable>,
+    /// The page with the states after the last row.
+    state: Option<PageId>,
 }
 
 impl Sequences {
     /// No sequences yet, over a pool that nothing else uses.
     pub fn new(pool: &dyn KvPool) -> Self {
         let groups = pool.spec().groups.clone();
-        Self { pages_used: vec![0; groups.len()], groups, known: BTreeMap::new() }
+        let has_states = !pool.spec().states.is_empty();
+        let pages_used = vec![0; groups.len()];
+        Self { groups, pages_used, known: BTreeMap::new(), has_states, state_pages_used: 0 }
     }
 
     /// A segment that appends `tokens` to sequence `id`, its pages reserved in `pool`.
@@ -60,8 +66,27 @@ impl Sequences {
             pool.reserve(GroupId(number as u32), self.pages_used[number])?;
         }
         let pages = sequence.pages.clone();
+        let memory_rows = sequence.memory_rows;
+        let mut states = StatePages::default();
+        if self.has_states && !tokens.is_empty() {
+            let page = self.state_page(pool)?;
+            states.from =
+                self.known.get_mut(&SequenceId(id)).and_then(|sequence| sequence.state.replace(page));
+            states.to.push((tokens.len() as u32 - 1, page));
+        }
         let text = Segment::text(SequenceId(id), first_index, tokens.to_vec(), outs, pages);
-        Ok(Segment { memory_rows: sequence.memory_rows, ..text })
+        Ok(Segment { memory_rows, states, ..text })
+    }
+
+    /// A state page of `pool` that no sequence uses.
+    ///
+    /// # Errors
+    ///
+    /// Errors of [`KvPool::reserve_states`].
+    pub fn state_page(&mut self, pool: &mut dyn KvPool) -> Result<PageId, DeviceError> {
+        pool.reserve_states(self.state_pages_used + 1)?;
+        self.state_pages_used += 1;
+        Ok(PageId::from_index(self.state_pages_used - 1))
     }
 
     /// Gives sequence `id` memories of `rows` rows, whose pages are reserved with the next rows of the sequence.
@@ -74,10 +99,13 @@ impl Sequences {
         self.known.get(&SequenceId(id)).map_or_else(Vec::new, |sequence| sequence.pages.clone())
     }
 
-    /// Forgets all but the first `rows` rows of sequence `id`.
+    /// Forgets all but the first `rows` rows of sequence `id`. A pool with states allows no such thing: a device refuses the next
+    /// step of the sequence, unless no rows are left.
     pub fn truncate(&mut self, id: u64, rows: usize) {
-        if let Some(sequence) = self.known.get_mut(&SequenceId(id)) {
-            sequence.rows = sequence.rows.min(rows);
+        if let Some(sequence) = self.known.get_mut(&SequenceId(id))
+            && rows < sequence.rows
+        {
+            (sequence.rows, sequence.state) = (rows, None);
         }
     }
 }

@@ -122,7 +122,7 @@ fn compile(
 }
 
 fn run(device: &dyn Backend, graph: &Graph, program: &mut dyn Program) -> Vec<f32> {
-    let spec = KvPoolSpec { groups: graph.cache_groups(), dtype: KvType::F32 };
+    let spec = KvPoolSpec::of(graph, KvType::F32);
     let mut pool = device.kv_pool(spec).expect("a pool");
     let segment = Sequences::new(&*pool).extend(&mut *pool, 1, &[3, 1, 4, 1, 5], Outs::All).expect("pages");
     program.run(&Step { segments: vec![segment] }, &mut *pool).expect("a step").only().floats().to_vec()

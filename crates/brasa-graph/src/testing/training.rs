@@ -174,7 +174,7 @@ pub fn outputs_on(
     step: &Step,
 ) -> Vec<Array<f64>> {
     let weights = device.upload(graph, precision, &mut |_| ControlFlow::Continue(())).expect("an upload");
-    let spec = KvPoolSpec { groups: graph.cache_groups(), dtype: KvType::F32 };
+    let spec = KvPoolSpec::of(graph, KvType::F32);
     let mut pool = device.kv_pool(spec).expect("a pool");
     let most = step.rows().max(512);
     let limits = ProgramLimits { max_rows: most, max_outs: most, max_segments: 4 };

@@ -44,7 +44,7 @@ fn steps_beyond_a_memory_are_refused() {
         ReferenceBackend.compile(Arc::clone(graph), weights, limits).unwrap()
     };
     let (mut encoder, mut decoder) = (program(&model.encoder), program(&model.decoder));
-    let spec = KvPoolSpec { groups: model.decoder.cache_groups(), dtype: KvType::F32 };
+    let spec = KvPoolSpec::of(&model.decoder, KvType::F32);
     let mut pool = ReferenceBackend.kv_pool(spec).unwrap();
     let mut sequences = Sequences::new(&*pool);
     sequences.remember(1, 200);

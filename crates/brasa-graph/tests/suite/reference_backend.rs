@@ -229,3 +229,23 @@ fn what_is_no_number_stays_with_its_own_text() {
         check_company(&ReferenceBackend, &mixture, Precision::Reference, kv);
     }
 }
+
+#[test]
+fn recurrent_states_are_kept_resumed_and_moved() {
+    brasa_graph::testing::check_states(&ReferenceBackend, brasa_graph::device::Precision::Reference);
+}
+
+#[test]
+fn a_recurrent_decoder_of_whole_texts_has_the_values_of_the_kept_one() {
+    use brasa_graph::pass::attend_to_rows;
+    use brasa_graph::testing::{Recurrent, Running, Tolerance, compare, tokens};
+    let graph = std::sync::Arc::new(Recurrent::small().graph(2));
+    let rows = std::sync::Arc::new(attend_to_rows(&graph).unwrap());
+    assert!(rows.state_layout().is_empty() && rows.cache_groups().is_empty());
+    let run = |graph| {
+        let mut running = Running::new(&ReferenceBackend, graph, Precision::Reference, KvType::F32);
+        running.step(&[(1, &tokens(9, 1)), (2, &tokens(20, 2)), (3, &tokens(1, 3))])
+    };
+    let comparison = compare(&run(&rows), &run(&graph));
+    assert!(comparison.within(Tolerance(1e-5)), "{comparison}");
+}

@@ -83,7 +83,7 @@ impl Device {
         let graph = Arc::new(graph);
         let weights =
             backend.upload(&graph, Precision::Reference, &mut |_| ControlFlow::Continue(())).unwrap();
-        let pool = backend.kv_pool(KvPoolSpec { groups: graph.cache_groups(), dtype }).unwrap();
+        let pool = backend.kv_pool(KvPoolSpec::of(&graph, dtype)).unwrap();
         let limits = ProgramLimits { max_rows: 600, max_outs: 600, max_segments };
         let program = backend.compile(graph, weights, limits).unwrap();
         Self { program, sequences: Sequences::new(&*pool), pool }

@@ -51,9 +51,8 @@ fn run(model: &EncoderModel, graph: Graph, texts: &[(Vec<u32>, Vec<u32>)], outs:
     let weights = device
         .upload(&graph, Precision::Reference, &mut |_| ControlFlow::Continue(()))
         .expect("the reference runs every graph");
-    let mut pool = device
-        .kv_pool(KvPoolSpec { groups: graph.cache_groups(), dtype: KvType::F32 })
-        .expect("the reference runs every graph");
+    let mut pool =
+        device.kv_pool(KvPoolSpec::of(&graph, KvType::F32)).expect("the reference runs every graph");
     let limits = ProgramLimits { max_rows: 512, max_outs: 512, max_segments: 8 };
     let mut program = device.compile(graph, weights, limits).expect("the reference runs every graph");
     let outputs = program.run(&step(model, texts, outs), &mut *pool).expect("the reference runs every graph");

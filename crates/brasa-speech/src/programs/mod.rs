@@ -125,7 +125,7 @@ impl Programs {
         let encoder = device.compile(Arc::clone(&graphs.encoder), Arc::clone(&weights), encoder_limits)?;
         let decoder = device.compile(Arc::clone(&graphs.decoder), Arc::clone(&weights), decoder_limits)?;
         let count = groups.len();
-        let pool = device.kv_pool(KvPoolSpec { groups, dtype: kv_type })?;
+        let pool = device.kv_pool(KvPoolSpec::of(&graphs.decoder, kv_type))?;
         Ok(Self {
             graphs,
             device,

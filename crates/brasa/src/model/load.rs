@@ -129,7 +129,7 @@ impl Model {
             let weights_done = Instant::now();
             let weight_bytes = weights.size_bytes();
             let dtype = options.kv_type();
-            let pool_spec = KvPoolSpec { groups: graph.cache_groups(), dtype };
+            let pool_spec = KvPoolSpec::of(&graph, dtype);
             let context = context_of(options, &info);
             let loaded = Weights { checkpoint, spec: &spec, adapted_by };
             let identity = Identity::new(&loaded, &pool_spec, options.precision, options.deterministic);

@@ -51,6 +51,10 @@ impl Identity {
                 )
             })
             .collect();
+        let states = match pool.states.page_elements() {
+            0 => String::new(),
+            elements => format!("; {} states of {elements} elements", pool.states.states()),
+        };
         let exactness = match (precision, deterministic) {
             (Precision::Reference, _) => "reference precision",
             (Precision::Fast, true) => "deterministic",
@@ -64,7 +68,7 @@ impl Identity {
             ("configuration", fingerprint(configuration)),
             ("adapter", weights.adapted_by.clone()),
             ("type of keys and values", kv_name(pool.dtype).to_owned()),
-            ("layout of pages", format!("{PAGE_POSITIONS} positions; {}", layout.join("; "))),
+            ("layout of pages", format!("{PAGE_POSITIONS} positions; {}{states}", layout.join("; "))),
             ("arithmetic", exactness.to_owned()),
         ];
         Self { parts }

@@ -63,7 +63,7 @@ impl Changing {
         let graph = graph_of(bank);
         let rows = Arc::new(AdapterRows::new(bank, &[]).unwrap());
         let (weights, engine) = DEVICE.with_borrow(|device| {
-            let spec = KvPoolSpec { groups: graph.cache_groups(), dtype: KvType::F32 };
+            let spec = KvPoolSpec::of(&graph, KvType::F32);
             let weights = device.weight_set(Precision::Reference);
             weights.add(&graph, &mut |_| std::ops::ControlFlow::Continue(())).unwrap();
             let program = device.compile(graph, Arc::clone(&weights), LIMITS).unwrap();

@@ -195,7 +195,7 @@ fn numbers_that_are_none_end_their_text_alone() {
         let graph = Arc::new(poisoned(LAYERS, BAD));
         let limits = ProgramLimits { max_rows: 64, max_outs: 64, max_segments: 4 };
         let new = || {
-            let spec = KvPoolSpec { groups: graph.cache_groups(), dtype: KvType::F16 };
+            let spec = KvPoolSpec::of(&graph, KvType::F16);
             start_engine(&graph, limits, spec, |pool| {
                 let cache_bytes = pages_bytes(pool, 1024) * 8;
                 EngineConfig { max_sequences: 4, cache_bytes, prefix_bytes: cache_bytes / 2, ..CONFIG }

@@ -32,7 +32,7 @@ const OTHER: Small = Small { windows: &[None], context: 1024, pages: 100 };
 /// A draft model on `backend`.
 fn draft_model(backend: &dyn Backend, small: Small, limits: ProgramLimits) -> DraftModel {
     let graph = Arc::new(graph(small.windows));
-    let spec = KvPoolSpec { groups: graph.cache_groups(), dtype: KvType::F32 };
+    let spec = KvPoolSpec::of(&graph, KvType::F32);
     let (program, pool) = compiled(backend, &graph, limits, spec);
     let cache_bytes = pages_bytes(&*pool, 1) / small.windows.len() as u64 * small.pages;
     DraftModel { program, pool, context: small.context, vocab_size: VOCAB, cache_bytes }
@@ -48,7 +48,7 @@ pub fn drafted_engine(
 ) -> Engine {
     let graph = Arc::new(graph(windows));
     let limits = ProgramLimits { max_rows: chunk, max_outs: chunk, max_segments: config.max_sequences };
-    let spec = KvPoolSpec { groups: graph.cache_groups(), dtype: KvType::F32 };
+    let spec = KvPoolSpec::of(&graph, KvType::F32);
     DEVICE.with_borrow(|own| {
         let model = draft_model(backend.unwrap_or(&**own), small, limits);
         let (program, pool) = compiled(&**own, &graph, limits, spec);

@@ -244,7 +244,7 @@ pub fn a_paused_generation_gives_its_pages_to_running_ones() {
 pub fn pages_fit_a_budget_of_bytes() {
     let graph = Arc::new(graph(&[None]));
     let limits = ProgramLimits { max_rows: 64, max_outs: 64, max_segments: 2 };
-    let spec = KvPoolSpec { groups: graph.cache_groups(), dtype: KvType::F32 };
+    let spec = KvPoolSpec::of(&graph, KvType::F32);
     let engine = start_engine(&graph, limits, spec, |_| EngineConfig {
         context: 512,
         // Not quite six pages of the device, padding included.
@@ -287,7 +287,7 @@ pub fn a_request_that_alone_does_not_fit_fails() {
     // One page for texts that want two.
     let graph = Arc::new(graph(&[None]));
     let limits = ProgramLimits { max_rows: 64, max_outs: 64, max_segments: 2 };
-    let spec = KvPoolSpec { groups: graph.cache_groups(), dtype: KvType::F32 };
+    let spec = KvPoolSpec::of(&graph, KvType::F32);
     let engine = start_engine(&graph, limits, spec, |_| EngineConfig { cache_bytes: page_bytes(), ..CONFIG });
     let large = engine_of(&[None], KvType::F32, 1024, 64, 1, 0);
     for seed in 0..2 {

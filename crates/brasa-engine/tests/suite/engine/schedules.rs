@@ -23,7 +23,7 @@ use super::{
 pub(super) fn sized(windows: &[Option<usize>], chunk: usize, config: EngineConfig) -> Engine {
     let graph = Arc::new(graph(windows));
     let limits = ProgramLimits { max_rows: chunk, max_outs: chunk, max_segments: config.max_sequences };
-    let spec = KvPoolSpec { groups: graph.cache_groups(), dtype: KvType::F32 };
+    let spec = KvPoolSpec::of(&graph, KvType::F32);
     start_engine(&graph, limits, spec, |_| config)
 }
 

@@ -50,7 +50,7 @@ pub fn more_sequences_than_rows_wait_for_a_place() {
     // Five sequences at once, and steps of two rows.
     let graph = Arc::new(graph(LAYERS));
     let limits = ProgramLimits { max_rows: 2, max_outs: 8, max_segments: 8 };
-    let spec = KvPoolSpec { groups: graph.cache_groups(), dtype: KvType::F32 };
+    let spec = KvPoolSpec::of(&graph, KvType::F32);
     let config = EngineConfig { max_sequences: 5, ..CONFIG };
     let engine = start_engine(&graph, limits, spec, |_| config);
     let mut streams: Vec<_> =

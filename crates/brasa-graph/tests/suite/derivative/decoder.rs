@@ -140,7 +140,7 @@ fn a_device_runs_a_gradient_like_any_graph() {
     let gradient = vjp(&graph, &Wrt::new(weights(&graph))).unwrap().graph;
     let (step, device, graph) = (training_step(&[6, 3], 2), ReferenceBackend, Arc::new(gradient));
     let uploaded = device.upload(&graph, Precision::Reference, &mut |_| ControlFlow::Continue(())).unwrap();
-    let mut pool = device.kv_pool(KvPoolSpec { groups: graph.cache_groups(), dtype: KvType::F32 }).unwrap();
+    let mut pool = device.kv_pool(KvPoolSpec::of(&graph, KvType::F32)).unwrap();
     let limits = ProgramLimits { max_rows: 16, max_outs: 16, max_segments: 4 };
     let mut program = device.compile(Arc::clone(&graph), uploaded, limits).unwrap();
     let found = program.run(&step, &mut *pool).unwrap();

@@ -1,0 +1,218 @@
+//! Linear recurrences with a matrix as state: gated delta rule, Mamba-2, linear attention.
+
+use super::short_conv::KEPT_STATE;
+use super::{Access, Kept, Operation, Touch, Type, operands, require, require_floats};
+use crate::derivative::{Rules, Terms};
+use crate::reference::{Array, Env, Number};
+use crate::{CacheSpec, DType, Node, Shape, StateId, Value, ValueId};
+
+/// A recurrence over the rows of a text, one matrix `S` `[E, V]` for each value head, zero before the first row.
+///
+/// For each row, in order: `S ← decay · S`, then the [rule](ScanRule) adds `k ⊗ u`, then `y = Sᵀ q`. With
+/// [`ScanRule::Delta`], `u = beta · (v − Sᵀ k)`, where `S` has decayed already; with [`ScanRule::Add`], `u = v`.
+///
+/// The state holds the matrices of all value heads, `[H, E, V]`. In a draft tree, a row goes on from the state after its parent.
+/// Each column of a matrix is computed by itself, row after row of the text, so the result does not depend on how a text is
+/// cut into steps.
+///
+/// Shapes: `q`, `k` `[R, G, E]`, `v` `[R, H, V]`, `decay` `[R, H]`, with [`ScanRule::Delta`] also `beta` `[R, H]`; H a multiple of
+/// G → `[R, H, V]`.
+/// Yang et al. 2024 (gated delta rule), arXiv:2412.06464; Dao and Gu 2024 (Mamba-2), arXiv:2405.21060: there `q` is `C`, `k` is `B`,
+/// `v` is `Δ · x` and `decay` is `exp(Δ · A)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StateScan {
+    /// The state, of `H · E · V` elements; `None` if each segment is a whole text, whose last state nobody keeps.
+    pub state: Option<StateId>,
+    /// What a row adds to the state.
+    pub rule: ScanRule,
+    /// The key head of each value head.
+    pub sharing: HeadSharing,
+}
+
+/// What a row adds to the state of a [`StateScan`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScanRule {
+    /// The value itself.
+    Add,
+    /// The value's difference from what the state returns for the key, times `beta`.
+    Delta,
+}
+
+/// Which of G key heads a value head of H uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeadSharing {
+    /// Value head *h* uses key head `⌊h / (H / G)⌋`: neighbours share.
+    Grouped,
+    /// Value head *h* uses key head `h mod G`.
+    Tiled,
+}
+
+impl HeadSharing {
+    /// The key head of value head `head`.
+    pub fn key_head(self, head: usize, heads: usize, key_heads: usize) -> usize {
+        match self {
+            Self::Grouped => head / (heads / key_heads),
+            Self::Tiled => head % key_heads,
+        }
+    }
+}
+
+/// Sizes of a [`StateScan`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScanSizes {
+    /// Key heads G.
+    pub key_heads: usize,
+    /// Elements E of a key.
+    pub key_dim: usize,
+    /// Value heads H.
+    pub heads: usize,
+    /// Elements V of a value.
+    pub value_dim: usize,
+}
+
+impl ScanSizes {
+    /// Elements of the state: `H · E · V`.
+    pub fn state_elements(self) -> usize {
+        self.heads.saturating_mul(self.key_dim).saturating_mul(self.value_dim)
+    }
+}
+
+impl StateScan {
+    /// The sizes by the types of the operands `q`, `k` and `v`.
+    ///
+    /// # Errors
+    ///
+    /// Operands that do not fit together.
+    pub fn sizes(&self, q: &Shape, k: &Shape, v: &Shape) -> Result<ScanSizes, String> {
+        let heads_of = |shape: &Shape, what: &str| match shape.inner().as_deref() {
+            Some(&[heads, width]) if heads > 0 && width > 0 => Ok((heads, width)),
+            _ => Err(format!("{what}, expected at least one head of one element")),
+        };
+        let (key_heads, key_dim) = heads_of(k, "k must be [R, G, E]")?;
+        let (heads, value_dim) = heads_of(v, "v must be [R, H, V]")?;
+        require(q == k, || "q and k differ".into())?;
+        require(k.outer() == v.outer(), || "k and v differ in rows".into())?;
+        require(heads.is_multiple_of(key_heads), || {
+            format!("{heads} value heads, expected a multiple of {key_heads} key heads")
+        })?;
+        Ok(ScanSizes { key_heads, key_dim, heads, value_dim })
+    }
+}
+
+impl Operation for StateScan {
+    fn name(&self) -> &'static str {
+        "state_scan"
+    }
+
+    fn attributes(&self) -> String {
+        let state = self.state.map_or_else(String::new, |state| format!("state={} ", state.0));
+        let rule = match self.rule {
+            ScanRule::Add => "add",
+            ScanRule::Delta => "delta",
+        };
+        let sharing = match self.sharing {
+            HeadSharing::Grouped => "grouped",
+            HeadSharing::Tiled => "tiled",
+        };
+        format!("{state}{rule} {sharing}")
+    }
+
+    fn touches(&self) -> Option<Touch> {
+        Some(Touch { kept: Kept::State(self.state?), access: Access::Advance })
+    }
+
+    fn infer(&self, given: &[&Value], _: &[CacheSpec]) -> Result<Vec<Type>, String> {
+        require_floats(given)?;
+        let (q, k, v, factors) = match self.rule {
+            ScanRule::Add => {
+                let [q, k, v, decay] = operands(given)?;
+                (q, k, v, vec![decay])
+            }
+            ScanRule::Delta => {
+                let [q, k, v, decay, beta] = operands(given)?;
+                (q, k, v, vec![decay, beta])
+            }
+        };
+        let sizes = self.sizes(&q.shape, &k.shape, &v.shape)?;
+        let by_head = Shape::rows(v.shape.outer(), &[sizes.heads]);
+        require(factors.iter().all(|factor| factor.shape == by_head), || {
+            format!("decay and beta must be [R, {}]", sizes.heads)
+        })?;
+        Ok(vec![(DType::F32, v.shape.clone())])
+    }
+
+    fn state_elements(&self, given: &[&Value]) -> Option<usize> {
+        let &[q, k, v, ..] = given else { return None };
+        Some(self.sizes(&q.shape, &k.shape, &v.shape).ok()?.state_elements())
+    }
+
+    fn reference<T: Number>(
+        &self,
+        operands: &[&Array<T>],
+        env: &mut Env<T>,
+    ) -> Result<Vec<Array<T>>, String> {
+        let &[q, k, v, decay, ref beta @ ..] = operands else { unreachable!("inferred") };
+        let [_, heads, value_dim] = v.shape[..] else { unreachable!("inferred") };
+        let [_, key_heads, key_dim] = k.shape[..] else { unreachable!("inferred") };
+        let matrix = key_dim * value_dim;
+        let mut y = vec![T::default(); v.data.len()];
+        for (number, segment) in env.segments.iter().enumerate() {
+            let zeros = || vec![T::default(); heads * matrix];
+            let begin = self.state.map_or_else(zeros, |state| env.kv.state(state, number, heads * matrix));
+            let mut after: Vec<Vec<T>> = Vec::with_capacity(segment.rows.len());
+            for (i, row) in segment.rows.clone().enumerate() {
+                let mut states = segment.row_before(i).map_or(&begin, |row| &after[row]).clone();
+                for head in 0..heads {
+                    let key = row * key_heads + self.sharing.key_head(head, heads, key_heads);
+                    let (k, q) =
+                        (&k.floats()[key * key_dim..][..key_dim], &q.floats()[key * key_dim..][..key_dim]);
+                    let at = row * heads + head;
+                    let decay = decay.floats()[at];
+                    let beta = beta.first().map(|beta| beta.floats()[at]);
+                    let values = &v.floats()[at * value_dim..][..value_dim];
+                    let y = &mut y[at * value_dim..][..value_dim];
+                    let state = &mut states[head * matrix..][..matrix];
+                    for (column, (&v, y)) in values.iter().zip(y).enumerate() {
+                        step(state.iter_mut().skip(column).step_by(value_dim), k, q, decay, beta, v, y);
+                    }
+                }
+                after.push(states);
+            }
+            if let Some(state) = self.state {
+                env.kv.set_states(state, number, &after);
+            }
+        }
+        Ok(vec![Array::of(v.shape.clone(), y)])
+    }
+
+    fn jvp(&self, _: &mut Rules, _: &Node, _: &[Option<ValueId>]) -> Terms {
+        Err(KEPT_STATE.into())
+    }
+
+    fn vjp(&self, _: &mut Rules, _: &Node, _: &[Option<ValueId>], _: &[bool]) -> Terms {
+        Err(KEPT_STATE.into())
+    }
+}
+
+/// One row of one column of a state.
+fn step<'a, T: Number + 'a>(
+    column: impl Iterator<Item = &'a mut T>,
+    k: &[T],
+    q: &[T],
+    decay: T,
+    beta: Option<T>,
+    v: T,
+    y: &mut T,
+) {
+    let mut column: Vec<&mut T> = column.collect();
+    let mut known = T::default();
+    for (state, &k) in column.iter_mut().zip(k) {
+        **state *= decay;
+        known += **state * k;
+    }
+    let added = beta.map_or(v, |beta| beta * (v - known));
+    for ((state, &k), &q) in column.iter_mut().zip(k).zip(q) {
+        **state += k * added;
+        *y += **state * q;
+    }
+}
