@@ -11,7 +11,7 @@ use brasa_graph::page::PageLayout;
 use brasa_graph::sampling::{Draw, DrawRules, Sampler, SamplingError, TokenMask};
 use brasa_graph::step::{GivenValues, Outs, PAGE_POSITIONS, PageId, Segment, Step};
 
-use crate::kv::KvStore;
+use crate::kv::{KvStore, StepEnds};
 use crate::outlook::Outlook;
 use crate::sequence::Sequence;
 use crate::{AdapterRows, CacheScope, EngineError, EngineStats, MakeProgram, Reading};
@@ -269,7 +269,7 @@ impl Executor {
 
     /// Keeps the whole pages of `sequence` for later texts that begin alike, within the budget for prefixes. If the sequence
     /// `ends` and is never written again, its last partial page is kept too.
-    pub(crate) fn keep(&mut self, sequence: &Sequence, ends: bool) {
+    pub(crate) fn keep(&mut self, sequence: &mut Sequence, ends: bool) {
         self.store.keep(sequence, ends);
     }
 
@@ -306,6 +306,20 @@ impl Executor {
         spec.groups.iter().map(|group| PageLayout::new(group, spec.dtype)).collect()
     }
 
+    /// Bytes of a state page; `None` for a model without recurrent states.
+    pub(crate) fn state_bytes(&self) -> Option<usize> {
+        self.store.state_bytes()
+    }
+
+    /// Copies a state page to `bytes`, as little-endian f32.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::Device`].
+    pub(crate) fn read_state(&mut self, page: PageId, bytes: &mut [u8]) -> Result<(), EngineError> {
+        Ok(self.store.pool().read_state(page, bytes)?)
+    }
+
     /// The first page of each cache group that is visible to the row at index `length`.
     pub(crate) fn oldest_pages(&self, length: usize) -> Vec<usize> {
         self.store.oldest_pages(length)
@@ -334,9 +348,10 @@ impl Executor {
         &mut self,
         sequence: &mut Sequence,
         group: usize,
+        state_at: Option<usize>,
         bytes: &[u8],
     ) -> Result<(), EngineError> {
-        self.store.append_page(sequence, group, bytes)
+        self.store.append_page(sequence, group, state_at, bytes)
     }
 
     /// Forgets the kept prefix of `tokens`, except the beginning that other kept texts share.
@@ -360,6 +375,12 @@ impl Executor {
         self.store.prepare(sequence, rows)
     }
 
+    /// Like [`prepare`](Self::prepare), for a step of guesses, of which each row may become the sequence's end. Returns false if there
+    /// are no pages for that.
+    pub(crate) fn prepare_drafts(&mut self, sequence: &mut Sequence, rows: usize) -> bool {
+        self.store.prepare(sequence, rows).is_ok() && self.store.prepare_each_state(sequence, rows)
+    }
+
     /// Runs one step; returns the logits of the rows that have outputs, in order. All rows are then part of their sequences.
     ///
     /// # Errors
@@ -367,7 +388,7 @@ impl Executor {
     /// [`EngineError::UnknownToken`], [`EngineError::ContextFull`], [`EngineError::CacheFull`]: nothing was computed, and
     /// no sequence changed. [`EngineError::Device`].
     pub fn run(&mut self, parts: &mut [SequenceRows<'_>]) -> Result<Output<'_>, EngineError> {
-        self.compose(parts)?;
+        self.compose(parts, StepEnds::Last)?;
         let output = self.program.run(&self.step, self.store.pool())?.only();
         for part in parts {
             self.store.commit(part.sequence, part.tokens);
@@ -395,7 +416,8 @@ impl Executor {
     ) -> Result<(), StepError> {
         check(parts)?;
         let mut first: Vec<SequenceRows<'_>> = parts.iter_mut().map(SequenceChain::first_rows).collect();
-        self.compose(&mut first)?;
+        self.compose(&mut first, StepEnds::Last)?;
+        let spares = self.program.spare_states();
         for (number, (part, segment)) in parts.iter_mut().zip(&mut self.step.segments).enumerate() {
             if segment.outs != Outs::Last || part.limit <= 1 {
                 continue;
@@ -403,10 +425,15 @@ impl Executor {
             let room = self.context.saturating_sub(part.sequence.tokens.len() + part.rows).saturating_add(1);
             part.limit = part.limit.min(room);
             let positions = part.rows.saturating_add(part.limit - 1);
-            if self.store.prepare(part.sequence, positions).is_err() {
+            if self.store.prepare_more(part.sequence, positions).is_err() {
                 part.limit = 1;
-                let prepared = self.store.prepare(part.sequence, part.rows);
+                let prepared = self.store.prepare_more(part.sequence, part.rows);
                 prepared.map_err(|error| StepError::of(number, error))?;
+            } else {
+                match self.store.spare_states(part.sequence, spares) {
+                    Ok(states) => segment.states = states,
+                    Err(_) => part.limit = 1,
+                }
             }
             copy_tables(part.sequence, segment);
         }
@@ -445,7 +472,7 @@ impl Executor {
             }
             let mut first: Vec<SequenceRows<'_>> =
                 parts.iter_mut().filter(|part| chosen(part)).map(SequenceChain::first_rows).collect();
-            self.compose(&mut first).map_err(|failed| failed.renumbered(&numbers))?;
+            self.compose(&mut first, StepEnds::Last).map_err(|failed| failed.renumbered(&numbers))?;
             drop(first);
             let program = if hidden {
                 let made = made(&mut self.hidden);
@@ -501,7 +528,7 @@ impl Executor {
     ///
     /// The errors of [`run`](Self::run).
     pub fn profile(&mut self, parts: &mut [SequenceRows<'_>]) -> Result<Vec<OpTime>, EngineError> {
-        self.compose(parts)?;
+        self.compose(parts, StepEnds::Last)?;
         let times = self.program.profile(&self.step, self.store.pool())?;
         for part in parts {
             self.store.commit(part.sequence, part.tokens);
@@ -509,8 +536,8 @@ impl Executor {
         Ok(times)
     }
 
-    /// Makes the step of `parts`, and allocates pages for their tokens.
-    fn compose(&mut self, parts: &mut [SequenceRows<'_>]) -> Result<(), StepError> {
+    /// Makes the step of `parts`, and allocates pages for their tokens. `ends` says which rows may become the ends of sequences.
+    fn compose(&mut self, parts: &mut [SequenceRows<'_>], ends: StepEnds) -> Result<(), StepError> {
         if parts.is_empty() {
             return Err(StepError::senseless(Vec::new(), "a step without parts".into()));
         }
@@ -532,7 +559,9 @@ impl Executor {
         self.step.segments.truncate(parts.len());
         for (index, part) in parts.iter_mut().enumerate() {
             let prepared = self.store.prepare(part.sequence, part.tokens.len());
-            prepared.map_err(|error| StepError::of(index, error))?;
+            let states =
+                prepared.and_then(|()| self.store.step_states(part.sequence, part.tokens.len(), ends));
+            let states = states.map_err(|error| StepError::of(index, error))?;
             if self.step.segments.len() == index {
                 let id = part.sequence.id;
                 self.step.segments.push(Segment::text(id, 0, Vec::new(), Outs::None, Vec::new()));
@@ -543,6 +572,7 @@ impl Executor {
             segment.first_index = part.sequence.tokens.len();
             segment.set_tokens(part.tokens);
             segment.outs = part.outs.clone();
+            segment.states = states;
             segment.given.clear();
             if let Some(rows) = &self.adapter_rows {
                 let row =

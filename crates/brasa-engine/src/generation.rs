@@ -336,7 +336,7 @@ impl Generation {
     /// Makes the positions of the guesses writable, or drops the guesses if there are no pages.
     pub(crate) fn prepare_drafts(&mut self, executor: &mut Executor) {
         let rows = 1 + self.draft.tokens.len();
-        if rows > 1 && executor.prepare(&mut self.sequence, rows).is_err() {
+        if rows > 1 && !executor.prepare_drafts(&mut self.sequence, rows) {
             self.draft.clear();
         }
         self.answer.metrics.drafted_tokens += self.draft.tokens.len();
@@ -396,7 +396,7 @@ impl Generation {
     /// Gives back all pages. Keys and values are computed again when the generation goes on, unless the prefixes still hold them.
     pub(crate) fn give_pages_back(&mut self, executor: &mut Executor) {
         self.sequence.may_return_to = self.answer.settled(self.tokens.len());
-        executor.keep(&self.sequence, true);
+        executor.keep(&mut self.sequence, true);
         executor.truncate(&mut self.sequence, 0);
         self.answer.metrics.preemptions += usize::from(self.standing.returning);
     }
@@ -419,7 +419,7 @@ impl Generation {
     /// Keeps the pages of the prompt for later texts, once the prompt has been computed.
     pub(crate) fn keep_prompt(&mut self, executor: &mut Executor) {
         if !self.kept && self.answer.has_begun() {
-            executor.keep(&self.sequence, false);
+            executor.keep(&mut self.sequence, false);
             self.kept = true;
         }
     }

@@ -2,6 +2,9 @@
 
 mod growth;
 mod sharing;
+mod states;
+
+pub(crate) use states::{HeldState, HeldStates, PAGES_PER_TEXT, StepEnds};
 
 use std::ops::Range;
 
@@ -19,7 +22,12 @@ use crate::{CacheScope, EngineError, EngineStats};
 /// The pool of KV pages, the number of holders of each page, and the budget.
 pub(crate) struct KvStore {
     pool: Box<dyn KvPool>,
+    /// The pages of each cache group and, for a model with recurrent states, the state pages as one more group.
     groups: Vec<Pages>,
+    /// Pages of tokens from one kept state of a text to the next.
+    interval_pages: usize,
+    /// State pages that a text needs beside those for plain steps, in chains.
+    spares: usize,
     /// Bytes that a page of each group takes on the device.
     page_bytes: Vec<u64>,
     /// Most bytes of pages of all groups.
@@ -51,12 +59,16 @@ impl KvStore {
         let costs = PageCosts::new(&*pool, chunk);
         let reserved = costs.pages(costs.longest(budget_bytes, context));
         let page_bytes = costs.page_bytes().to_vec();
-        let groups = pool.spec().groups.iter().map(|_| Pages::default()).collect();
-        let prefixes = Prefixes::new(pages_of_all(prefix_bytes, &page_bytes), page_bytes.len());
+        let groups = page_bytes.iter().map(|_| Pages::default()).collect();
+        let interval_pages =
+            states::interval_pages(pool.state_bytes(), &page_bytes[..pool.spec().groups.len()]);
+        let prefixes = Prefixes::new(prefix_bytes, &page_bytes, pool.spec().groups.len(), interval_pages);
         let owed = vec![0; page_bytes.len()];
         Self {
             pool,
             groups,
+            interval_pages,
+            spares: 1,
             page_bytes,
             budget_bytes,
             reserved,
@@ -68,6 +80,17 @@ impl KvStore {
         }
     }
 
+    /// Sets the number of state pages that each text needs for chains, beside those for plain steps.
+    pub(crate) fn with_spare_states(mut self, spares: usize) -> Self {
+        self.spares = spares.max(1);
+        self
+    }
+
+    /// Number of cache groups.
+    pub(super) fn cache_groups(&self) -> usize {
+        self.pool.spec().groups.len()
+    }
+
     /// The pool, for a program to run on.
     pub(crate) fn pool(&mut self) -> &mut dyn KvPool {
         &mut *self.pool
@@ -75,12 +98,13 @@ impl KvStore {
 
     /// An empty sequence in `scope`.
     pub(crate) fn empty(&mut self, scope: CacheScope) -> Sequence {
-        let tables = vec![BlockTable::new(); self.groups.len()];
+        let tables = vec![BlockTable::new(); self.cache_groups()];
         Sequence {
             id: self.new_id(),
             scope,
             tokens: Vec::new(),
             tables,
+            states: Box::default(),
             shifted_from: None,
             may_return_to: None,
             private: false,
@@ -99,9 +123,19 @@ impl KvStore {
     ///
     /// [`EngineError::CacheFull`], [`EngineError::Device`]. The sequence's keys and values are unchanged.
     pub(crate) fn prepare(&mut self, sequence: &mut Sequence, rows: usize) -> Result<(), EngineError> {
+        self.prepare_states(sequence)?;
+        self.prepare_more(sequence, rows)
+    }
+
+    /// Like [`prepare`](Self::prepare), for a sequence whose next step has been composed: its state pages stay.
+    ///
+    /// # Errors
+    ///
+    /// Errors of [`prepare`](Self::prepare).
+    pub(crate) fn prepare_more(&mut self, sequence: &mut Sequence, rows: usize) -> Result<(), EngineError> {
         let length = sequence.tokens.len();
         let pages = (length + rows).div_ceil(PAGE_POSITIONS);
-        for group in 0..self.groups.len() {
+        for group in 0..self.cache_groups() {
             self.own(sequence, group, length / PAGE_POSITIONS)?;
             while sequence.tables[group].len() < pages {
                 let page = self.take(group)?;
@@ -117,6 +151,7 @@ impl KvStore {
     /// Records that the keys and values of `tokens` have been written, and releases pages that no later row of
     /// the sequence sees.
     pub(crate) fn commit(&mut self, sequence: &mut Sequence, tokens: &[u32]) {
+        self.commit_states(sequence, sequence.tokens.len(), tokens.len());
         sequence.tokens.extend_from_slice(tokens);
         let stays = sequence.may_return_to.unwrap_or(usize::MAX).min(sequence.tokens.len());
         for (group, table) in sequence.tables.iter_mut().enumerate() {
@@ -131,7 +166,7 @@ impl KvStore {
     }
 
     /// Forgets everything from index `length` on; returns the length kept. The length is 0 if a window group no longer holds the
-    /// positions that the next row would see.
+    /// positions that the next row would see. With recurrent states, it is the largest length whose states are kept.
     pub(crate) fn truncate(&mut self, sequence: &mut Sequence, length: usize) -> usize {
         let kept = self.resumable(sequence, length);
         sequence.tokens.truncate(kept);
@@ -141,16 +176,24 @@ impl KvStore {
                 pages.release(page);
             }
         }
+        self.truncate_states(sequence, kept);
         kept
     }
 
     /// The length that [`truncate`](Self::truncate) would keep.
     pub(crate) fn resumable(&self, sequence: &Sequence, length: usize) -> usize {
-        let held = sequence.tables.iter().zip(&self.pool.spec().groups).all(|(table, group)| {
-            let oldest = oldest_page(group, length);
-            table.iter().take(length.div_ceil(PAGE_POSITIONS)).skip(oldest).all(Option::is_some)
-        });
-        if held { length.min(sequence.tokens.len()) } else { 0 }
+        let is_held = |length: usize| {
+            sequence.tables.iter().zip(&self.pool.spec().groups).all(|(table, group)| {
+                let oldest = oldest_page(group, length);
+                table.iter().take(length.div_ceil(PAGE_POSITIONS)).skip(oldest).all(Option::is_some)
+            })
+        };
+        let length = length.min(sequence.tokens.len());
+        if self.state_group().is_none() {
+            return if is_held(length) { length } else { 0 };
+        }
+        let lengths = sequence.states.kept().iter().rev().map(|state| state.length);
+        lengths.filter(|&kept| kept <= length).find(|&length| is_held(length)).unwrap_or(0)
     }
 
     /// The pages and their holders, as numbers for the scheduler.
@@ -162,7 +205,13 @@ impl KvStore {
             growth_bytes: self.growth_bytes(),
             prefixes: &self.prefixes,
             active: self.groups.iter().map(|pages| vec![false; pages.total()]).collect(),
+            states_per_text: self.state_group().map(|_| PAGES_PER_TEXT - 1 + self.spares),
         }
+    }
+
+    /// Bytes of a state page; `None` for a model without recurrent states.
+    pub(crate) fn state_bytes(&self) -> Option<usize> {
+        self.state_group().map(|_| self.pool.spec().states.page_bytes())
     }
 
     /// The first page of each cache group that is visible to the row at index `length`.
@@ -170,7 +219,8 @@ impl KvStore {
         self.pool.spec().groups.iter().map(|group| oldest_page(group, length)).collect()
     }
 
-    /// Appends a page of the given contents to a block table of `sequence`.
+    /// Appends a page of the given contents to a block table of `sequence`. The group behind the cache groups holds recurrent
+    /// states; `state_at` is the length of text that such a page ends.
     ///
     /// # Errors
     ///
@@ -179,8 +229,12 @@ impl KvStore {
         &mut self,
         sequence: &mut Sequence,
         group: usize,
+        state_at: Option<usize>,
         bytes: &[u8],
     ) -> Result<(), EngineError> {
+        if let Some(length) = state_at {
+            return self.append_state(sequence, length, bytes);
+        }
         let page = self.take(group)?;
         if let Err(error) = self.pool.write_page(GroupId(group as u32), page, bytes) {
             self.groups[group].release(page);
@@ -211,7 +265,7 @@ impl KvStore {
         if !held {
             return Ok(false);
         }
-        for group in 0..self.groups.len() {
+        for group in 0..self.cache_groups() {
             for entry in pages.end..sequence.tables[group].len() {
                 self.own(sequence, group, entry)?;
             }
@@ -268,11 +322,13 @@ fn pages_of_all(bytes: u64, page_bytes: &[u64]) -> usize {
     usize::try_from(bytes / page_bytes.iter().sum::<u64>().max(1)).unwrap_or(usize::MAX)
 }
 
-/// Bytes that the pages of a text of `positions` positions take on the device of `pool`, if all caches see the whole text.
+/// Bytes that the pages of a text of `positions` positions take on the device of `pool`, if all caches see the whole text. Pages of
+/// recurrent states are included.
 pub fn pages_bytes(pool: &dyn KvPool, positions: usize) -> u64 {
     let pages = positions.div_ceil(PAGE_POSITIONS) as u64;
     let groups = (0..pool.spec().groups.len()).map(|group| GroupId(group as u32));
-    groups.map(|group| pages.saturating_mul(pool.page_bytes(group))).fold(0, u64::saturating_add)
+    let states = if pages > 0 { pool.state_bytes().saturating_mul(PAGES_PER_TEXT as u64) } else { 0 };
+    groups.map(|group| pages.saturating_mul(pool.page_bytes(group))).fold(states, u64::saturating_add)
 }
 
 #[cfg(test)]

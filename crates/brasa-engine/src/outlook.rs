@@ -19,6 +19,9 @@ pub(crate) struct Outlook<'a> {
     pub(crate) prefixes: &'a Prefixes,
     /// By group and page: true if an active request holds the page.
     pub(crate) active: Vec<Vec<bool>>,
+    /// State pages that a text holds while it is computed; `None` for a model without recurrent states. They follow the pages of
+    /// the cache groups in all lists.
+    pub(crate) states_per_text: Option<usize>,
 }
 
 impl Outlook<'_> {
@@ -26,6 +29,11 @@ impl Outlook<'_> {
     pub(crate) fn add_active(&mut self, sequence: &Sequence) {
         for (table, active) in sequence.tables.iter().zip(&mut self.active) {
             for page in table.iter().flatten() {
+                active[page.index()] = true;
+            }
+        }
+        if let Some(active) = self.active.get_mut(self.groups.len()) {
+            for page in sequence.states.pages() {
                 active[page.index()] = true;
             }
         }
@@ -48,6 +56,7 @@ impl Outlook<'_> {
             .iter()
             .zip(held)
             .map(|(group, held)| most_pages(group, positions, chunk).saturating_sub(held))
+            .chain(self.states_per_text.map(|pages| pages.saturating_sub(sequence.states.pages().count())))
             .collect()
     }
 
@@ -70,7 +79,7 @@ impl Outlook<'_> {
             .iter()
             .enumerate()
             .map(|(number, group)| most_pages(group, positions, chunk).saturating_sub(shared(number)));
-        (found.tokens, need.collect())
+        (found.tokens, need.chain(self.states_per_text).collect())
     }
 
     /// Number of tokens that a text can take from the cache once an active request has computed its prompt of `length` tokens, of

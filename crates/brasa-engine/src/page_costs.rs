@@ -4,13 +4,14 @@ use brasa_graph::device::KvPool;
 use brasa_graph::step::PAGE_POSITIONS;
 use brasa_graph::{CacheGroup, GroupId};
 
+use crate::kv::PAGES_PER_TEXT;
 use crate::outlook::most_pages;
 
 /// The pages that texts need, and their bytes on the device of a pool.
 #[derive(Clone, Debug)]
 pub struct PageCosts {
     groups: Vec<CacheGroup>,
-    /// Bytes of a page of each group.
+    /// Bytes of a page of each group; for a model with recurrent states, then those of a state page.
     page_bytes: Vec<u64>,
     /// Most rows that are computed in one step.
     chunk: usize,
@@ -20,8 +21,9 @@ impl PageCosts {
     /// The costs of texts in `pool` that are computed in chunks of up to `chunk` rows.
     pub fn new(pool: &dyn KvPool, chunk: usize) -> Self {
         let groups = pool.spec().groups.clone();
-        let page_bytes = (0..groups.len()).map(|group| pool.page_bytes(GroupId(group as u32))).collect();
-        Self { groups, page_bytes, chunk }
+        let caches = (0..groups.len()).map(|group| pool.page_bytes(GroupId(group as u32)));
+        let states = (!pool.spec().states.is_empty()).then(|| pool.state_bytes());
+        Self { groups, page_bytes: caches.chain(states).collect(), chunk }
     }
 
     /// Most bytes of a text of `positions` positions. A sliding window keeps no more than its own pages.
@@ -42,9 +44,15 @@ impl PageCosts {
         fits * PAGE_POSITIONS
     }
 
-    /// Most pages of each group that a text of `positions` positions holds.
+    /// Most pages of each group, and state pages, that a text of `positions` positions holds.
     pub(crate) fn pages(&self, positions: usize) -> Vec<usize> {
-        self.groups.iter().map(|group| most_pages(group, positions, self.chunk)).collect()
+        let caches = self.groups.iter().map(|group| most_pages(group, positions, self.chunk));
+        let states = (self.page_bytes.len() > self.groups.len()).then_some(if positions > 0 {
+            PAGES_PER_TEXT
+        } else {
+            0
+        });
+        caches.chain(states).collect()
     }
 
     /// Bytes of a page of each group.

@@ -3,6 +3,9 @@
 //! A node is a page of tokens that follow its parent's. Whole pages are never written again, so texts share them without a copy.
 //! A text that differs from a node within its page gets a copy of the page. A leaf may hold less than a page: the end of a text
 //! that has ended. The tree holds the newest prefixes that fit its budget and gives up leaves, longest unused first.
+//!
+//! Of a model with recurrent states a text can be resumed only where states are kept. So nodes also hold the states of their texts,
+//! at few lengths, within a budget of their own; the tokens from there on are computed again.
 
 use std::collections::HashMap;
 
@@ -10,6 +13,7 @@ use brasa_graph::CacheGroup;
 use brasa_graph::step::{BlockTable, PAGE_POSITIONS, PageId};
 
 use crate::CacheScope;
+use crate::kv::HeldState;
 use crate::pages::Pages;
 use crate::sequence::{Sequence, common_tokens, oldest_page};
 
@@ -21,7 +25,11 @@ pub(crate) struct Prefixes {
     free: Vec<usize>,
     roots: HashMap<CacheScope, Vec<usize>>,
     most_nodes: usize,
-    /// Pages of each cache group that nodes hold.
+    /// Most state pages that nodes hold; `None` for a model without recurrent states.
+    most_states: Option<usize>,
+    /// Pages of tokens from one kept state of a text to the next.
+    interval_pages: usize,
+    /// Pages of each group that nodes hold: of the cache groups, and state pages if the model has states.
     held: Vec<usize>,
     /// Nodes that were given up for want of room.
     evicted: u64,
@@ -38,6 +46,8 @@ struct Node {
     children: Vec<usize>,
     /// The page of each cache group; `None` if the text it came from had released it.
     pages: Vec<Option<PageId>>,
+    /// States within the page's text: the number of the node's tokens before each, and its state page.
+    states: Vec<(usize, PageId)>,
     used: u64,
 }
 
@@ -48,12 +58,35 @@ pub(crate) struct Found {
     path: Vec<usize>,
     /// Number of tokens of the beginning.
     pub(crate) tokens: usize,
+    /// The states behind the beginning, if the model has recurrent states.
+    pub(crate) state: Option<HeldState>,
 }
 
 impl Prefixes {
-    /// An empty tree of at most `most_nodes` pages of tokens, of `groups` cache groups.
-    pub(crate) fn new(most_nodes: usize, groups: usize) -> Self {
-        Self { most_nodes, held: vec![0; groups], ..Self::default() }
+    /// Empty trees that hold up to `budget_bytes` of pages: of `cache_groups` cache groups and, if `page_bytes` has one more entry,
+    /// of recurrent states, which then get half of the bytes.
+    pub(crate) fn new(
+        budget_bytes: u64,
+        page_bytes: &[u64],
+        cache_groups: usize,
+        interval_pages: usize,
+    ) -> Self {
+        let held = vec![0; page_bytes.len()];
+        let (kv, states) = page_bytes.split_at(cache_groups);
+        let of = |bytes: u64, each: u64| usize::try_from(bytes / each.max(1)).unwrap_or(usize::MAX);
+        let Some(&state_bytes) = states.first() else {
+            return Self {
+                most_nodes: of(budget_bytes, kv.iter().sum()),
+                interval_pages,
+                held,
+                ..Self::default()
+            };
+        };
+        let most_states = of(budget_bytes / 2, state_bytes);
+        // More pages of tokens could not be resumed.
+        let most_nodes =
+            of(budget_bytes / 2, kv.iter().sum()).min(most_states.saturating_mul(interval_pages));
+        Self { most_nodes, most_states: Some(most_states), interval_pages, held, ..Self::default() }
     }
 
     /// False if the budget holds no page, so that nothing is ever kept.
@@ -84,11 +117,32 @@ impl Prefixes {
             path.push(place);
             length += common;
         }
+        if self.most_states.is_some() {
+            return self.find_state(path, length, groups);
+        }
         while !self.resumable(&path, length, groups) {
             path.pop();
             length = path.len() * PAGE_POSITIONS;
         }
-        Found { path, tokens: length }
+        Found { path, tokens: length, state: None }
+    }
+
+    /// The longest beginning of the first `length` tokens of `path` whose states are kept.
+    fn find_state(&self, mut path: Vec<usize>, length: usize, groups: &[CacheGroup]) -> Found {
+        while let Some(&last) = path.last() {
+            let start = (path.len() - 1) * PAGE_POSITIONS;
+            let states = self.nodes[last].as_ref().map_or(&[][..], |node| &node.states);
+            let mut lengths: Vec<(usize, PageId)> =
+                states.iter().map(|&(within, page)| (start + within, page)).collect();
+            lengths.sort_unstable();
+            let is_held = |&&(at, _): &&(usize, PageId)| at <= length && self.resumable(&path, at, groups);
+            if let Some(&(length, page)) = lengths.iter().rev().find(is_held) {
+                let state = Some(HeldState { length, page, ends_prompt: true });
+                return Found { path, tokens: length, state };
+            }
+            path.pop();
+        }
+        Found::default()
     }
 
     /// Whole pages of a text that a sequence resumed behind `found` would share, by cache group.
@@ -106,11 +160,17 @@ impl Prefixes {
     /// Number of whole pages that another text could take from the cache if a prompt of `length` tokens were kept as soon as it
     /// is computed. The two texts share their first `common` tokens.
     pub(crate) fn after_prompt(&self, length: usize, common: usize, groups: &[CacheGroup]) -> usize {
-        let most = (common / PAGE_POSITIONS).min(self.most_nodes);
+        let most = (common / PAGE_POSITIONS).min(self.most_nodes) / self.interval() * self.interval();
         let held = |pages: usize, group: &CacheGroup| {
             oldest_page(group, pages * PAGE_POSITIONS) >= oldest_page(group, length)
         };
-        (1..=most).rev().find(|&pages| groups.iter().all(|group| held(pages, group))).unwrap_or(0)
+        let lengths = (1..=most).rev().filter(|pages| pages.is_multiple_of(self.interval()));
+        lengths.into_iter().find(|&pages| groups.iter().all(|group| held(pages, group))).unwrap_or(0)
+    }
+
+    /// Pages of tokens between the lengths at which a kept text can be resumed for certain.
+    fn interval(&self) -> usize {
+        if self.most_states.is_some() { self.interval_pages.max(1) } else { 1 }
     }
 
     /// Gives the empty `sequence` the beginning that was `found`. Its pages get one more holder.
@@ -123,8 +183,8 @@ impl Prefixes {
     ) {
         self.touch(&found.path);
         let nodes: Vec<&Node> = found.path.iter().filter_map(|&node| self.nodes[node].as_ref()).collect();
-        for (group, pages) in pages.iter_mut().enumerate() {
-            let oldest = oldest_page(&groups[group], found.tokens);
+        for ((group, spec), pages) in groups.iter().enumerate().zip(pages) {
+            let oldest = oldest_page(spec, found.tokens);
             let table: BlockTable = nodes
                 .iter()
                 .enumerate()
@@ -146,8 +206,8 @@ impl Prefixes {
         let mut path = self.walk(sequence.scope, &sequence.tokens[..whole * PAGE_POSITIONS]);
         for (place, &node) in path.iter().enumerate() {
             // This text may still hold pages that the text before had released from its window.
-            let Some(node) = &mut self.nodes[node] else { continue };
-            for (group, held) in node.pages.iter_mut().enumerate() {
+            let Some(held) = &mut self.nodes[node] else { continue };
+            for (group, held) in held.pages.iter_mut().enumerate() {
                 if held.is_none()
                     && let Some(page) = sequence.tables[group][place]
                 {
@@ -156,6 +216,7 @@ impl Prefixes {
                     *held = Some(page);
                 }
             }
+            self.hold_states(sequence, place, node, fresh, pages);
         }
         for place in path.len()..whole {
             path.push(self.hold(sequence, place, PAGE_POSITIONS, path.last().copied(), pages));
@@ -168,12 +229,54 @@ impl Prefixes {
                 self.nodes[place].as_ref().is_some_and(|node| node.tokens.starts_with(tokens))
             });
             path.push(match known {
-                Some(place) => place,
+                Some(node) => {
+                    self.hold_states(sequence, whole, node, fresh, pages);
+                    node
+                }
                 None => self.hold(sequence, whole, rest, above, pages),
             });
         }
         self.touch(&path);
         while self.len() > self.most_nodes && self.give_up(pages) {}
+        while self.most_states.is_some_and(|most| self.states_held() > most) && self.give_up_states(pages) {}
+    }
+
+    /// State pages that nodes hold.
+    fn states_held(&self) -> usize {
+        self.most_states.and(self.held.last().copied()).unwrap_or(0)
+    }
+
+    /// Adds to `node`, which holds the page at `place` of a text, the text's states within that page and its first `fresh` tokens.
+    fn hold_states(
+        &mut self,
+        sequence: &Sequence,
+        place: usize,
+        node: usize,
+        fresh: usize,
+        pages: &mut [Pages],
+    ) {
+        let (Some(_), Some(node)) = (self.most_states, &mut self.nodes[node]) else { return };
+        let group = self.held.len() - 1;
+        for state in sequence.states.kept() {
+            let Some(within) = state.length.checked_sub(place * PAGE_POSITIONS) else { continue };
+            let is_within = (1..=node.tokens.len()).contains(&within) && state.length <= fresh;
+            if is_within && node.states.iter().all(|&(at, _)| at != within) {
+                pages[group].share(state.page);
+                self.held[group] += 1;
+                node.states.push((within, state.page));
+            }
+        }
+    }
+
+    /// Gives up the states of the node with states that has been unused longest; false if there is none.
+    pub(crate) fn give_up_states(&mut self, pages: &mut [Pages]) -> bool {
+        let group = self.held.len() - 1;
+        let with_states = self.nodes.iter_mut().flatten().filter(|node| !node.states.is_empty());
+        let Some(node) = with_states.min_by_key(|node| node.used) else { return false };
+        let (_, page) = node.states.remove(0);
+        pages[group].release(page);
+        self.held[group] -= 1;
+        true
     }
 
     /// Forgets a text, except the beginning that it shares with other kept texts.
@@ -263,7 +366,12 @@ impl Prefixes {
         };
         let siblings = self.children(sequence.scope, parent);
         let contained: Vec<usize> = siblings.iter().copied().filter(contained).collect();
+        // The states within them are states within the new node.
+        let mut states = Vec::new();
         for leaf in contained {
+            if let Some(node) = &mut self.nodes[leaf] {
+                states.append(&mut node.states);
+            }
             self.remove(leaf, pages);
         }
         let held: Vec<Option<PageId>> = sequence.tables.iter().map(|table| table[place]).collect();
@@ -274,7 +382,9 @@ impl Prefixes {
             }
         }
         let scope = sequence.scope;
-        let node = Node { scope, tokens, parent, children: Vec::new(), pages: held, used: 0 };
+        let fresh = place * PAGE_POSITIONS + rows;
+        let node = Node { scope, tokens, parent, children: Vec::new(), pages: held, states, used: 0 };
+        let page_place = place;
         let place = self.free.pop().unwrap_or(self.nodes.len());
         if place == self.nodes.len() {
             self.nodes.push(None);
@@ -284,6 +394,7 @@ impl Prefixes {
             Some(parent) => parent.children.push(place),
             None => self.roots.entry(scope).or_default().push(place),
         }
+        self.hold_states(sequence, page_place, place, fresh, pages);
         place
     }
 
@@ -296,6 +407,11 @@ impl Prefixes {
                 pages[group].release(page);
                 self.held[group] -= 1;
             }
+        }
+        let states = self.held.len() - 1;
+        for &(_, page) in &node.states {
+            pages[states].release(page);
+            self.held[states] -= 1;
         }
         if let Some(parent) = node.parent.and_then(|parent| self.nodes[parent].as_mut()) {
             parent.children.retain(|&child| child != place);

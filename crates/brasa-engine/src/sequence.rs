@@ -4,6 +4,7 @@ use brasa_graph::CacheGroup;
 use brasa_graph::step::{BlockTable, PAGE_POSITIONS, SequenceId};
 
 use crate::CacheScope;
+use crate::kv::HeldStates;
 
 /// Tokens whose keys and values are cached, and the pages that hold them. Give it back with
 /// [`Executor::release`](crate::Executor::release).
@@ -17,6 +18,8 @@ pub struct Sequence {
     pub(crate) tokens: Vec<u32>,
     /// Block table of each cache group.
     pub(crate) tables: Vec<BlockTable>,
+    /// State pages, for a model with recurrent layers.
+    pub(crate) states: Box<HeldStates>,
     /// Index from which on keys and values were computed while tokens were visible that are no longer in the text.
     pub(crate) shifted_from: Option<usize>,
     /// Length to which the sequence may still be shortened, because its end is not decided yet. Until then window groups keep the
@@ -39,7 +42,7 @@ impl Sequence {
 
     /// True if the sequence holds pages, also if nothing has been written to them yet.
     pub(crate) fn holds_pages(&self) -> bool {
-        self.tables.iter().flatten().any(Option::is_some)
+        self.tables.iter().flatten().any(Option::is_some) || self.states.is_any()
     }
 
     /// Number of tokens at the beginning of `tokens` that the sequence holds with the keys and values of a fresh run in `scope`.

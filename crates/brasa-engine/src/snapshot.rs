@@ -28,8 +28,11 @@ pub struct SnapshotState {
     pub shifted_from: Option<usize>,
     /// True if no other text may begin with these keys and values.
     pub private: bool,
-    /// Existing pages of each cache group, as a range of block table entries. An entry stands for 256 tokens.
+    /// Existing pages of each cache group, as a range of block table entries. An entry stands for 256 tokens. A model with
+    /// recurrent states has one more group: its entries are the state pages, in the order of `states`.
     pub pages: Vec<Range<usize>>,
+    /// For a model with recurrent states: the lengths whose states are kept, in ascending order. The last is the whole text's.
+    pub states: Vec<usize>,
 }
 
 /// A text that is being read out of an engine. Dropping it releases its pages.
@@ -37,6 +40,8 @@ pub struct Snapshot<'e> {
     engine: &'e Engine,
     state: SnapshotState,
     layouts: Vec<PageLayout>,
+    /// Bytes of a state page; `None` for a model without recurrent states.
+    state_bytes: Option<usize>,
     sequence: Option<Sequence>,
 }
 
@@ -45,6 +50,8 @@ pub struct Restoration<'e> {
     engine: &'e Engine,
     state: SnapshotState,
     layouts: Vec<PageLayout>,
+    /// Bytes of a state page; `None` for a model without recurrent states.
+    state_bytes: Option<usize>,
     sequence: Option<Sequence>,
 }
 
@@ -62,10 +69,11 @@ impl Engine {
                 let empty = executor.sequence();
                 executor.lend(&empty)
             };
-            Ok::<_, EngineError>((SnapshotState::of(&lent), executor.layouts(), lent))
+            let state = SnapshotState::of(&lent, executor.state_bytes().is_some());
+            Ok::<_, EngineError>((state, executor.layouts(), executor.state_bytes(), lent))
         };
-        let (state, layouts, sequence) = self.at_sessions(lend)??;
-        Ok(Snapshot { engine: self, state, layouts, sequence: Some(sequence) })
+        let (state, layouts, state_bytes, sequence) = self.at_sessions(lend)??;
+        Ok(Snapshot { engine: self, state, layouts, state_bytes, sequence: Some(sequence) })
     }
 
     /// Begins to restore a text. Its pages follow with [`Restoration::write_page`].
@@ -85,10 +93,11 @@ impl Engine {
         let begin = |executor: &mut Executor, _: &mut Sessions| {
             executor.check_state(&state)?;
             let empty = executor.sequence();
-            Ok::<_, EngineError>((executor.layouts(), executor.lend(&empty), state))
+            let bytes = (executor.layouts(), executor.state_bytes());
+            Ok::<_, EngineError>((bytes, executor.lend(&empty), state))
         };
-        let (layouts, sequence, state) = self.at_sessions(begin)??;
-        Ok(Restoration { engine: self, state, layouts, sequence: Some(sequence) })
+        let ((layouts, state_bytes), sequence, state) = self.at_sessions(begin)??;
+        Ok(Restoration { engine: self, state, layouts, state_bytes, sequence: Some(sequence) })
     }
 
     /// Drops the tokens of an idle session from index `length` on; returns the length kept. The length is 0 if a sliding window
@@ -154,18 +163,28 @@ impl Snapshot<'_> {
         &self.state
     }
 
-    /// Bytes of a page of each cache group.
+    /// Bytes of a page of each group, as [`SnapshotState::pages`] lists them.
     pub fn page_bytes(&self) -> Vec<usize> {
-        self.layouts.iter().map(|layout| layout.size_bytes()).collect()
+        self.layouts.iter().map(|layout| layout.size_bytes()).chain(self.state_bytes).collect()
     }
 
     /// Reads the page of a block table entry into `bytes`, in the [canonical layout](mod@brasa_graph::page). Slots behind the
-    /// text are zeroes. `bytes` is a buffer to reuse.
+    /// text are zeroes. State pages are read alike, as the group behind the cache groups. `bytes` is a buffer to reuse.
     ///
     /// # Errors
     ///
     /// [`EngineError::Options`] if there is no such page, [`EngineError::Device`], [`EngineError::Closed`].
     pub fn read_page(&self, group: usize, entry: usize, mut bytes: Vec<u8>) -> Result<Vec<u8>, EngineError> {
+        if let Some(size_bytes) = self.state_bytes.filter(|_| group == self.layouts.len()) {
+            let length = self.state.states.get(entry);
+            let page = length.and_then(|&length| self.sequence.as_ref()?.states.at(length));
+            let page =
+                page.ok_or_else(|| EngineError::Options(format!("the text has no state page {entry}")))?;
+            bytes.resize(size_bytes, 0);
+            return self
+                .engine
+                .with(move |executor| executor.read_state(page, &mut bytes).map(|()| bytes))?;
+        }
         let table = self.sequence.as_ref().and_then(|sequence| sequence.tables.get(group));
         let page = table.and_then(|table| *table.get(entry)?);
         let (Some(page), Some(&layout)) = (page, self.layouts.get(group)) else {
@@ -181,13 +200,13 @@ impl Snapshot<'_> {
 }
 
 impl Restoration<'_> {
-    /// Bytes of a page of each cache group.
+    /// Bytes of a page of each group, as [`SnapshotState::pages`] lists them.
     pub fn page_bytes(&self) -> Vec<usize> {
-        self.layouts.iter().map(|layout| layout.size_bytes()).collect()
+        self.layouts.iter().map(|layout| layout.size_bytes()).chain(self.state_bytes).collect()
     }
 
-    /// Writes the next page of a cache group, in the [canonical layout](mod@brasa_graph::page). Idle sessions give up pages if
-    /// there is no free one.
+    /// Writes the next page of a cache group, in the [canonical layout](mod@brasa_graph::page), or the next state page as of the group
+    /// behind them. Idle sessions give up pages if there is no free one.
     ///
     /// # Errors
     ///
@@ -195,9 +214,13 @@ impl Restoration<'_> {
     /// [`EngineError::Closed`]. The restoration has ended then.
     pub fn write_page(&mut self, group: usize, bytes: Vec<u8>) -> Result<Vec<u8>, EngineError> {
         let pages = self.state.pages.get(group).cloned();
+        let states = (group == self.layouts.len()).then(|| self.state.states.clone());
         let Some(mut sequence) = self.sequence.take() else { return Err(EngineError::Closed) };
         let write = move |executor: &mut Executor, sessions: &mut Sessions| {
-            let result = executor.restore_page(&mut sequence, sessions, group, pages, &bytes);
+            let result = match states {
+                Some(states) => executor.restore_state(&mut sequence, sessions, &states, &bytes),
+                None => executor.restore_page(&mut sequence, sessions, group, pages, &bytes),
+            };
             match result {
                 Ok(()) => Ok((sequence, bytes)),
                 Err(error) => {
@@ -225,7 +248,7 @@ impl Restoration<'_> {
                 .iter()
                 .zip(&state.pages)
                 .all(|(table, pages)| table.len() == if pages.is_empty() { 0 } else { pages.end });
-            if !complete {
+            if !complete || sequence.states.kept().len() != state.states.len() {
                 executor.take_back(sequence);
                 return Err(EngineError::Options("pages of the text are missing".into()));
             }
@@ -238,10 +261,10 @@ impl Restoration<'_> {
                 }
             };
             executor.become_text(&mut sequence, state);
-            executor.keep(&sequence, false);
+            executor.keep(&mut sequence, false);
             let closed = sessions.leave(session, sequence);
-            for ended in replaced.into_iter().chain(closed) {
-                executor.keep(&ended, true);
+            for mut ended in replaced.into_iter().chain(closed) {
+                executor.keep(&mut ended, true);
                 executor.release(ended);
             }
             Ok(())
@@ -282,19 +305,25 @@ impl fmt::Debug for Restoration<'_> {
 
 impl SnapshotState {
     /// The state of a sequence: its tokens, and which of its pages exist.
-    fn of(sequence: &Sequence) -> Self {
+    fn of(sequence: &Sequence, has_states: bool) -> Self {
         let entries = sequence.tokens.len().div_ceil(PAGE_POSITIONS);
         let pages = sequence.tables.iter().map(|table| {
             let table = &table[..entries.min(table.len())];
             // Windows release pages from the front on.
             table.iter().position(Option::is_some).unwrap_or(table.len())..table.len()
         });
+        let length = sequence.tokens.len();
+        let states =
+            sequence.states.kept().iter().filter(|state| state.ends_prompt || state.length == length);
+        let states: Vec<usize> = states.map(|state| state.length).collect();
+        let pages = pages.chain(has_states.then_some(0..states.len())).collect();
         Self {
             scope: sequence.scope,
             tokens: sequence.tokens.clone(),
             shifted_from: sequence.shifted_from,
             private: sequence.private,
-            pages: pages.collect(),
+            pages,
+            states,
         }
     }
 }
@@ -307,7 +336,10 @@ impl Executor {
         let entries = length.div_ceil(PAGE_POSITIONS);
         let fits = |(pages, oldest): (&Range<usize>, &usize)| pages.start <= *oldest && pages.end == entries;
         let shift_fits = state.shifted_from.is_none_or(|from| from <= length);
-        if state.pages.len() == oldest.len() && shift_fits && state.pages.iter().zip(&oldest).all(fits) {
+        let caches = state.pages.get(..oldest.len()).unwrap_or_default();
+        let groups = oldest.len() + usize::from(self.state_bytes().is_some());
+        let is_whole = state.pages.len() == groups && shift_fits && caches.iter().zip(&oldest).all(fits);
+        if is_whole && self.states_fit(state) {
             return Ok(());
         }
         Err(EngineError::Options(format!(
@@ -315,6 +347,31 @@ impl Executor {
             oldest.len(),
             state.pages
         )))
+    }
+
+    /// True if the states in `state` are possible for its text and the model.
+    fn states_fit(&self, state: &SnapshotState) -> bool {
+        let SnapshotState { tokens, states, pages, .. } = state;
+        if self.state_bytes().is_none() {
+            return states.is_empty();
+        }
+        let ascends = states.windows(2).all(|pair| pair[0] < pair[1]) && states.first() != Some(&0);
+        let ends = states.last().copied().unwrap_or(0) == tokens.len();
+        ascends && ends && pages.last() == Some(&(0..states.len()))
+    }
+
+    /// Writes the next state page of a sequence that has no tokens yet; `states` are the lengths of all.
+    fn restore_state(
+        &mut self,
+        sequence: &mut Sequence,
+        sessions: &mut Sessions,
+        states: &[usize],
+        bytes: &[u8],
+    ) -> Result<(), EngineError> {
+        let length = states.get(sequence.states.kept().len()).copied();
+        let length =
+            length.ok_or_else(|| EngineError::Options("the text has no further state page".into()))?;
+        self.append(sequence, sessions, sequence.tables.len(), Some(length), bytes)
     }
 
     /// Writes the next page of a sequence that has no tokens yet.
@@ -332,11 +389,23 @@ impl Executor {
                 EngineError::Options(format!("cache group {group} of the text has no further page"))
             })?;
         table.resize(table.len().max(pages.start), None);
+        self.append(sequence, sessions, group, None, bytes)
+    }
+
+    /// Appends a page. Idle sessions give up pages if there is no free one.
+    fn append(
+        &mut self,
+        sequence: &mut Sequence,
+        sessions: &mut Sessions,
+        group: usize,
+        state_at: Option<usize>,
+        bytes: &[u8],
+    ) -> Result<(), EngineError> {
         loop {
-            match self.append_page(sequence, group, bytes) {
+            match self.append_page(sequence, group, state_at, bytes) {
                 Err(EngineError::CacheFull { .. }) if sessions.idle() > 0 => {
-                    if let Some(idle) = sessions.give_up_oldest() {
-                        self.keep(&idle, true);
+                    if let Some(mut idle) = sessions.give_up_oldest() {
+                        self.keep(&mut idle, true);
                         self.release(idle);
                     }
                 }

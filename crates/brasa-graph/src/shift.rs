@@ -31,6 +31,9 @@ pub struct KeyRotation {
 ///
 /// The reason why keys cannot be moved, naming the operation that forbids it.
 pub fn key_rotations(graph: &Graph) -> Result<Vec<Option<KeyRotation>>, String> {
+    if !graph.states.is_empty() {
+        return Err("a context shift of recurrent states, which depend on all tokens before".into());
+    }
     for (number, node) in graph.nodes().iter().enumerate() {
         for &input in &node.inputs {
             check_use(graph, NodeId(number as u32), node, input)?;

@@ -5,6 +5,8 @@ use brasa_graph::device::{DrawInputs, Drawn};
 use brasa_graph::sampling::{Draw, SamplingError, TokenMask};
 use brasa_graph::step::Outs;
 
+use crate::kv::StepEnds;
+
 use super::{Executor, SequenceChain, SequenceRows, StepError, check};
 
 /// Receives each token that [`Executor::run_drafts`] draws: the number of its sequence, true if the token was drafted, and the
@@ -69,7 +71,7 @@ impl Executor {
     ) -> Result<(), StepError> {
         check(parts)?;
         let mut rows: Vec<SequenceRows<'_>> = parts.iter_mut().map(SequenceChain::drafted_rows).collect();
-        let composed = self.compose(&mut rows);
+        let composed = self.compose(&mut rows, StepEnds::Each);
         drop(rows);
         let count = parts.len();
         let drawn = composed.and_then(|()| {

@@ -14,14 +14,16 @@ impl KvStore {
     /// Sets how much memory [`prefault`](Self::prefault) fetches: up to `bytes`, but no more than texts of `positions` positions
     /// take.
     pub(crate) fn with_ready(mut self, bytes: u64, positions: usize) -> Self {
-        self.ready = pages_of_all(bytes, &self.page_bytes).min(positions.div_ceil(PAGE_POSITIONS));
+        self.ready = pages_of_all(bytes, &self.page_bytes[..self.cache_groups()])
+            .min(positions.div_ceil(PAGE_POSITIONS));
         self
     }
 
     /// Fetches some memory of a page, in a group with too few free pages that are ready. Returns false if nothing is to be
     /// fetched or the budget is used up.
     pub(crate) fn prefault(&mut self) -> bool {
-        (0..self.groups.len()).any(|group| self.groups[group].ready() < self.ready && self.prefault_in(group))
+        (0..self.cache_groups())
+            .any(|group| self.groups[group].ready() < self.ready && self.prefault_in(group))
     }
 
     /// Fetches memory after a step that wrote `rows` positions while `texts` texts are active, if fewer pages are ready than the
@@ -29,7 +31,7 @@ impl KvStore {
     /// delaying one step that needs a whole new page.
     pub(crate) fn keep_up(&mut self, rows: usize, texts: usize) {
         let enough = self.ready.min(texts / 4 + 1);
-        for group in 0..self.groups.len() {
+        for group in 0..self.cache_groups() {
             if self.groups[group].ready() >= enough {
                 continue;
             }
@@ -77,23 +79,42 @@ impl KvStore {
                 return Ok(page);
             }
             let exist = self.groups[group].total();
-            // Grown by a quarter, so that a long text does not copy or fault page by page.
-            let more = self.affordable(group).min(exist / 4 + 1);
-            let full = || EngineError::CacheFull { pages: exist, budget_bytes: self.budget_bytes };
-            if more > 0 {
-                match self.pool.reserve(GroupId(group as u32), exist + more) {
-                    Ok(()) => {
-                        self.groups[group].grow(exist + more);
-                        continue;
-                    }
-                    Err(DeviceError::OutOfMemory { .. }) if exist > 0 => {}
-                    Err(error) => return Err(error.into()),
-                }
+            match self.grow(group) {
+                Ok(true) => continue,
+                Ok(false) => {}
+                Err(DeviceError::OutOfMemory { .. }) if exist > 0 => {}
+                Err(error) => return Err(error.into()),
             }
-            if !self.prefixes.give_up(&mut self.groups) {
-                return Err(full());
+            let is_state = self.state_group() == Some(group);
+            let gave_up = if is_state { self.prefixes.give_up_states(&mut self.groups) } else { false };
+            if !gave_up && !self.prefixes.give_up(&mut self.groups) {
+                return Err(EngineError::CacheFull { pages: exist, budget_bytes: self.budget_bytes });
             }
         }
+    }
+
+    /// A page of `group` that is free or that the budget has room for; no kept text is given up for it.
+    pub(super) fn take_spare(&mut self, group: usize) -> Option<PageId> {
+        self.groups[group].take().or_else(|| match self.grow(group) {
+            Ok(true) => self.groups[group].take(),
+            _ => None,
+        })
+    }
+
+    /// Adds pages to `group` if the budget has room for any.
+    fn grow(&mut self, group: usize) -> Result<bool, DeviceError> {
+        let exist = self.groups[group].total();
+        // Grown by a quarter, so that a long text does not copy or fault page by page.
+        let more = self.affordable(group).min(exist / 4 + 1);
+        if more > 0 {
+            if self.state_group() == Some(group) {
+                self.pool.reserve_states(exist + more)?;
+            } else {
+                self.pool.reserve(GroupId(group as u32), exist + more)?;
+            }
+            self.groups[group].grow(exist + more);
+        }
+        Ok(more > 0)
     }
 
     /// Pages of `group` that the budget still has room for, beside those that are reserved for other groups.

@@ -26,11 +26,11 @@ impl KvStore {
         let other = other.max_by_key(|(length, _)| *length).filter(|&(length, _)| length > found.tokens);
         if other.map_or(found.tokens, |(length, _)| length) > kept {
             self.truncate(sequence, 0);
-            match other {
-                Some((length, other)) => self.share(other, length, sequence),
-                None => {
-                    self.prefixes.share(&found, &self.pool.spec().groups, &mut self.groups, sequence);
-                }
+            if let Some((length, other)) = other {
+                self.share(other, length, sequence);
+            } else {
+                self.prefixes.share(&found, &self.pool.spec().groups, &mut self.groups, sequence);
+                self.share_states(sequence, found.state.as_slice());
             }
             self.copy_end(sequence);
         }
@@ -49,26 +49,29 @@ impl KvStore {
             }
         }
         sequence.tokens = other.tokens[..length].to_vec();
+        let end = other.states.kept().iter().copied().find(|state| state.length == length);
+        self.share_states(sequence, end.as_slice());
     }
 
     /// Copies the last page of `sequence` if it is shared and partial. If there is no page for the copy, its positions are
     /// dropped.
     fn copy_end(&mut self, sequence: &mut Sequence) {
         let whole = sequence.tokens.len() / PAGE_POSITIONS;
-        if (0..self.groups.len()).any(|group| self.own(sequence, group, whole).is_err()) {
+        if (0..self.cache_groups()).any(|group| self.own(sequence, group, whole).is_err()) {
             self.truncate(sequence, whole * PAGE_POSITIONS);
         }
     }
 
     /// Keeps the whole pages of `sequence` for later texts that begin alike, up to the length that it may be taken back to. If
     /// the sequence `ends` and is never written again, its last partial page is kept too.
-    pub(crate) fn keep(&mut self, sequence: &Sequence, ends: bool) {
+    pub(crate) fn keep(&mut self, sequence: &mut Sequence, ends: bool) {
         if sequence.private {
             return;
         }
         let stays = sequence.may_return_to.unwrap_or(usize::MAX).min(sequence.tokens.len());
         let fresh = sequence.shifted_from.unwrap_or(stays).min(stays);
         self.prefixes.keep(sequence, fresh, ends, &mut self.groups);
+        self.hand_over_states(sequence);
     }
 
     /// Forgets the kept prefix of `tokens`, except the beginning that other kept texts share.
@@ -105,14 +108,17 @@ impl KvStore {
                 pages.share(page);
             }
         }
-        Sequence {
+        let mut forked = Sequence {
             id: self.new_id(),
             scope: sequence.scope,
             tokens: sequence.tokens.clone(),
             tables: sequence.tables.clone(),
+            states: Box::default(),
             shifted_from: sequence.shifted_from,
             may_return_to: sequence.may_return_to,
             private: sequence.private,
-        }
+        };
+        self.share_states(&mut forked, sequence.states.kept());
+        forked
     }
 }

@@ -157,11 +157,11 @@ impl Worker<'_> {
     }
 
     /// Returns a sequence to its session, or releases its pages.
-    fn put_back(&mut self, sequence: Sequence, session: Option<SessionId>) {
+    fn put_back(&mut self, mut sequence: Sequence, session: Option<SessionId>) {
         let left = match session {
             Some(id) => {
                 // The session goes on to write the last page.
-                self.executor.keep(&sequence, false);
+                self.executor.keep(&mut sequence, false);
                 self.sessions.leave(id, sequence)
             }
             None => Some(sequence),
@@ -172,8 +172,8 @@ impl Worker<'_> {
     }
 
     /// Ends a text: keeps its pages for later texts that begin alike.
-    pub(super) fn end(&mut self, sequence: Sequence) {
-        self.executor.keep(&sequence, true);
+    pub(super) fn end(&mut self, mut sequence: Sequence) {
+        self.executor.keep(&mut sequence, true);
         self.executor.release(sequence);
     }
 }

@@ -8,6 +8,7 @@ mod draft_models;
 mod on_the_cpu;
 mod on_the_mock;
 mod pages;
+mod recurrent;
 mod schedules;
 mod small_model;
 mod snapshots;
@@ -35,7 +36,7 @@ use contexts::*;
 use draft_models::*;
 use pages::*;
 use schedules::*;
-use small_model::{LAYERS, VOCAB, graph};
+use small_model::{LAYERS, RECURRENT, VOCAB, graph};
 use snapshots::*;
 use speculation::*;
 use streams::*;
@@ -87,7 +88,8 @@ fn engine_for(
     let limits = ProgramLimits { max_rows: chunk, max_outs: chunk, max_segments: max_sequences };
     let spec = KvPoolSpec::of(&graph, dtype);
     start_engine(&graph, limits, spec, |pool| {
-        let cache_bytes = pages_bytes(pool, context) * texts as u64;
+        let states = if RECURRENT.get() { 8192 } else { 0 };
+        let cache_bytes = pages_bytes(pool, context) * texts as u64 + states;
         EngineConfig { context, max_sequences, cache_bytes, prefix_bytes, ..CONFIG }
     })
 }
@@ -166,7 +168,9 @@ fn hidden_parts(
 /// Bytes that a page of one layer takes on the device of this thread.
 fn page_bytes() -> u64 {
     let spec = KvPoolSpec::of(&graph(&[None]), KvType::F32);
-    DEVICE.with_borrow(|backend| backend.kv_pool(spec).unwrap().page_bytes(GroupId(0)))
+    // Recurrent states take few bytes beside the keys and values.
+    let states = if RECURRENT.get() { 2048 } else { 0 };
+    DEVICE.with_borrow(|backend| backend.kv_pool(spec).unwrap().page_bytes(GroupId(0))) + states
 }
 
 fn prompt(length: usize, seed: usize) -> Vec<u32> {

@@ -24,7 +24,7 @@ pub(super) fn to_json(
     options: Option<&GenerateOptions>,
 ) -> Value {
     let pages = state.pages.iter().map(|pages| json!([pages.start, pages.end]));
-    json!({
+    let mut header = json!({
         "written_by": concat!("brasa ", env!("CARGO_PKG_VERSION")),
         "identity": identity.to_json(),
         "scope": {"model": state.scope.model, "adapter": state.scope.adapter, "salt": state.scope.salt},
@@ -33,7 +33,11 @@ pub(super) fn to_json(
         "private": state.private,
         "pages": pages.collect::<Value>(),
         "options": options.map(settings::to_json),
-    })
+    });
+    if !state.states.is_empty() {
+        header["states"] = json!(state.states);
+    }
+    header
 }
 
 /// Reads a header of a model of this identity.
@@ -59,6 +63,10 @@ pub(super) fn from_json(bytes: &[u8], identity: &Identity) -> Result<Header, Ses
         Some(count(start)?..count(end)?)
     };
     let pages = header["pages"].as_array().and_then(|pages| pages.iter().map(range).collect());
+    let states = match &header["states"] {
+        Value::Null => Some(Vec::new()),
+        states => states.as_array().and_then(|states| states.iter().map(count).collect()),
+    };
     let shifted_from = &header["shifted_from"];
     let shifted_from = match shifted_from {
         Value::Null => None,
@@ -71,6 +79,7 @@ pub(super) fn from_json(bytes: &[u8], identity: &Identity) -> Result<Header, Ses
         shifted_from,
         private: header["private"].as_bool().ok_or_else(|| missing("private"))?,
         pages: pages.ok_or_else(|| missing("pages"))?,
+        states: states.ok_or_else(|| missing("states"))?,
     };
     Ok(Header {
         state,

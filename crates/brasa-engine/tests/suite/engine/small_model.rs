@@ -1,8 +1,10 @@
 //! A small random model: its next token depends on everything that it sees.
 
 use brasa_formats::Tensor;
-use brasa_graph::op::{Attention, KvSource, Rope, RopeLayout};
-use brasa_graph::{Builder, CacheSpec, Graph, Input, Weight, WeightPart};
+use std::cell::Cell;
+
+use brasa_graph::op::{Attention, HeadSharing, KvSource, Rope, RopeLayout, ScanRule, StateScan, Unary};
+use brasa_graph::{Builder, CacheSpec, Graph, Input, ValueId, Weight, WeightPart};
 
 pub const VOCAB: usize = 61;
 const WIDTH: usize = 16;
@@ -11,7 +13,12 @@ const WINDOW: usize = 40;
 /// One layer with full attention and one with a sliding window.
 pub const LAYERS: &[Option<usize>] = &[None, Some(WINDOW)];
 
-/// A layer for each window.
+thread_local! {
+    /// True if the small model of the current test begins with recurrent layers.
+    pub static RECURRENT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A layer for each window, behind recurrent layers if the test wants them.
 pub fn graph(windows: &[Option<usize>]) -> Graph {
     build(windows, None)
 }
@@ -37,6 +44,9 @@ fn build(windows: &[Option<usize>], bad: Option<u32>) -> Graph {
         g.weight(Weight::new("embeddings", &[VOCAB, WIDTH], vec![part]))
     });
     let mut h = g.embed(ids, embeddings);
+    if RECURRENT.get() {
+        h = recurrent_layers(&mut g, h);
+    }
     for &window in windows {
         let cache = g.cache(CacheSpec { kv_heads: 1, head_dim: 8, window });
         let qkv = weight(&mut g, &format!("qkv {window:?}"), &[32, WIDTH], 1.5);
@@ -60,6 +70,39 @@ fn build(windows: &[Option<usize>], bad: Option<u32>) -> Graph {
     let h = g.rms_norm_unscaled(h, 1e-6);
     let logits = g.linear(h, table);
     g.finish(&[logits]).unwrap()
+}
+
+/// A short convolution and a gated delta rule.
+fn recurrent_layers(g: &mut Builder, h: ValueId) -> ValueId {
+    let weight = |g: &mut Builder, name: &str, shape: &[usize], scale: f32| {
+        g.weight(Weight::new(name, shape, vec![WeightPart::whole(tensor(name, shape, scale))]))
+    };
+    let taps = weight(g, "taps", &[WIDTH, 3], 0.7);
+    let state = g.state(2 * WIDTH);
+    let x = g.short_conv(h, taps, state);
+    let h = g.add(h, x);
+    let projection = weight(g, "recurrence", &[28, WIDTH], 1.0);
+    let x = g.rms_norm_unscaled(h, 1e-6);
+    let x = g.linear(x, projection);
+    let part = |g: &mut Builder, start: usize, heads: usize| {
+        let x = g.slice(x, start..start + heads * 4);
+        g.reshape(x, &[heads, 4])
+    };
+    let (q, k, v) = (part(g, 0, 1), part(g, 4, 1), part(g, 8, 2));
+    let (q, k) = (g.rms_norm_unscaled(q, 1e-6), g.rms_norm_unscaled(k, 1e-6));
+    let k = g.unary(k, Unary::Scale(0.5));
+    let gate = |g: &mut Builder, start: usize| {
+        let x = g.slice(x, start..start + 2);
+        g.unary(x, Unary::Sigmoid)
+    };
+    let (decay, beta) = (gate(g, 16), gate(g, 18));
+    let state = Some(g.state(2 * 4 * 4));
+    let scan = StateScan { state, rule: ScanRule::Delta, sharing: HeadSharing::Grouped };
+    let y = g.state_scan(&[q, k, v, decay, beta], scan);
+    let y = g.reshape(y, &[8]);
+    let out = weight(g, "recurrence out", &[WIDTH, 8], 0.7);
+    let y = g.linear(y, out);
+    g.add(h, y)
 }
 
 /// Deterministic noise: a model whose next token depends on everything that it sees.
