@@ -4,8 +4,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::op::{
-    Argmax, Attention, Binary, CacheWrite, Concat, Embed, ExpertLinear, Gather, Linear, MemoryWrite, Reduce,
-    ReduceFn, Reshape, RmsNorm, Rope, RouterTopK, SelectRows, ShortConv, Slice, Softmax, StateScan, Unary,
+    Argmax, Attention, Binary, CacheWrite, Concat, Embed, ExpertLinear, Gather, HeadLinear, Linear,
+    MemoryWrite, Reduce, ReduceFn, Reshape, RmsNorm, Rope, RouterTopK, SelectRows, ShortConv, Slice, Softmax,
+    StateScan, Unary,
 };
 use crate::{
     CacheId, CacheSpec, DType, Dim, Given, GivenId, Graph, GraphError, Input, MemoryId, Node, NodeId, Op,
@@ -180,6 +181,10 @@ impl Builder {
 
     pub fn expert_linear(&mut self, x: ValueId, experts: ValueId, w: ValueId) -> ValueId {
         self.one(ExpertLinear, &[x, experts, w])
+    }
+
+    pub fn head_linear(&mut self, x: ValueId, w: ValueId) -> ValueId {
+        self.one(HeadLinear, &[x, w])
     }
 
     /// Returns `(experts, weights)`, both `[R, k]`.

@@ -20,6 +20,8 @@ pub(crate) type Terms = Rule<Vec<Option<ValueId>>>;
 pub(super) struct Constants {
     /// Weights that hold one number, by the bits of the number.
     numbers: BTreeMap<u32, ValueId>,
+    /// Weights that hold the numbers 0, 1, …, by their count.
+    counts: BTreeMap<usize, ValueId>,
     /// Weights with the opposite sign, by the original weight.
     negatives: BTreeMap<WeightId, ValueId>,
 }
@@ -81,6 +83,15 @@ impl<'a> Rules<'a> {
             .numbers
             .entry(x.to_bits())
             .or_insert_with(|| builder.weight(Ok(stored(x.to_string(), &[1], x.to_le_bytes().into()))))
+    }
+
+    /// The numbers 0, 1, … below `count` as a weight, `[count]`. f32 holds each exactly, up to 2²⁴.
+    pub(crate) fn numbers(&mut self, count: usize) -> ValueId {
+        let builder = &mut *self.builder;
+        *self.constants.counts.entry(count).or_insert_with(|| {
+            let bytes = (0..count).flat_map(|number| (number as f32).to_le_bytes()).collect();
+            builder.weight(Ok(stored(format!("numbers below {count}"), &[count], bytes)))
+        })
     }
 
     /// The value of `weight` with the opposite sign, as another weight.

@@ -9,6 +9,7 @@ mod elementwise;
 mod embed;
 mod expert;
 mod expert_gradient;
+mod head_linear;
 mod linear;
 mod linear_cross_entropy;
 mod narrow;
@@ -32,6 +33,7 @@ pub use elementwise::{Binary, Unary, Where};
 pub use embed::{Embed, Gather, SelectRows};
 pub use expert::{ExpertLinear, Gating, RouterTopK};
 pub use expert_gradient::{ExpertLinearGradient, ExpertLinearTransposed};
+pub use head_linear::HeadLinear;
 pub use linear::{Linear, LinearGradient, LinearTransposed, Matmul};
 pub use linear_cross_entropy::{Head, LinearCrossEntropy, LinearCrossEntropyGradient};
 pub use narrow::Narrow;
@@ -144,7 +146,7 @@ macro_rules! operations {
 operations! {
     Embed, Gather, SelectRows, Linear, LinearTransposed, ExpertLinear, RouterTopK, Matmul, RmsNorm, LayerNorm, Unary, Binary,
     Where, Rope, CacheWrite, MemoryWrite, Attention, Softmax, Reduce, Argmax, CrossEntropy, Concat, Slice, Reshape, Transpose,
-    Broadcast, Cast, IndexAdd, MeanPool, Unfold, LinearGradient, ExpertLinearTransposed, ExpertLinearGradient, UnaryGradient,
+    Broadcast, Cast, IndexAdd, MeanPool, Unfold, LinearGradient, ExpertLinearTransposed, ExpertLinearGradient, HeadLinear, UnaryGradient,
     NormGradient, AttentionTangent, AttentionGradient, Pick, Place, Narrow, Fold, MeanPoolTransposed,
     LinearCrossEntropy, LinearCrossEntropyGradient, AttentionGradientTangent,
     ShortConv, StateScan,

@@ -17,6 +17,7 @@
 //! - [`Decoder`] describes a small decoder with random weights, [`Running`] runs it step by step;
 //! - [`MockBackend`] is a device that draws on a thread of its own, applies answers late, and fails on request;
 //! - [`EncoderDecoder`] is a pair of graphs around a memory, with the answer;
+//! - [`HeadLayer`] is a linear layer of heads, which [`check_heads`] runs in every storage format;
 //! - [`check_shared_weights`] has two graphs share an upload, and reads and writes weights;
 //! - [`check_inputs_and_outputs`] brings inputs that a graph declares and reads several outputs;
 //! - [`check_chains`] compares chains with single steps; [`check_failed_steps`] has steps fail in the middle;
@@ -41,6 +42,7 @@ mod draft_trees;
 mod embeddings;
 mod failed_steps;
 mod foreign;
+mod heads;
 mod inputs_outputs;
 mod lookups;
 mod low_rank;
@@ -74,6 +76,7 @@ pub use derivatives::{check_derivatives, check_near, evaluate_with, normals, var
 pub use draft_trees::{DraftTreeCase, check_attention_in_trees, check_tree_of_one_branch};
 pub use embeddings::{check_embeddings, check_other_lookups};
 pub use failed_steps::check_failed_steps;
+pub use heads::{Company, HeadLayer, check_heads};
 pub use inputs_outputs::check_inputs_and_outputs;
 pub use lookups::check_lookups;
 pub use low_rank::{adapter_of_projections, merged, random_adapter, stored_as};

@@ -49,6 +49,7 @@ pub const OPERATIONS: &[OperationCase] = &[
         build: attention_to_caches_and_to_the_step,
     },
     OperationCase { name: "experts", tolerance: Tolerance::F32, build: mixtures_of_experts },
+    OperationCase { name: "heads", tolerance: Tolerance::F32, build: layers_of_heads },
     OperationCase { name: "reductions", tolerance: Tolerance::F32, build: reductions },
     OperationCase { name: "arrangements", tolerance: Tolerance::F32, build: arrangements },
     OperationCase { name: "views", tolerance: Tolerance::F32, build: views_of_views },
@@ -200,6 +201,24 @@ fn mixtures_of_experts(b: &mut CaseBuilder) -> Vec<ValueId> {
     let (experts, weights) =
         b.graph.router_topk(logits, RouterTopK { k: chosen, gating: gatings[b.random.below(2)] });
     vec![weights, b.graph.expert_linear(x, experts, w), b.graph.expert_linear(own, experts, w)]
+}
+
+/// A few heads, one head alone, and as many as a large model has; of rows that are a part of a value, too.
+fn layers_of_heads(b: &mut CaseBuilder) -> Vec<ValueId> {
+    let (heads, n, k) = (2 + b.random.below(7), width(b), width(b));
+    let (x, w) = (b.rows(&[heads, k]), b.weight("w", &[heads, n, k]));
+    let (one, of_one) = (b.rows(&[1, k]), b.weight("one", &[1, n, k]));
+    let (many, of_many) = (b.rows(&[128, 8]), b.weight("many", &[128, 3, 8]));
+    let wide = b.rows(&[heads * k + 5]);
+    let part = b.graph.slice(wide, 3..heads * k + 3);
+    let part = b.graph.reshape(part, &[heads, k]);
+    let pairs = [(x, w), (one, of_one), (many, of_many), (part, w)];
+    let mut results = pairs.map(|(x, w)| b.graph.head_linear(x, w)).to_vec();
+    // Tiles of sixteen outputs and pieces of 64 inputs, as models have them.
+    let (even, of_even) = (b.rows(&[4, 128]), b.weight("even", &[4, 32, 128]));
+    let y = b.graph.head_linear(even, of_even);
+    results.push(b.graph.unary(y, Unary::Silu));
+    results
 }
 
 fn reductions(b: &mut CaseBuilder) -> Vec<ValueId> {

@@ -2,9 +2,9 @@
 
 use brasa_graph::op::{
     Argmax, Attention, Binary, Broadcast, CacheWrite, Cast, Concat, CrossEntropy, Embed, ExpertLinear,
-    Gather, Gating, IndexAdd, KvSource, LayerNorm, Linear, LinearTransposed, Mask, Matmul, MeanPool, Reduce,
-    ReduceFn, Reshape, RmsNorm, Rope, RopeLayout, RouterTopK, SelectRows, Slice, Softmax, Transpose, Unary,
-    Unfold, Where,
+    Gather, Gating, HeadLinear, IndexAdd, KvSource, LayerNorm, Linear, LinearTransposed, Mask, Matmul,
+    MeanPool, Reduce, ReduceFn, Reshape, RmsNorm, Rope, RopeLayout, RouterTopK, SelectRows, Slice, Softmax,
+    Transpose, Unary, Unfold, Where,
 };
 use brasa_graph::testing::weight;
 use brasa_graph::{
@@ -69,6 +69,7 @@ fn results_have_the_documented_types() {
         (infer(LinearTransposed, &[rows(&[7]), constant(&[7, 4])]), "f32[rows, 4]"),
         (infer(ExpertLinear, &[rows(&[4]), numbers(&[2]), constant(&[3, 7, 4])]), "f32[rows, 2, 7]"),
         (infer(ExpertLinear, &[rows(&[2, 4]), numbers(&[2]), constant(&[3, 7, 4])]), "f32[rows, 2, 7]"),
+        (infer(HeadLinear, &[rows(&[3, 4]), constant(&[3, 7, 4])]), "f32[rows, 3, 7]"),
         (infer(experts, &[rows(&[3])]), "u32[rows, 2], f32[rows, 2]"),
         (infer(Matmul { transpose_a: true, transpose_b: false }, &[rows(&[4]), rows(&[5])]), "f32[4, 5]"),
         (infer(RmsNorm { eps: 0.0 }, &[rows(&[2, 4]), constant(&[4])]), "f32[rows, 2, 4]"),
@@ -134,6 +135,10 @@ fn operands_that_do_not_fit_are_refused() {
             infer(ExpertLinear, &[rows(&[3, 4]), numbers(&[2]), constant(&[3, 7, 4])]),
             "x must be [R, K] or [R, k, K]",
         ),
+        (infer(HeadLinear, &[rows(&[12]), constant(&[3, 7, 4])]), "x must be [R, H, K]"),
+        (infer(HeadLinear, &[rows(&[2, 4]), constant(&[3, 7, 4])]), "w must be [H, N, K] for x [R, H, K]"),
+        (infer(HeadLinear, &[rows(&[3, 4]), constant(&[3, 4, 7])]), "w must be [H, N, K] for x [R, H, K]"),
+        (infer(HeadLinear, &[rows(&[3, 4]), rows(&[7, 4])]), "f32[rows, 7, 4] is not constant"),
         (infer(k(4), &[rows(&[3])]), "k = 4 of 3 experts"),
         (infer(k(0), &[rows(&[3])]), "k = 0 of 3 experts"),
         (infer(k(1), &[rows(&[2, 3])]), "logits must be [R, X]"),
@@ -254,13 +259,14 @@ fn nothing_makes_inference_panic() {
         let cache = CacheId(random.below(3) as u32);
         let source = if random.below(2) == 0 { KvSource::Cache(cache) } else { KvSource::Step(Mask::Causal) };
         let (a, b) = (pick(&mut random), pick(&mut random));
-        let ops: [Op; 24] = [
+        let ops: [Op; 25] = [
             Embed.into(),
             Gather.into(),
             SelectRows.into(),
             Linear.into(),
             LinearTransposed.into(),
             ExpertLinear.into(),
+            HeadLinear.into(),
             RouterTopK { k: a, gating: Gating::SoftmaxAll }.into(),
             Matmul { transpose_a: a > 2, transpose_b: b > 2 }.into(),
             RmsNorm { eps: 0.0 }.into(),

@@ -2,9 +2,9 @@
 
 use brasa_graph::op::{
     Argmax, Attention, Binary, Broadcast, CacheWrite, Cast, Concat, CrossEntropy, Embed, Fold, Gather,
-    Gating, IndexAdd, KvSource, LayerNorm, LinearTransposed, Mask, MeanPool, Narrow, Pick, Place, Reduce,
-    ReduceFn, Reshape, RmsNorm, Rope, RopeLayout, RouterTopK, SelectRows, Slice, Softmax, Transpose, Unary,
-    Unfold, Where,
+    Gating, HeadLinear, IndexAdd, KvSource, LayerNorm, LinearTransposed, Mask, MeanPool, Narrow, Pick, Place,
+    Reduce, ReduceFn, Reshape, RmsNorm, Rope, RopeLayout, RouterTopK, SelectRows, Slice, Softmax, Transpose,
+    Unary, Unfold, Where,
 };
 use brasa_graph::reference::{Array, SegmentRows, apply};
 use brasa_graph::{CacheId, DType, Op, Shape};
@@ -92,6 +92,13 @@ fn elementwise() {
     check(Binary::Div, &[&a, &a], &[f(&[2, 3], &[1.; 6])]);
     check(Binary::Maximum, &[&a, &f(&[3], &[3., 3., 3.])], &[f(&[2, 3], &[3., 3., 3., 4., 5., 6.])]);
     check(Where, &[&u(&[3], &[1, 0, 7]), &b, &f(&[3], &[1., 2., 3.])], &[f(&[3], &[10., 2., 30.])]);
+}
+
+#[test]
+fn every_head_has_a_matrix_of_its_own() {
+    let x = f(&[2, 2, 3], &[1., 2., 3., 4., 5., 6., 0., 1., 0., 1., 0., 0.]);
+    let w = f(&[2, 2, 3], &[1., 0., 0., 0., 1., 1., 10., 0., 0., 0., 0., 100.]);
+    check(HeadLinear, &[&x, &w], &[f(&[2, 2, 2], &[1., 5., 40., 600., 0., 1., 10., 0.])]);
 }
 
 #[test]

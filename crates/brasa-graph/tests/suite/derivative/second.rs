@@ -2,8 +2,8 @@
 
 use brasa_graph::derivative::{Vjp, Wrt, jvp, vjp};
 use brasa_graph::op::{
-    Attention, AttentionTangent, ExpertLinear, Gating, KvSource, LinearCrossEntropy, Mask, NormGradient,
-    NormKind, Reduce, ReduceFn, RouterTopK, Unary, UnaryGradient,
+    Attention, AttentionTangent, ExpertLinear, Gating, HeadLinear, KvSource, LinearCrossEntropy, Mask,
+    NormGradient, NormKind, Reduce, ReduceFn, RouterTopK, Unary, UnaryGradient,
 };
 use brasa_graph::reference::Array;
 use brasa_graph::testing::{
@@ -119,7 +119,7 @@ fn decode(graph: &Graph, id: ValueId) -> Vec<f64> {
     graph.weight(weight).decode("test").unwrap().into_iter().map(f64::from).collect()
 }
 
-/// Heads with their loss, experts that learn, and every function of one element, by whose slopes gradients are made.
+/// Heads with their loss, experts and heads that learn, and every function of one element, by whose slopes gradients are made.
 #[test]
 fn gradients_of_layers_obey_the_rules() {
     let build = |b: &mut CaseBuilder| {
@@ -135,6 +135,9 @@ fn gradients_of_layers_obey_the_rules() {
         let wide = b.graph.apply(ExpertLinear, &[x, chosen, up])[0];
         let wide = b.graph.unary(wide, Unary::Silu);
         outputs.extend(b.graph.apply(ExpertLinear, &[wide, chosen, down]));
+        let (heads, each) = (b.rows(&[3, 5]), b.weight("each", &[3, 4, 5]));
+        let turned = b.graph.apply(HeadLinear, &[heads, each])[0];
+        outputs.push(b.graph.unary(turned, Unary::Tanh));
         let few = b.rows(&[2, 5]);
         let w = b.weight("w", &[3, 5]);
         let heads = b.graph.linear(few, w);
