@@ -378,7 +378,11 @@ fn uses(graph: &Graph) -> Vec<Uses> {
                     uses.products = true;
                 }
                 (Op::LinearTransposed(_) | Op::Embed(_), 1) if whole => uses.rows = true,
-                (Op::ExpertLinear(_) | Op::ExpertLinearTransposed(_), 2) if whole => uses.experts = true,
+                (Op::HeadLinear(_), 1) | (Op::ExpertLinear(_) | Op::ExpertLinearTransposed(_), 2)
+                    if whole =>
+                {
+                    uses.experts = true;
+                }
                 _ => uses.floats = true,
             }
         }

@@ -17,7 +17,7 @@ use crate::ops::heads::HeadsOp;
 use crate::ops::linear::{Factor, GateUpOp, Layer, LinearOp};
 use crate::ops::low_rank::{LowRankRowsOp, units};
 use crate::ops::norm::{Norm, NormKind};
-use crate::ops::prepare::Activations;
+use crate::ops::prepare::{Activations, Meets};
 use crate::slot::{Out, Source};
 
 impl Lowering<'_> {
@@ -90,7 +90,7 @@ impl Lowering<'_> {
         if [product.x, product.residual].into_iter().any(|value| self.shape(value).rank() != 2) {
             return Ok(false);
         }
-        let activations = Activations { scattered: true, ..self.activations(product.x, &[a])? };
+        let activations = Activations { meets: Meets::Some, ..self.activations(product.x, &[a])? };
         let factors = self.source(product.factors)?;
         let residual = self.source(product.residual)?;
         let (_, narrow) = self.temporary(self.shape(product.x).outer(), self.weights.linear(a).n());
@@ -207,7 +207,7 @@ impl Lowering<'_> {
             per_row: chosen,
             norm: None,
             classes: self.expert_classes(&[down]),
-            scattered: true,
+            meets: Meets::Some,
             residuals: self.wants_residuals(&[down]),
         };
         let op = MixtureOp {

@@ -15,11 +15,12 @@ use crate::ops::arrange::{BroadcastOp, CastOp, ConcatOp, Dims, MAX_RANK, Transpo
 use crate::ops::elementwise::{BinaryOp, Columns, Spread, UnaryOp, WhereOp};
 use crate::ops::experts::{ExpertLinearOp, RouterOp};
 use crate::ops::finish::Follow;
+use crate::ops::head_linear::HeadLinearOp;
 use crate::ops::heads::{CacheWriteOp, Target};
 use crate::ops::linear::{Layer, LinearOp};
 use crate::ops::lookup::{EmbedOp, GatherOp, SelectRowsOp};
 use crate::ops::norm::{Norm, NormKind, NormOp};
-use crate::ops::prepare::Activations;
+use crate::ops::prepare::{Activations, Meets};
 use crate::ops::reduce::{ArgmaxOp, CrossEntropyOp, ReduceOp, SoftmaxOp};
 use crate::ops::rope::{RopeOp, RopeTable};
 use crate::ops::sequence::{IndexAddOp, MeanPoolOp, UnfoldOp};
@@ -57,6 +58,15 @@ impl Lowering<'_> {
                 let op = ExpertLinearOp { activations, experts, weight, chosen, input, out };
                 let label = self.label(name, weight);
                 self.push(CompiledOp::ExpertLinear(op), label);
+                return Ok(());
+            }
+            (Op::HeadLinear(_), &[x, w], &[y]) => {
+                let weight = self.weight(w).ok_or_else(|| self.odd(w))?;
+                let plain = self.expert_activations(x, &[weight])?;
+                let activations = Activations { meets: Meets::OwnOfPlace, ..plain };
+                let op = HeadLinearOp { activations, weight, out: self.make(y)? };
+                let label = self.label(name, weight);
+                self.push(CompiledOp::HeadLinear(op), label);
                 return Ok(());
             }
             (Op::RouterTopK(router), &[logits], &[experts, weights]) => {
@@ -240,7 +250,7 @@ impl Lowering<'_> {
             classes: WeightClasses::of_all(
                 weights.iter().map(|&weight| self.weights.linear(weight).weight_classes()),
             ),
-            scattered: false,
+            meets: Meets::All,
             residuals: self.wants_residuals(weights),
         })
     }
@@ -259,7 +269,7 @@ impl Lowering<'_> {
             per_row: elements / k.max(1),
             norm: None,
             classes: self.expert_classes(weights),
-            scattered: true,
+            meets: Meets::Some,
             residuals: self.wants_residuals(weights),
         })
     }

@@ -34,7 +34,7 @@ pub(super) fn weights_with_residuals(graph: &Graph) -> HashSet<usize> {
 /// Activations and the weights that they meet, in the order of the program.
 fn multiplied(graph: &Graph) -> impl Iterator<Item = (ValueId, ValueId)> {
     graph.nodes().iter().filter_map(|node| match (&node.op, &node.inputs[..]) {
-        (Op::Linear(_), &[x, w]) | (Op::ExpertLinear(_), &[x, _, w]) => Some((x, w)),
+        (Op::Linear(_) | Op::HeadLinear(_), &[x, w]) | (Op::ExpertLinear(_), &[x, _, w]) => Some((x, w)),
         _ => None,
     })
 }

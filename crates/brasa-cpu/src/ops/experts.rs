@@ -1,6 +1,8 @@
 //! Mixtures of experts.
 #![expect(unsafe_code, reason = "threads write disjoint columns of one result")]
 
+use std::ops::Range;
+
 use brasa_graph::Sizes;
 use brasa_graph::op::{Gating, RouterTopK, Unary};
 
@@ -8,7 +10,7 @@ use crate::Isa;
 use crate::arena::Region;
 use crate::context::{Context, Mine};
 use crate::kv::SharedKv;
-use crate::linear::{ExpertGroups, ExpertInput, Input, Output, RowMap, WeightClasses};
+use crate::linear::{ExpertGroups, ExpertInput, Input, Output, PackedLinear, RowMap, RowPair, WeightClasses};
 use crate::prepared::PreparedSize;
 use crate::simd::vectorize;
 use crate::slot::{Operands, Out, Place, Slot, Source};
@@ -143,28 +145,39 @@ impl ExpertScratch {
 
 /// Computes this thread's columns of the products of one weight's experts.
 fn multiply(cx: &Context<'_>, input: &Input<'_>, weight: usize, groups: &ExpertGroups, out: &Slot) {
-    let region = cx.region(out);
     for (expert, linear) in cx.weights.experts(weight).experts().iter().enumerate() {
         let (pairs, strips) = (groups.pairs(expert), linear.share(cx.threads, cx.thread));
-        if strips.is_empty() {
-            continue;
-        }
-        // One row for each pair, `n` elements apart.
-        let rows = region.rows * region.width / linear.n();
-        let products = Region { width: linear.n(), stride: linear.n(), rows, ..region };
-        let mine = products.of_columns(outputs(linear, &strips));
-        let mut values = None;
-        for pair in pairs {
-            let row = pair.y as usize;
-            // SAFETY: a row belongs to one expert, whose outputs are split among threads.
-            let view = unsafe { cx.write::<f32>(out, mine.of_rows(row..row + 1)) };
-            values = Some(view.elements());
-        }
-        let Some(values) = values else { continue };
-        let output = Output { values, stride: products.stride, column: products.offset.cast_signed() };
-        // SAFETY: the elements of these rows and columns, which no other thread views before a barrier.
-        unsafe { linear.multiply(cx.isa, input, RowMap::Pairs(pairs), &output, strips) };
+        multiply_pairs(cx, input, (linear, pairs), strips, out);
     }
+}
+
+/// Computes `strips` of one matrix for the pairs of vectors that meet it. `out` holds one vector of the matrix's outputs behind
+/// another. No other thread computes these strips, and no other matrix makes these vectors.
+pub(super) fn multiply_pairs(
+    cx: &Context<'_>,
+    input: &Input<'_>,
+    (linear, pairs): (&PackedLinear, &[RowPair]),
+    strips: Range<usize>,
+    out: &Slot,
+) {
+    if strips.is_empty() {
+        return;
+    }
+    let region = cx.region(out);
+    let rows = region.rows * region.width / linear.n();
+    let products = Region { width: linear.n(), stride: linear.n(), rows, ..region };
+    let mine = products.of_columns(outputs(linear, &strips));
+    let mut values = None;
+    for pair in pairs {
+        let row = pair.y as usize;
+        // SAFETY: a vector belongs to one matrix, whose outputs are split among threads.
+        let view = unsafe { cx.write::<f32>(out, mine.of_rows(row..row + 1)) };
+        values = Some(view.elements());
+    }
+    let Some(values) = values else { return };
+    let output = Output { values, stride: products.stride, column: products.offset.cast_signed() };
+    // SAFETY: the elements of these vectors and columns, which no other thread views before a barrier.
+    unsafe { linear.multiply(cx.isa, input, RowMap::Pairs(pairs), &output, strips) };
 }
 
 impl Operation for ExpertLinearOp {

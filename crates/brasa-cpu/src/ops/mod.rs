@@ -9,6 +9,7 @@ pub(crate) mod cross_entropy;
 pub(crate) mod elementwise;
 pub(crate) mod experts;
 pub(crate) mod finish;
+pub(crate) mod head_linear;
 pub(crate) mod heads;
 pub(crate) mod linear;
 pub(crate) mod linear_gradient;
@@ -80,6 +81,7 @@ operations! {
     Fold(sequence::FoldOp),
     GateUp(linear::GateUpOp),
     Gather(lookup::GatherOp),
+    HeadLinear(head_linear::HeadLinearOp),
     Heads(heads::HeadsOp),
     IndexAdd(sequence::IndexAddOp),
     Linear(linear::LinearOp),

@@ -28,10 +28,21 @@ pub(crate) struct Activations {
     pub norm: Option<Norm>,
     /// Classes of the weights that the vectors are multiplied with.
     pub classes: WeightClasses,
-    /// True if rows go to different weights, perhaps many to one and few to another.
-    pub scattered: bool,
+    /// The weights that a vector meets.
+    pub meets: Meets,
     /// True if int8 codes come with codes of their residual (see `compile/residuals.rs`).
     pub residuals: bool,
+}
+
+/// The weights that a vector of the operand meets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Meets {
+    /// Every vector meets every weight.
+    All,
+    /// A vector meets some weights: perhaps many vectors meet one, and few another.
+    Some,
+    /// Each vector of a row meets the weight of its place in the row: weights meet as many vectors as there are rows.
+    OwnOfPlace,
 }
 
 /// Memory that prepared rows are written to.
@@ -54,17 +65,21 @@ impl Activations {
 
     /// The forms that products of `count` vectors read.
     fn forms(&self, isa: Isa, count: usize) -> Forms {
-        let forms = self.classes.forms(isa, count);
-        if self.scattered { forms.or(self.classes.forms(isa, 1)) } else { forms }
+        match self.meets {
+            Meets::All => self.classes.forms(isa, count),
+            Meets::Some => self.classes.forms(isa, count).or(self.classes.forms(isa, 1)),
+            Meets::OwnOfPlace => self.classes.forms(isa, count / self.per_row.max(1)),
+        }
     }
 
     /// Shared memory that at most `rows` rows of `x` need.
     pub(crate) fn size(&self, isa: Isa, rows: usize) -> PreparedSize {
         let count = rows * self.per_row;
-        let (few, many) = (self.forms(isa, 1), self.forms(isa, count));
+        let least = if self.meets == Meets::OwnOfPlace { self.per_row.max(1) } else { 1 };
+        let (few, many) = (self.forms(isa, least), self.forms(isa, count));
         let vectors = |many, few| match (many, few) {
             (true, _) => count,
-            (false, true) => most_few_rows(count),
+            (false, true) => most_few_rows(count / least) * least,
             (false, false) => 0,
         };
         PreparedSize {

@@ -1,7 +1,7 @@
 //! The memory that a thread keeps for itself from operation to operation.
 
 use crate::attention::AttentionScratch;
-use crate::linear::ExpertGroups;
+use crate::linear::{ExpertGroups, RowPair};
 use crate::matrix::ProductScratch;
 use crate::prepared::PrivateRows;
 
@@ -21,6 +21,8 @@ pub(crate) struct Scratch {
     pub up: Vec<f32>,
     /// For mixtures of experts.
     pub experts: ExpertScratch,
+    /// The vectors of one head, and their results.
+    pub pairs: Vec<RowPair>,
     /// The rows of a step by the ranks that they use.
     pub ranks: RowsByUnit,
     /// Decoded rows of a weight.
@@ -76,6 +78,7 @@ impl Scratch {
             rows: PrivateRows::new(size.k),
             up: vec![0.0; size.up],
             experts: ExpertScratch::default(),
+            pairs: Vec::new(),
             ranks: RowsByUnit::default(),
             decoded: vec![0.0; size.decoded],
             products: ProductScratch::default(),

@@ -10,6 +10,7 @@ mod derivatives;
 mod draft_tree;
 mod embeddings;
 mod graphs;
+mod head_linear;
 mod linear;
 mod linear_bits;
 mod low_rank;
