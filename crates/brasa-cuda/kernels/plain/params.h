@@ -1124,6 +1124,70 @@ static_assert(offsetof(ExpertGemmParams, subs) == 108, "");
 static_assert(offsetof(ExpertGemmParams, gated_subs) == 112, "");
 static_assert(offsetof(ExpertGemmParams, function) == 116, "");
 
+struct HeadLinearParams {
+    Rows x;
+    StoredWeight w;
+    float *y;
+    u32 rows;
+    u32 heads;
+    u32 outputs;
+};
+static_assert(sizeof(HeadLinearParams) == 72, "");
+static_assert(offsetof(HeadLinearParams, x) == 0, "");
+static_assert(offsetof(HeadLinearParams, w) == 24, "");
+static_assert(offsetof(HeadLinearParams, y) == 48, "");
+static_assert(offsetof(HeadLinearParams, rows) == 56, "");
+static_assert(offsetof(HeadLinearParams, heads) == 60, "");
+static_assert(offsetof(HeadLinearParams, outputs) == 64, "");
+
+struct HeadTilesParams {
+    Rows x;
+    u8 *weights;
+    float *y;
+    u32 rows;
+    u32 heads;
+    u32 inputs;
+    u32 subs;
+    u32 tiles;
+    u32 warps;
+    float factor;
+};
+static_assert(sizeof(HeadTilesParams) == 72, "");
+static_assert(offsetof(HeadTilesParams, x) == 0, "");
+static_assert(offsetof(HeadTilesParams, weights) == 24, "");
+static_assert(offsetof(HeadTilesParams, y) == 32, "");
+static_assert(offsetof(HeadTilesParams, rows) == 40, "");
+static_assert(offsetof(HeadTilesParams, heads) == 44, "");
+static_assert(offsetof(HeadTilesParams, inputs) == 48, "");
+static_assert(offsetof(HeadTilesParams, subs) == 52, "");
+static_assert(offsetof(HeadTilesParams, tiles) == 56, "");
+static_assert(offsetof(HeadTilesParams, warps) == 60, "");
+static_assert(offsetof(HeadTilesParams, factor) == 64, "");
+
+struct HeadPanelsParams {
+    Rows x;
+    u8 *panels;
+    float *row_scale;
+    ExpertPlan plan;
+    u32 rows;
+    u32 heads;
+    u32 inputs;
+    u32 subs;
+    u32 block_rows;
+    u32 aligned;
+};
+static_assert(sizeof(HeadPanelsParams) == 96, "");
+static_assert(offsetof(HeadPanelsParams, x) == 0, "");
+static_assert(offsetof(HeadPanelsParams, panels) == 24, "");
+static_assert(offsetof(HeadPanelsParams, row_scale) == 32, "");
+static_assert(offsetof(HeadPanelsParams, plan) == 40, "");
+static_assert(offsetof(HeadPanelsParams, rows) == 72, "");
+static_assert(offsetof(HeadPanelsParams, heads) == 76, "");
+static_assert(offsetof(HeadPanelsParams, inputs) == 80, "");
+static_assert(offsetof(HeadPanelsParams, subs) == 84, "");
+static_assert(offsetof(HeadPanelsParams, block_rows) == 88, "");
+static_assert(offsetof(HeadPanelsParams, aligned) == 92, "");
+
 struct ExpertSumParams {
     float *x;
     ExpertShares shares;

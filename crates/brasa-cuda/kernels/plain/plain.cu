@@ -8,6 +8,7 @@
 #include "flat.cu"
 #include "gates.cu"
 #include "gradients.cu"
+#include "head_linear.cu"
 #include "heads.cu"
 #include "learn.cu"
 #include "linear.cu"

@@ -9,7 +9,7 @@ use super::Lowering;
 use super::nodes::MOST_EXPERTS;
 use crate::driver::Kernel;
 use crate::ops::{
-    EXPERT_SIZES, ExpertTiles, FewSlots, MOST_UNSORTED, MixtureOp, Panels, RouterTopKOp, Sorted,
+    EXPERT_SIZES, ExpertTiles, FewSlots, MOST_UNSORTED, MixtureOp, Panels, PlanBuffers, RouterTopKOp, Sorted,
     expert_kernels, most_blocks, most_positions,
 };
 use crate::run::{Base, Slot};
@@ -146,10 +146,12 @@ impl Lowering<'_> {
             sum: self.kernel("expert_sum")?,
             gates: self.expert_kernels(&format!("experts_gated_{}", suffix(gate)))?,
             down: self.expert_kernels(&format!("experts_{}", suffix(down)))?,
-            counts: self.scratch(1),
-            places: self.scratch(slots),
-            slots: self.scratch(positions),
-            blocks: self.scratch(3 * most_blocks(slots, count)),
+            plan_buffers: PlanBuffers {
+                counts: self.scratch(1),
+                places: Some(self.scratch(slots)),
+                slots: self.scratch(positions),
+                blocks: self.scratch(3 * most_blocks(slots, count)),
+            },
             x,
             gated,
             largest,
@@ -157,14 +159,14 @@ impl Lowering<'_> {
         })
     }
 
-    fn expert_kernels(&self, prefix: &str) -> Result<[Kernel; EXPERT_SIZES], DeviceError> {
+    pub(super) fn expert_kernels(&self, prefix: &str) -> Result<[Kernel; EXPERT_SIZES], DeviceError> {
         let [a, b, c] =
             expert_kernels(prefix).map(|(name, shared_bytes)| self.gpu.experts(&name, shared_bytes));
         Ok([a?, b?, c?])
     }
 
     /// The weights of all experts, if each expert has tiles of its own.
-    fn expert_tiles(&self, w: ValueId) -> Option<ExpertTiles> {
+    pub(super) fn expert_tiles(&self, w: ValueId) -> Option<ExpertTiles> {
         let (number, shape) = (self.weight(w)?, self.shape(w));
         let [experts, outputs, inputs] = shape.0[..] else { return None };
         let (experts, outputs, inputs) = (experts.constant()?, outputs.constant()?, inputs.constant()?);

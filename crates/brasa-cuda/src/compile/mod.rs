@@ -9,6 +9,7 @@ mod banks;
 mod chains;
 mod derivatives;
 mod fused;
+mod head_linear;
 mod joins;
 mod linear;
 mod losses;

@@ -55,6 +55,7 @@ impl Lowering<'_> {
                 self.matmul([a, b], [op.transpose_a, op.transpose_b], c, (name, false))?;
             }
             (Op::ExpertLinear(_), &[x, experts, w], &[y]) => self.expert_linear(x, experts, w, y)?,
+            (Op::HeadLinear(_), &[x, w], &[y]) => self.head_linear(x, w, y)?,
             (Op::RouterTopK(op), &[logits], &[experts, weights]) => {
                 if self.shape(logits).width().is_none_or(|count| count > MOST_EXPERTS) {
                     return Err(self.gpu.unsupported(format!("more than {MOST_EXPERTS} experts")));

@@ -75,11 +75,7 @@ pub(crate) struct Sorted {
     /// `experts_gated_<format>_<rows>` of gates and what they gate, and `experts_<format>_<rows>` of what follows.
     pub gates: [Kernel; SIZES],
     pub down: [Kernel; SIZES],
-    /// Buffers of the plan: how many blocks there are, the position of each slot, the slot at each position, and the blocks.
-    pub counts: usize,
-    pub places: usize,
-    pub slots: usize,
-    pub blocks: usize,
+    pub plan_buffers: PlanBuffers,
     /// Rounded rows of x, and of gated products.
     pub x: Panels,
     pub gated: Panels,
@@ -87,6 +83,18 @@ pub(crate) struct Sorted {
     pub largest: [Ptr<f32>; 2],
     /// The buffer of the products of all slots.
     pub products: usize,
+}
+
+/// Buffers of a plan of blocks of rows.
+#[derive(Debug)]
+pub(crate) struct PlanBuffers {
+    /// How many blocks there are.
+    pub counts: usize,
+    /// The position of each slot, if a kernel asks for it.
+    pub places: Option<usize>,
+    /// The slot at each position.
+    pub slots: usize,
+    pub blocks: usize,
 }
 
 /// Kernels of a format.
@@ -164,16 +172,42 @@ fn expected_blocks(slots: u32, experts: u32, rows: u32) -> f64 {
 
 /// The number of the kernel that multiplies this number of slots fastest.
 fn size(slots: u32, experts: u32) -> usize {
+    fastest(32, |rows| expected_blocks(slots, experts, rows))
+}
+
+/// The number of the kernel that is fastest for weights of `subs` pieces of 64 inputs, where `blocks` is the number of blocks of so many
+/// rows.
+pub(crate) fn fastest(subs: u32, blocks: impl Fn(u32) -> f64) -> usize {
     let time = |variant: &Variant| {
-        let blocks = expected_blocks(slots, experts, variant.rows) / f64::from(variant.tiles);
-        blocks / f64::from(variant.resident) * (32.0 * variant.stage_us + variant.block_us)
+        let blocks = blocks(variant.rows) / f64::from(variant.tiles);
+        blocks / f64::from(variant.resident) * (f64::from(subs) * variant.stage_us + variant.block_us)
     };
     (0..SIZES).min_by(|&a, &b| time(&VARIANTS[a]).total_cmp(&time(&VARIANTS[b]))).unwrap_or(0)
 }
 
+/// Rows of a block of kernel `number`.
+pub(crate) fn block_rows(number: usize) -> u32 {
+    VARIANTS[number].rows
+}
+
+/// Queues a product by kernel `number`, of at most `row_blocks` blocks of rows, on as many blocks as there can be work for.
+pub(crate) fn multiply_blocks(
+    run: &Run<'_>,
+    kernel: &Kernel,
+    number: usize,
+    row_blocks: u32,
+    params: &ExpertGemmParams,
+) -> Result<(), DriverError> {
+    let variant = &VARIANTS[number];
+    let pieces = u64::from(row_blocks) * u64::from(params.tiles.div_ceil(variant.tiles));
+    let places = run.gpu.context.device().multiprocessors as u64 * u64::from(variant.resident);
+    let blocks = pieces.min(places) as u32;
+    run.launch(kernel, blocks, 1, variant.threads, variant.shared_bytes, params)
+}
+
 impl ExpertTiles {
     /// Tiles of one expert.
-    fn each(&self, count: usize) -> u32 {
+    pub(crate) fn each(&self, count: usize) -> u32 {
         (self.tiles.count / count) as u32
     }
 }
@@ -254,7 +288,7 @@ impl MixtureOp {
         let (slots, experts) = (rows * shares.chosen, self.count as u32);
         let number = size(slots, experts);
         let variant = &VARIANTS[number];
-        let plan = sorted.plan(run);
+        let plan = sorted.plan_buffers.addresses(run);
         let planned = ExpertPlanParams {
             experts: shares.experts,
             plan,
@@ -297,7 +331,7 @@ impl MixtureOp {
             gated_subs: sorted.gated.subs as u32,
             function: self.function(),
         };
-        self.multiply(run, &sorted.gates[number], variant, slots, &gates)?;
+        self.multiply(run, &sorted.gates[number], number, slots, &gates)?;
         let (raise, products) = (down.tiles.raise(), Ptr::new(run.buffer(sorted.products)));
         let product = ExpertGemmParams {
             weights: [down.tiles.data, Ptr::NONE],
@@ -310,7 +344,7 @@ impl MixtureOp {
             subs: sorted.gated.subs as u32,
             ..gates
         };
-        self.multiply(run, &sorted.down[number], variant, slots, &product)?;
+        self.multiply(run, &sorted.down[number], number, slots, &product)?;
         let width = product.tiles * 16;
         let sum = ExpertSumParams {
             x: products,
@@ -323,20 +357,17 @@ impl MixtureOp {
         run.launch(&sorted.sum, width.div_ceil(THREADS), rows as usize, THREADS, 0, &sum)
     }
 
-    /// Queues a product of sorted rows, on as many blocks as there can be work for.
+    /// Queues a product of sorted rows.
     fn multiply(
         &self,
         run: &Run<'_>,
         kernel: &Kernel,
-        variant: &Variant,
+        number: usize,
         slots: u32,
         params: &ExpertGemmParams,
     ) -> Result<(), DriverError> {
-        let row_blocks = slots / variant.rows + slots.min(self.count as u32);
-        let pieces = u64::from(row_blocks) * u64::from(params.tiles.div_ceil(variant.tiles));
-        let places = run.gpu.context.device().multiprocessors as u64 * u64::from(variant.resident);
-        let blocks = pieces.min(places) as u32;
-        run.launch(kernel, blocks, 1, variant.threads, variant.shared_bytes, params)
+        let row_blocks = slots / block_rows(number) + slots.min(self.count as u32);
+        multiply_blocks(run, kernel, number, row_blocks, params)
     }
 
     fn shares(&self, run: &Run<'_>) -> ExpertShares {
@@ -360,10 +391,11 @@ impl MixtureOp {
     }
 }
 
-impl Sorted {
-    fn plan(&self, run: &Run<'_>) -> ExpertPlan {
-        let [count, places, slots, blocks] =
-            [self.counts, self.places, self.slots, self.blocks].map(|buffer| Ptr::new(run.buffer(buffer)));
+impl PlanBuffers {
+    pub(crate) fn addresses(&self, run: &Run<'_>) -> ExpertPlan {
+        let [count, slots, blocks] =
+            [self.counts, self.slots, self.blocks].map(|buffer| Ptr::new(run.buffer(buffer)));
+        let places = self.places.map_or(Ptr::NONE, |places| Ptr::new(run.buffer(places)));
         ExpertPlan { count, places, slots, blocks }
     }
 }

@@ -10,6 +10,7 @@ mod flat;
 mod gates;
 mod gemm;
 mod gradients;
+mod head_linear;
 mod heads;
 mod linear;
 mod lookup;
@@ -46,6 +47,9 @@ pub(crate) use gradients::{
     AttentionGradientOp, AttentionTangentOp, ExpertGradientOp, ExpertTransposedOp, FoldOp, NormGradientOp,
     PickOp, PlaceOp, SpreadMeanOp, StepAttention, UnaryGradientOp, WIDEST_GRADIENT,
 };
+pub(crate) use head_linear::{
+    HeadFactors, HeadLinearOp, MOST_ROWS_IN_F32 as MOST_HEAD_ROWS_IN_F32, ManyRows,
+};
 pub(crate) use heads::{HEAD_ELEMENTS, HeadNorm, HeadsOp, LeftParts, PartsInFront, RotationsOp, WIDEST_HEAD};
 pub(crate) use linear::{Behind, InFront, LinearOp, TilesLaunch};
 pub(crate) use lookup::{EmbedOp, GatherOp, SelectRowsOp};
@@ -55,7 +59,7 @@ pub(crate) use low_rank_rows::{
 };
 pub(crate) use matmul::{Floats, MATMUL_TILES, MOST_PARTS, Matmul, MatmulOp};
 pub(crate) use mixture::{
-    ExpertTiles, FewSlots, MOST_UNSORTED, MixtureOp, SIZES as EXPERT_SIZES, Sorted,
+    ExpertTiles, FewSlots, MOST_UNSORTED, MixtureOp, PlanBuffers, SIZES as EXPERT_SIZES, Sorted,
     kernels as expert_kernels, most_blocks, most_positions,
 };
 pub(crate) use paneled::{RoundOp, TAIL_DOWN, ThinGradientOp, ThinProductOp, gradient_parts, product_floats};

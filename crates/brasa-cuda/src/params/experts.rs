@@ -109,5 +109,33 @@ params! {
         gated_subs: u32,
         function: u32,
     }
+    /// A linear layer of each head: vector `r · heads + h` of `x` times rows `h · outputs ..` of `w`.
+    struct HeadLinearParams { x: Rows, w: StoredWeight, y: Ptr<f32>, rows: u32, heads: u32, outputs: u32, }
+    /// A linear layer of each head, whose weights are `tiles` tiles, each of which `warps` warps multiply: 1, 2, 4 or 8.
+    struct HeadTilesParams {
+        x: Rows,
+        weights: Ptr<u8>,
+        y: Ptr<f32>,
+        rows: u32,
+        heads: u32,
+        inputs: u32,
+        subs: u32,
+        tiles: u32,
+        warps: u32,
+        factor: f32,
+    }
+    /// Vectors to be rounded for a grouped product whose experts are the heads; the plan's `places` is not used.
+    struct HeadPanelsParams {
+        x: Rows,
+        panels: Ptr<u8>,
+        row_scale: Ptr<f32>,
+        plan: ExpertPlan,
+        rows: u32,
+        heads: u32,
+        inputs: u32,
+        subs: u32,
+        block_rows: u32,
+        aligned: u32,
+    }
     struct ExpertSumParams { x: Ptr<f32>, shares: ExpertShares, residual: Rows, y: Ptr<f32>, rows: u32, width: u32, }
 }

@@ -236,6 +236,7 @@ pub(crate) fn reads_stored(op: &Op, place: usize) -> bool {
         Op::Embed(_)
         | Op::Linear(_)
         | Op::LinearTransposed(_)
+        | Op::HeadLinear(_)
         | Op::LinearCrossEntropy(_)
         | Op::LinearCrossEntropyGradient(_) => place == 1,
         Op::ExpertLinear(_) | Op::ExpertLinearTransposed(_) => place == 2,

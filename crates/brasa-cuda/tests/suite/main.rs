@@ -13,6 +13,7 @@ mod formats;
 mod gradient_operations;
 mod gradients;
 mod graphs;
+mod head_linear;
 mod interpreter;
 mod lost;
 mod memory;
