@@ -4,7 +4,7 @@ use brasa_graph::Sizes;
 
 use crate::context::Context;
 use crate::kv::SharedKv;
-use crate::linear::{RowPair, WeightClasses};
+use crate::linear::{PackedLinear, RowPair, WeightClasses};
 use crate::prepared::PreparedSize;
 use crate::slot::{Operands, Place, Slot};
 use crate::step_state::StepState;
@@ -46,7 +46,7 @@ impl Operation for HeadLinearOp {
         let Scratch { rows: private, pairs, .. } = scratch;
         let (input, cx) = self.activations.prepare(cx, &view, rows, private);
         let heads = cx.weights.experts(self.weight).experts();
-        let all = heads.iter().map(|head| head.strips()).sum();
+        let all = heads.iter().map(PackedLinear::strips).sum();
         let mine = Team::split(all, 1, cx.threads, cx.thread);
         let mut first = 0;
         for (head, linear) in heads.iter().enumerate() {

@@ -18,23 +18,20 @@ impl Lowering<'_> {
         let heads = self.shape(w).outer().constant().filter(|&heads| heads > 0).ok_or_else(|| self.odd(w))?;
         let pair =
             |name: String| Ok::<_, DeviceError>((self.kernel(&name)?, self.kernel(&format!("{name}_wide"))?));
-        let factors = match self.expert_tiles(w).filter(|_| !self.exact) {
-            Some(tiles) => {
-                let suffix = Form::Tiles(tiles.tiles.layout).kernel_suffix();
-                let kernels = pair(format!("head_tiles_{suffix}"))?;
-                let rows = self.shape(x).outer().resolve(&self.sizes);
-                let many = if self.gpu.has_tensor_kernels() && rows > MOST_HEAD_ROWS_IN_F32 as usize {
-                    Some(self.many_rows(suffix, rows.saturating_mul(heads), heads, tiles.tiles.subs)?)
-                } else {
-                    None
-                };
-                HeadFactors::Tiles { tiles, kernels, many }
-            }
-            None => {
-                let forms = stored.forms.iter();
-                let kernels = forms.map(|form| pair(format!("head_linear_{}", form.kernel_suffix())));
-                HeadFactors::Stored { w: stored.weight, kernels: kernels.collect::<Result<_, _>>()? }
-            }
+        let factors = if let Some(tiles) = self.expert_tiles(w).filter(|_| !self.exact) {
+            let suffix = Form::Tiles(tiles.tiles.layout).kernel_suffix();
+            let kernels = pair(format!("head_tiles_{suffix}"))?;
+            let rows = self.shape(x).outer().resolve(&self.sizes);
+            let many = if self.gpu.has_tensor_kernels() && rows > MOST_HEAD_ROWS_IN_F32 as usize {
+                Some(self.many_rows(suffix, rows.saturating_mul(heads), heads, tiles.tiles.subs)?)
+            } else {
+                None
+            };
+            HeadFactors::Tiles { tiles, kernels, many }
+        } else {
+            let forms = stored.forms.iter();
+            let kernels = forms.map(|form| pair(format!("head_linear_{}", form.kernel_suffix())));
+            HeadFactors::Stored { w: stored.weight, kernels: kernels.collect::<Result<_, _>>()? }
         };
         let x = self.slot(x)?;
         let out = self.make(y);
