@@ -2,7 +2,7 @@
 
 use crate::small_model::{Device, small_model, tokens};
 use brasa_graph::device::KvType;
-use brasa_graph::op::{Attention, KvSource, Mask, Rope, RopeLayout};
+use brasa_graph::op::{Attention, KvSource, Mask, Rope, RopeLayout, Unary, UnaryGradient};
 use brasa_graph::shift::key_rotations;
 use brasa_graph::step::{Outs, PageId, Segment, Step};
 use brasa_graph::testing::{Random, Tolerance, compare, f32_weight, weight};
@@ -84,6 +84,12 @@ fn graphs_that_forbid_it_are_refused_by_name() {
         p.b.attention(&[p.q], READ)
     });
     assert_eq!(unturned, "queries and keys of cache 0 are turned in different ways");
+    let unknown = refused(&|p| {
+        p.b.cache_write(p.k, p.x, CacheId(0));
+        let y = p.b.attention(&[p.q], READ);
+        p.b.apply(UnaryGradient { function: Unary::Silu }, &[y, y])[0]
+    });
+    assert!(unknown.starts_with("a context shift where unary_gradient is computed"), "{unknown}");
 }
 
 /// 600 rows, of which the first page is forgotten: their queries go on at 600 with keys where they are, or at 344 with
