@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use brasa_graph::device::{DeviceError, KvPool, OpTime, Program, ProgramLimits};
+use brasa_graph::device::{DeviceError, KvPool, LostPart, OpTime, Program, ProgramLimits};
 use brasa_graph::fuse::Pattern;
 use brasa_graph::output::{OutputPlace, Outputs};
 use brasa_graph::shift::{KeyRotation, check_pages, check_type, key_rotations};
@@ -109,7 +109,7 @@ impl CpuProgram {
         between: &(dyn Fn(usize) + Sync),
     ) -> Result<(), DeviceError> {
         if let Some(reason) = &self.lost {
-            return Err(DeviceError::Lost { device: DEVICE.into(), reason: reason.clone() });
+            return Err(lost(reason.clone()));
         }
         self.rules.check(step, &self.limits, pool)?;
         let Some(pool) = pool.as_any_mut().downcast_mut::<CpuKvPool>() else {
@@ -155,7 +155,7 @@ impl CpuProgram {
         if let Err(error) = result {
             let reason = error.to_string();
             self.lost = Some(reason.clone());
-            return Err(DeviceError::Lost { device: DEVICE.into(), reason });
+            return Err(lost(reason));
         }
         self.fault.take()
     }
@@ -291,4 +291,9 @@ impl Program for CpuProgram {
         }
         Ok(times)
     }
+}
+
+/// The end of a program, and why. The team, weights and pools go on.
+fn lost(reason: String) -> DeviceError {
+    DeviceError::Lost { device: DEVICE.into(), what: LostPart::Program, reason }
 }

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
-use brasa_graph::device::{DeviceError, Precision, UploadProgress, WeightSet};
+use brasa_graph::device::{DeviceError, LostPart, Precision, UploadProgress, WeightSet};
 use brasa_graph::op::Linear;
 use brasa_graph::{Graph, Op, ValueKind, Weight, WeightMap};
 
@@ -353,7 +353,7 @@ fn refused(weight: &Weight, error: Error) -> DeviceError {
             DeviceError::OutOfMemory { bytes: bytes as u64, what: weight.name.clone() }
         }
         Error::WorkerPanicked { .. } => {
-            DeviceError::Lost { device: DEVICE.into(), reason: error.to_string() }
+            DeviceError::Lost { device: DEVICE.into(), what: LostPart::Program, reason: error.to_string() }
         }
         other => DeviceError::Unsupported { device: DEVICE.into(), what: other.to_string() },
     }

@@ -35,7 +35,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for shape @ (heads, inputs, latent) in SHAPES {
         let graph = Arc::new(layers(shape, name)?);
         let weights = device.upload(&graph, Precision::Fast, &mut |_| ControlFlow::Continue(()))?;
-        println!("{heads} heads, {inputs} to {latent} and back, {name}: microseconds of a layer's two products");
+        println!(
+            "{heads} heads, {inputs} to {latent} and back, {name}: microseconds of a layer's two products"
+        );
         for rows in ROWS {
             let limits = ProgramLimits { max_rows: rows, max_outs: rows, max_segments: 1 };
             let mut program = device.compile(Arc::clone(&graph), Arc::clone(&weights), limits)?;

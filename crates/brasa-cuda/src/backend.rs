@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use brasa_graph::Graph;
 use brasa_graph::device::{
-    Backend, DeviceError, DeviceInfo, KvPool, KvPoolSpec, MemoryUse, Precision, Program, ProgramLimits,
-    WeightSet,
+    Backend, Capabilities, DeviceError, DeviceInfo, KvPool, KvPoolSpec, LostPart, MemoryUse, Precision,
+    Program, ProgramLimits, WeightSet,
 };
 
+use crate::compile::CAPABILITIES;
 use crate::driver::{Device, Driver};
 use crate::gpu::Gpu;
 use crate::kv::CudaKvPool;
@@ -50,14 +51,17 @@ impl CudaBackend {
     /// # Errors
     ///
     /// [`DeviceError::Unavailable`], saying whether the driver is absent or too old, or there is no such GPU or it is too
-    /// old; [`DeviceError::OutOfMemory`].
+    /// old; [`DeviceError::Lost`] of [`LostPart::Device`] if this process lost the GPU and the driver makes it no new context;
+    /// [`DeviceError::OutOfMemory`].
     pub fn new(options: &CudaOptions) -> Result<Self, DeviceError> {
         let name = format!("cuda:{}", options.ordinal);
         let gpu = Driver::load(options.driver.as_deref())
             .and_then(|driver| Gpu::new(&driver, options))
-            // A device that cannot be prepared is not there, whichever call failed.
+            // A device that cannot be prepared is not there, whichever call failed; one that this process had and lost is no more.
             .map_err(|error| match error.of_device(&name) {
-                DeviceError::Lost { device, reason } => DeviceError::Unavailable { device, reason },
+                DeviceError::Lost { device, what: LostPart::Program | LostPart::Context, reason } => {
+                    DeviceError::Unavailable { device, reason }
+                }
                 error => error,
             })?;
         Ok(Self { gpu })
@@ -112,6 +116,10 @@ impl Backend for CudaBackend {
             prompt_rows: PROMPT_ROWS,
             decode_rows: DECODE_ROWS,
         }
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        CAPABILITIES
     }
 
     /// Bytes of the GPU's memory that no process has allocated, within the limit; `None` of a GPU that was lost.

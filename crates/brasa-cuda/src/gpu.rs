@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use brasa_graph::device::DeviceError;
+use brasa_graph::device::{DeviceError, LostPart};
 
 use crate::backend::CudaOptions;
 use crate::driver::{Context, DeviceMemory, Driver, DriverError, Grid, Kernel, Module, Stream};
@@ -172,9 +172,9 @@ impl Gpu {
         queued.and_then(|()| self.stream.synchronize()).map_err(|error| self.error(error))
     }
 
-    /// The end of this device's programs, and why.
+    /// The end of a program, and why.
     pub(crate) fn lost(&self, reason: &str) -> DeviceError {
-        DeviceError::Lost { device: self.name.clone(), reason: reason.into() }
+        DeviceError::Lost { device: self.name.clone(), what: LostPart::Program, reason: reason.into() }
     }
 
     /// The device error for a driver error. It is remembered if the device cannot go on behind it.

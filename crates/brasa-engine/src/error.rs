@@ -1,6 +1,6 @@
 //! Errors between a prompt and its tokens.
 
-use brasa_graph::device::DeviceError;
+use brasa_graph::device::{DeviceError, LostPart};
 use brasa_graph::sampling::SamplingError;
 
 /// The reason why a request was refused or ended early.
@@ -88,8 +88,17 @@ pub enum EngineError {
 }
 
 impl EngineError {
-    /// True if no later request of this engine can succeed either.
+    /// True if no later request of this engine can succeed either. Whatever the device has [lost](Self::lost), the engine ends: its
+    /// program was compiled by its maker.
     pub fn is_final(&self) -> bool {
-        matches!(self, Self::Closed | Self::Device(DeviceError::Lost { .. }))
+        matches!(self, Self::Closed) || self.lost().is_some()
+    }
+
+    /// What the device has lost, and so what has to be made again for another engine; `None` for other errors.
+    pub fn lost(&self) -> Option<LostPart> {
+        match self {
+            Self::Device(DeviceError::Lost { what, .. }) => Some(*what),
+            _ => None,
+        }
     }
 }

@@ -12,12 +12,17 @@ use crate::learn::Learner;
 use crate::output::Outputs;
 use crate::sampling::{DrawRules, SamplingError};
 use crate::step::{PageId, Step};
-use crate::{CacheGroup, Graph, GroupId, StateLayout, Weight};
+use crate::{CacheGroup, Graph, GroupId, Op, StateLayout, Weight};
 
 /// A device that runs graphs.
 pub trait Backend: Send + Sync {
     /// Name and abilities of the device, for people.
     fn info(&self) -> DeviceInfo;
+
+    /// Limits of the device that are known before anything is uploaded. The default is a device without limits.
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::default()
+    }
 
     /// Free bytes of the device's memory; `None` if the device does not tell.
     fn free_bytes(&self) -> Option<u64> {
@@ -100,6 +105,71 @@ pub struct DeviceInfo {
     pub decode_rows: usize,
 }
 
+/// Limits of a device, by which it refuses graphs and pools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Element types of the keys and values that pools hold.
+    pub kv_types: &'static [KvType],
+    /// Most elements of a head of attention; `None` for no limit.
+    pub widest_head: Option<usize>,
+    /// Most experts that a router chooses from; `None` for no limit.
+    pub most_experts: Option<usize>,
+}
+
+impl Default for Capabilities {
+    fn default() -> Self {
+        Self { kv_types: KvType::ALL, widest_head: None, most_experts: None }
+    }
+}
+
+impl Capabilities {
+    /// Checks that a device called `device` can run `graph` with keys and values of type `dtype`, as far as these limits tell.
+    /// [`Backend::compile`] and [`Backend::kv_pool`] would refuse it with the same words, but only once weights are uploaded.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Unsupported`], naming the limit.
+    pub fn check(&self, device: &str, graph: &Graph, dtype: KvType) -> Result<(), DeviceError> {
+        let refuse = |what: String| Err(DeviceError::Unsupported { device: device.into(), what });
+        if !self.kv_types.contains(&dtype) && !graph.cache_groups().is_empty() {
+            return refuse(format!("keys and values of type {dtype:?}"));
+        }
+        for node in graph.nodes() {
+            let width = || node.inputs.first().and_then(|&input| graph.value(input).shape.width());
+            match (&node.op, width()) {
+                (Op::Attention(_), Some(width)) => self.check_head(width).or_else(refuse)?,
+                (Op::RouterTopK(_), Some(experts)) => self.check_experts(experts).or_else(refuse)?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks the number of elements of a head.
+    ///
+    /// # Errors
+    ///
+    /// The refusal in words.
+    pub fn check_head(&self, elements: usize) -> Result<(), String> {
+        match self.widest_head {
+            Some(most) if elements > most => Err(format!("heads of {elements}, at most {most}")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks the number of experts that a router chooses from.
+    ///
+    /// # Errors
+    ///
+    /// The refusal in words.
+    pub fn check_experts(&self, experts: usize) -> Result<(), String> {
+        match self.most_experts {
+            Some(most) if experts > most => Err(format!("{experts} experts, at most {most}")),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// How exactly a program computes.
 ///
 /// A `match` over this enum is exhaustive on purpose: every device has to handle each precision.
@@ -177,6 +247,11 @@ pub enum KvType {
     /// int8 with a scale per 32 elements of a head (the last may have fewer): `scale = max|x|/127`, rounded to f16, and codes
     /// `round(x · 127/max|x|)`, half away from zero, which stand for `scale · code`.
     Q8,
+}
+
+impl KvType {
+    /// Every type, the most exact first.
+    pub const ALL: &[Self] = &[Self::F32, Self::F16, Self::BF16, Self::Q8];
 }
 
 /// Cache groups, element type and recurrent states of a pool.
@@ -362,8 +437,8 @@ pub trait Program: Send {
     ///
     /// # Errors
     ///
-    /// [`DeviceError::StepTooLarge`], [`DeviceError::BadStep`]: nothing was written. [`DeviceError::Lost`]: the program is lost;
-    /// compile another.
+    /// [`DeviceError::StepTooLarge`], [`DeviceError::BadStep`]: nothing was written. [`DeviceError::Lost`]: the program is lost,
+    /// and perhaps more, as the error's [`LostPart`] says.
     fn run(&mut self, step: &Step, pool: &mut dyn KvPool) -> Result<Outputs<'_>, DeviceError>;
 
     /// The program's interface for learning on the device, with its first output as the loss; `None` if the host updates values.
@@ -468,6 +543,19 @@ pub struct OpTime {
     pub flops: u64,
 }
 
+/// The extent of a [loss](DeviceError::Lost): what has to be made again. A greater extent includes the smaller ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum LostPart {
+    /// The program, or the upload, whose call failed. Weights, pools and other programs of the backend go on, but for the pages that
+    /// the failed step was to write: [compile](Backend::compile) another program, or upload again.
+    Program,
+    /// Everything that the backend made: weights, pools with their pages, and programs. Make another backend of the same device, and
+    /// upload, reserve and compile again.
+    Context,
+    /// The device, for this process: no other backend of it can be made. Only a new process may be able to use the device.
+    Device,
+}
+
 /// Errors of a device.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -559,11 +647,13 @@ pub enum DeviceError {
     /// The caller cancelled the operation.
     #[error("cancelled")]
     Cancelled,
-    /// The device failed; the program can no longer be used.
+    /// The device failed for good. Later calls of what is lost fail with the same error.
     #[error("device {device} failed: {reason}")]
     Lost {
         /// Name of the device.
         device: String,
+        /// Extent of the loss, which says what has to be made again.
+        what: LostPart,
         /// A description by the device or its driver.
         reason: String,
     },

@@ -37,6 +37,7 @@ use chains::Chain;
 use fused::PATTERNS;
 use joins::Place;
 use mixture::Addition;
+pub(crate) use nodes::CAPABILITIES;
 use paneled::Paneled;
 use tails::Beside;
 

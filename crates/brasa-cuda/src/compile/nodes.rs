@@ -1,6 +1,6 @@
 //! Each operation of a graph as one of the device.
 
-use brasa_graph::device::DeviceError;
+use brasa_graph::device::{Capabilities, DeviceError, KvType};
 use brasa_graph::fuse::Norm;
 use brasa_graph::op::{Attention, Gating, KvSource, ReduceFn, Unfold};
 use brasa_graph::{CacheId, DType, GroupId, NodeId, Op, Shape, Symbol, ValueId};
@@ -21,6 +21,9 @@ pub(super) const MOST_EXPERTS: usize = 1024;
 const MOST_SPLIT: usize = 1 << 19;
 /// The widest head whose query and sums fit the shared memory that every block has.
 const WIDEST_HEAD: usize = 4096;
+/// Limits of the kernels.
+pub(crate) const CAPABILITIES: Capabilities =
+    Capabilities { kv_types: KvType::ALL, widest_head: Some(WIDEST_HEAD), most_experts: Some(MOST_EXPERTS) };
 
 impl Lowering<'_> {
     /// Appends the operation of a node; none for a view.
@@ -57,9 +60,8 @@ impl Lowering<'_> {
             (Op::ExpertLinear(_), &[x, experts, w], &[y]) => self.expert_linear(x, experts, w, y)?,
             (Op::HeadLinear(_), &[x, w], &[y]) => self.head_linear(x, w, y)?,
             (Op::RouterTopK(op), &[logits], &[experts, weights]) => {
-                if self.shape(logits).width().is_none_or(|count| count > MOST_EXPERTS) {
-                    return Err(self.gpu.unsupported(format!("more than {MOST_EXPERTS} experts")));
-                }
+                let count = self.shape(logits).width().ok_or_else(|| self.odd(logits))?;
+                CAPABILITIES.check_experts(count).map_err(|what| self.gpu.unsupported(what))?;
                 let (kernel, logits) = (self.kernel("router_topk")?, self.slot(logits)?);
                 let of_chosen = op.gating == Gating::SoftmaxChosen;
                 let (experts, weights) = (self.make(experts), self.make(weights));
@@ -281,9 +283,7 @@ impl Lowering<'_> {
     ) -> Result<(), DeviceError> {
         let graph = self.graph;
         let head_dim = self.shape(inputs[0]).width().ok_or_else(|| self.odd(inputs[0]))?;
-        if head_dim > WIDEST_HEAD {
-            return Err(self.gpu.unsupported(format!("heads of {head_dim}, at most {WIDEST_HEAD}")));
-        }
+        CAPABILITIES.check_head(head_dim).map_err(|what| self.gpu.unsupported(what))?;
         let paged = |cache: CacheId| graph.cache(cache).kv_heads;
         let (source, kv_heads) = match attention.source {
             KvSource::Cache(cache) => {

@@ -1,6 +1,6 @@
 //! Errors between this process and the driver.
 
-use brasa_graph::device::DeviceError;
+use brasa_graph::device::{DeviceError, LostPart};
 
 /// Why the driver or a device cannot be used, or which call of it failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -122,12 +122,22 @@ impl DriverError {
         matches!(self, Self::Call { status, .. } if LOSING.contains(status))
     }
 
+    /// The extent of the loss, of an error that loses something. A call that fails without an effect on its context loses no more than
+    /// what was being made or run.
+    fn lost_part(&self) -> LostPart {
+        match self {
+            Self::Lost { .. } => LostPart::Device,
+            error if error.loses_context() => LostPart::Context,
+            _ => LostPart::Program,
+        }
+    }
+
     /// The error of the device contract, for a device called `device`.
     pub(crate) fn of_device(self, device: &str) -> DeviceError {
-        let (device, reason) = (device.to_owned(), self.to_string());
+        let (device, what, reason) = (device.to_owned(), self.lost_part(), self.to_string());
         match self {
             Self::OutOfMemory { bytes, what } => DeviceError::OutOfMemory { bytes, what },
-            Self::Call { .. } => DeviceError::Lost { device, reason },
+            Self::Call { .. } | Self::Lost { .. } => DeviceError::Lost { device, what, reason },
             _ => DeviceError::Unavailable { device, reason },
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use brasa_cuda::{CudaBackend, CudaOptions};
 use brasa_formats::StorageFormat;
-use brasa_graph::device::{Backend, DeviceError, KvType, Precision};
+use brasa_graph::device::{Backend, DeviceError, KvType, LostPart, Precision};
 use brasa_graph::step::{Segment, Step};
 use brasa_graph::testing::{Decoder, Running, tokens};
 
@@ -28,19 +28,22 @@ fn lose_and_make_anew() {
     assert_eq!((first.lost(), second.lost()), (None, None));
 
     let lost = first.lose();
-    assert!(matches!(lost, Err(DeviceError::Lost { .. })), "{lost:?}");
+    assert!(matches!(lost, Err(DeviceError::Lost { what: LostPart::Context, .. })), "{lost:?}");
     assert!(first.lost().is_some_and(|reason| reason.contains("ILLEGAL_ADDRESS")), "{:?}", first.lost());
     assert_eq!(first.lost(), second.lost(), "backends that share a context");
     for (running, segment) in [(&mut one, &rows), (&mut other, &of_other)] {
         let step = Step { segments: vec![segment.clone()] };
         for _ in 0..2 {
             let refused = running.program.run(&step, &mut *running.pool).map(drop);
-            assert!(matches!(refused, Err(DeviceError::Lost { .. })), "{refused:?}");
+            let all = matches!(refused, Err(DeviceError::Lost { what: LostPart::Context, .. }));
+            assert!(all, "{refused:?}");
         }
     }
     assert_eq!(first.free_bytes(), None);
 
-    if let Some(Err(DeviceError::Unavailable { reason, .. })) = try_backend(&CudaOptions::default()) {
+    if let Some(Err(DeviceError::Lost { what: LostPart::Device, reason, .. })) =
+        try_backend(&CudaOptions::default())
+    {
         assert!(!is_emulated(&first), "the emulated driver makes it anew");
         assert!(reason.contains("only a new process can use it again"), "{reason}");
         return;

@@ -13,8 +13,8 @@ use std::thread;
 use crate::Graph;
 use crate::chain::{self, Chain, Finish, Flow};
 use crate::device::{
-    Backend, DeviceError, DeviceInfo, KvPool, KvPoolSpec, OpTime, Precision, Program, ProgramLimits,
-    WeightSet,
+    Backend, DeviceError, DeviceInfo, KvPool, KvPoolSpec, LostPart, OpTime, Precision, Program,
+    ProgramLimits, WeightSet,
 };
 use crate::output::Outputs;
 use crate::reference::ReferenceBackend;
@@ -128,7 +128,11 @@ impl Steps {
     fn begin(&mut self) -> Result<(), DeviceError> {
         self.lost |= !self.successes.take();
         if self.lost {
-            return Err(DeviceError::Lost { device: "mock".into(), reason: "it was told to fail".into() });
+            return Err(DeviceError::Lost {
+                device: "mock".into(),
+                what: LostPart::Program,
+                reason: "it was told to fail".into(),
+            });
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::any::Any;
 
 use crate::GroupId;
-use crate::device::{DeviceError, KvPool, KvPoolSpec};
+use crate::device::{DeviceError, KvPool, KvPoolSpec, LostPart};
 use crate::step::PageId;
 
 use super::mock::Successes;
@@ -51,6 +51,7 @@ impl KvPool for MockPool {
         } else {
             Err(DeviceError::Lost {
                 device: "mock".into(),
+                what: LostPart::Context,
                 reason: "it was told to fail to copy a page".into(),
             })
         }

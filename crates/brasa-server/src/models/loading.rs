@@ -6,13 +6,14 @@ use std::sync::{Arc, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use brasa::AnyModel;
+use brasa::graph::device::LostPart;
 use tokio::sync::watch;
 
 use crate::http::error::{ApiError, Result};
 use crate::models::coming::{Cancelled, Coming, Loading};
 use crate::models::entry::{Entry, State};
 use crate::models::loaded::Loaded;
-use crate::models::lost::is_loss;
+use crate::models::lost::lost_part;
 use crate::models::presence::Presence;
 use crate::models::registry::Registry;
 use crate::options::ModelData;
@@ -87,8 +88,8 @@ impl Registry {
         }
     }
 
-    /// Loads a model again after its engine has failed, with several attempts if its device does not come back at once. If all
-    /// fail and no other model can be used, the server is notified.
+    /// Loads a model again after its engine has failed, with several attempts if its device does not come back at once; with one
+    /// if the device is lost to this process. If all fail and no other model can be used, the server is notified.
     async fn load_again(self: &Arc<Self>, entry: &Arc<Entry>) {
         let mut reason = String::new();
         for pause in ATTEMPTS {
@@ -96,6 +97,11 @@ impl Registry {
             match self.load(entry).await {
                 Err(error) if ["device_lost", "device_unavailable"].contains(&error.code) => {
                     reason = error.message;
+                }
+                // No further attempt of this process can succeed.
+                Err(error) if error.code == "device_gone" => {
+                    reason = error.message;
+                    break;
                 }
                 // Whoever asks for the model next hears of another failure.
                 _ => return,
@@ -174,10 +180,13 @@ impl Registry {
             Err(error) => {
                 let message = format!("{id} cannot be loaded: {error}");
                 entry.settle(cancelled, State::Failed(message.clone()));
-                Err(match error {
-                    error if is_loss(&error) => ApiError::unavailable("device_lost", message),
-                    brasa::Error::Backend(_) => ApiError::unavailable("device_unavailable", message),
-                    _ => ApiError { code: "model_not_loaded", ..ApiError::internal(message) },
+                Err(match (lost_part(&error), error) {
+                    (Some(LostPart::Device), _) => ApiError::unavailable("device_gone", message),
+                    (Some(LostPart::Program | LostPart::Context), _) => {
+                        ApiError::unavailable("device_lost", message)
+                    }
+                    (None, brasa::Error::Backend(_)) => ApiError::unavailable("device_unavailable", message),
+                    (None, _) => ApiError { code: "model_not_loaded", ..ApiError::internal(message) },
                 })
             }
         }

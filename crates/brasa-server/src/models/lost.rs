@@ -3,6 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use brasa::engine::EngineError;
+use brasa::graph::device::LostPart;
 use brasa::speech::SpeechError;
 use tokio::sync::Notify;
 
@@ -31,13 +32,15 @@ impl Lost {
     }
 }
 
-/// True if a model could not be loaded because its device is lost.
-pub(crate) fn is_loss(error: &brasa::Error) -> bool {
+/// What a device had lost when a model could not be loaded on it; `None` for other reasons of the failure.
+pub(crate) fn lost_part(error: &brasa::Error) -> Option<LostPart> {
     match error {
         brasa::Error::Device(error) | brasa::Error::Speech(SpeechError::Device(error)) => {
-            EngineError::Device(error.clone()).is_final()
+            EngineError::Device(error.clone()).lost()
         }
-        brasa::Error::Engine(error) => error.is_final(),
-        _ => false,
+        // An engine that closed while it started had a device that can be asked again.
+        brasa::Error::Engine(EngineError::Closed) => Some(LostPart::Program),
+        brasa::Error::Engine(error) => error.lost(),
+        _ => None,
     }
 }

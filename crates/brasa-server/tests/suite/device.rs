@@ -6,8 +6,8 @@ use std::time::Duration;
 use brasa::{LoadOptions, OwnDevice};
 use brasa_cpu::{CpuBackend, CpuOptions};
 use brasa_graph::device::{
-    Backend, DeviceError, DeviceInfo, KvPool, KvPoolSpec, OpTime, Precision, Program, ProgramLimits,
-    WeightSet,
+    Backend, DeviceError, DeviceInfo, KvPool, KvPoolSpec, LostPart, OpTime, Precision, Program,
+    ProgramLimits, WeightSet,
 };
 use brasa_graph::output::{OutputPlace, OutputValues, Outputs};
 use brasa_graph::step::{Outs, Segment, Step};
@@ -39,7 +39,9 @@ struct Orders {
     /// Steps of at least so many texts stand still.
     holds_steps: Option<usize>,
     holds_loading: bool,
-    refuses_loading: bool,
+    refuses_loading: Option<LostPart>,
+    /// Loadings that were refused.
+    refusals: usize,
     /// Steps and loadings that stand still.
     held: usize,
     fault: Option<Fault>,
@@ -77,9 +79,14 @@ impl Device {
         self.change(|orders| orders.holds_loading = true);
     }
 
-    /// Lets no model be loaded from now on: the device is lost for the process.
-    pub fn refuse_loading(&self) {
-        self.change(|orders| orders.refuses_loading = true);
+    /// Lets no model be loaded from now on: so much of the device is lost.
+    pub fn refuse_loading(&self, what: LostPart) {
+        self.change(|orders| orders.refuses_loading = Some(what));
+    }
+
+    /// Loadings refused so far.
+    pub fn refusals(&self) -> usize {
+        self.lock().refusals
     }
 
     /// Waits until a step or a loading stands still.
@@ -163,8 +170,10 @@ impl Backend for Device {
         limits: ProgramLimits,
     ) -> Result<Box<dyn Program>, DeviceError> {
         self.pass(|orders| orders.holds_loading);
-        if self.lock().refuses_loading {
-            return Err(lost());
+        let refuses = self.lock().refuses_loading;
+        if let Some(what) = refuses {
+            self.change(|orders| orders.refusals += 1);
+            return Err(lost(what));
         }
         self.change(|orders| orders.programs += 1);
         let places = OutputPlace::of(&graph);
@@ -187,9 +196,9 @@ fn places_behind(step: &Step) -> Vec<usize> {
     step.segments.iter().flat_map(rows).collect()
 }
 
-/// The error of a device that is gone.
-fn lost() -> DeviceError {
-    DeviceError::Lost { device: "faulty".into(), reason: "it was told to fail".into() }
+/// The error of a device that has lost something.
+fn lost(what: LostPart) -> DeviceError {
+    DeviceError::Lost { device: "faulty".into(), what, reason: "it was told to fail".into() }
 }
 
 struct Faulty {
@@ -216,7 +225,7 @@ impl Program for Faulty {
         assert_ne!(fault, Some(Fault::Panic), "a fault that a test asked for");
         self.is_lost |= fault == Some(Fault::ForGood);
         if self.is_lost {
-            return Err(lost());
+            return Err(lost(LostPart::Context));
         }
         if fault == Some(Fault::Once) {
             return Err(DeviceError::OutOfMemory { bytes: 7, what: "a step that was told to fail".into() });

@@ -4,6 +4,7 @@ use std::io::Read;
 use std::net::TcpStream;
 
 use brasa::LoadOptions;
+use brasa_graph::device::LostPart;
 use brasa_server::{ModelData, ModelSource, ServerError, ServerOptions};
 use serde_json::{Value, json};
 
@@ -165,17 +166,23 @@ fn a_text_that_is_scored_while_the_device_fails_has_an_error_and_a_successor() {
 
 #[test]
 fn a_server_whose_last_device_is_lost_for_the_process_ends_and_says_so() {
-    let device = Device::new();
-    let mut server = Running::start(device.options());
-    let body = json!({"prompt": "An ember is", "max_tokens": 4, "ignore_eos": true});
-    server.post("/v1/completions", &body).json(200);
-    device.refuse_loading();
-    device.fail(Fault::ForGood);
-    assert_eq!(server.post("/v1/completions", &body).error(503).2, "device_lost");
-    // A supervisor starts another process, for which the driver may have the device again.
-    match server.thread.take().unwrap().join().unwrap() {
-        Err(ServerError::DeviceLost(reason)) => assert!(reason.contains("it was told to fail"), "{reason}"),
-        other => panic!("{other:?}"),
+    // A device may come back, unless it is gone for the process.
+    for (what, attempts) in [(LostPart::Context, 4), (LostPart::Device, 1)] {
+        let device = Device::new();
+        let mut server = Running::start(device.options());
+        let body = json!({"prompt": "An ember is", "max_tokens": 4, "ignore_eos": true});
+        server.post("/v1/completions", &body).json(200);
+        device.refuse_loading(what);
+        device.fail(Fault::ForGood);
+        assert_eq!(server.post("/v1/completions", &body).error(503).2, "device_lost");
+        // A supervisor starts another process, for which the driver may have the device again.
+        match server.thread.take().unwrap().join().unwrap() {
+            Err(ServerError::DeviceLost(reason)) => {
+                assert!(reason.contains("it was told to fail"), "{reason}");
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(device.refusals(), attempts, "{what:?}");
     }
 }
 
@@ -195,7 +202,7 @@ fn models_of_other_devices_go_on() {
         )
     };
     ask("well").json(200);
-    device.refuse_loading();
+    device.refuse_loading(LostPart::Context);
     device.fail(Fault::ForGood);
     assert_eq!(ask("lost").error(503).2, "device_lost");
     // The one that is lost is told with its reason for as long as it stays away; the other one answers.
