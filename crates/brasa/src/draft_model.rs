@@ -63,6 +63,7 @@ pub(crate) fn load(
     let load = brasa_models::LoadOptions { context_length: None, strict: options.strict };
     let brasa_models::Model { spec, graph, info, .. } = brasa_models::load(&checkpoint, &load)?;
     let graph = Arc::new(graph);
+    backend.capabilities().check(&backend.info().name, &graph, texts.dtype)?;
     let weights = backend.upload(&graph, options.precision, &mut |upload| {
         progress(LoadProgress { done_bytes: upload.done_bytes, total_bytes: upload.total_bytes })
     })?;

@@ -16,9 +16,6 @@ use crate::{Error, LoadOptions, device, facts};
 const FORMATS: [StorageFormat; 5] =
     [StorageFormat::Q8_0, StorageFormat::Q6_K, StorageFormat::Q5_K, StorageFormat::Q4_K, StorageFormat::Q3_K];
 
-/// Types of keys and values, the most exact first.
-const KV_TYPES: [KvType; 4] = [KvType::F32, KvType::F16, KvType::BF16, KvType::Q8];
-
 /// The memory that a model takes on a device.
 #[derive(Clone, Debug)]
 pub struct Fit {
@@ -82,6 +79,7 @@ impl Fit {
         let brasa_models::Model { spec, graph, info, .. } = brasa_models::load(checkpoint, &load)?;
         let backend = device::of(options)?;
         let device = backend.info();
+        backend.capabilities().check(&device.name, &graph, options.kv_type())?;
         let (weight_bytes, context) = (backend.weight_bytes(&graph), context_of(options, &info));
         let pool = |dtype| backend.kv_pool(KvPoolSpec::of(&graph, dtype));
         let own = pool(options.kv_type())?;
@@ -89,11 +87,8 @@ impl Fit {
         let limits = options.program_limits(&device, sequences, spec.vocab_size);
         let plan = Plan::new(&graph, &Schedule::new(&graph, &[]), &Sizes::at_most(&limits));
         let mut texts = Vec::new();
-        for kv_type in KV_TYPES {
-            // A device may lack a type.
-            if let Ok(pool) = pool(kv_type) {
-                texts.push(TextFit { kv_type, costs: PageCosts::new(&*pool, limits.max_rows) });
-            }
+        for &kv_type in backend.capabilities().kv_types {
+            texts.push(TextFit { kv_type, costs: PageCosts::new(&*pool(kv_type)?, limits.max_rows) });
         }
         let weights_as = FORMATS.map(|format| (format, bytes_as(&graph, format))).into_iter();
         Ok(Self {

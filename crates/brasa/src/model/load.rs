@@ -123,6 +123,8 @@ impl Model {
             let recommended_sampling = recommended_sampling(checkpoint, options.strict, &mut warnings)?;
             let graph = Arc::new(graph);
             let graph_done = Instant::now();
+            // Weights take long: what the device lacks is told before.
+            backend.capabilities().check(&backend.info().name, &graph, options.kv_type())?;
             let weights = backend.upload(&graph, options.precision, &mut |upload| {
                 progress(LoadProgress { done_bytes: upload.done_bytes, total_bytes: upload.total_bytes })
             })?;
