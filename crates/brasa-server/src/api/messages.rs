@@ -180,10 +180,7 @@ fn read_message(body: &Fields, at: usize, value: Value, messages: &mut Vec<Messa
             // Nobody but its maker can read it.
             Some("redacted_thinking") => {}
             Some("tool_use") if role == "assistant" => {
-                let input = &block["input"];
-                // A client cannot change its history: where two numbers are rounded alike, they stay as they were parsed.
-                let exact = body.exact_numbers(&format!("{name}.input"), input.clone());
-                let arguments = exact.unwrap_or_else(|_| input.clone());
+                let arguments = body.exact_history(block["input"].clone());
                 calls.push(json!({
                     "id": text("id")?,
                     "type": "function",

@@ -446,6 +446,10 @@ fn message_of(body: &Fields, at: usize, value: Value) -> Result<Message> {
         call.retain(|name, _| ["id", "type", "function"].contains(&name.as_str()));
         if let Some(Value::Object(function)) = call.get_mut("function") {
             function.retain(|name, _| ["name", "arguments"].contains(&name.as_str()));
+            // Arguments as JSON text have kept their digits.
+            if let Some(arguments) = function.get_mut("arguments").filter(|arguments| arguments.is_object()) {
+                *arguments = body.exact_history(arguments.take());
+            }
         }
     }
     Ok(message)

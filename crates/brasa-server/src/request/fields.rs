@@ -101,6 +101,12 @@ impl Fields {
         Err(ApiError { code: "unsupported_schema", ..ApiError::field(place, message) })
     }
 
+    /// A value of a conversation's history with the exact text of its numbers. A client cannot change its history: where two numbers
+    /// of the body are rounded alike, the value stays as it was parsed.
+    pub fn exact_history(&self, value: Value) -> Value {
+        self.exact_numbers("", value.clone()).unwrap_or(value)
+    }
+
     /// The fields of an object inside the body; `place` is the object's path.
     pub fn inside(&self, place: &str, value: Value) -> Result<Self> {
         match value {

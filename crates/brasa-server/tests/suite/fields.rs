@@ -178,10 +178,13 @@ fn histories_with_arguments_that_are_no_object_go_on_in_every_form() {
     }
     // Each answer tells it in the log.
     assert_eq!(logged(), 3 * others.len());
-    // Whole numbers keep all digits.
-    let body = chat(&json!("{\"id\": 12345678901234567890123}"));
-    let prompt = server.post("/apply-template", &body).json(200)["prompt"].clone();
-    assert!(prompt.as_str().unwrap().contains("12345678901234567890123"), "{prompt}");
+    // Numbers keep all digits, in the JSON text of an object and in an object.
+    let object = r#"{"id": 12345678901234567890123}"#;
+    for arguments in [json!(object).to_string(), object.to_owned()] {
+        let body = chat(&json!("ARGUMENTS")).to_string().replace(r#""ARGUMENTS""#, &arguments);
+        let prompt = server.send("POST", "/apply-template", &[], body.as_bytes()).json(200)["prompt"].clone();
+        assert!(prompt.as_str().unwrap().contains("12345678901234567890123"), "{arguments}: {prompt}");
+    }
 }
 
 #[test]

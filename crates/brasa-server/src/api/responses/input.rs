@@ -117,7 +117,7 @@ fn read_item(body: &Fields, place: &str, item: Value, messages: &mut Vec<Message
             let arguments = if kind == "custom_tool_call" {
                 custom::arguments(&fields.required::<String>("input")?)
             } else {
-                fields.value("arguments").unwrap_or(Value::Null)
+                fields.value("arguments").map_or(Value::Null, |arguments| fields.exact_history(arguments))
             };
             let call =
                 json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}});
