@@ -237,6 +237,9 @@ mod tests {
         };
         let found = panic::catch_unwind(|| Fuzzer::new("hidden").seed("0000").runs(10_000_000).run(hidden));
         assert_eq!(found.unwrap_err().downcast_ref::<&str>(), Some(&"found"));
+        // The input that was kept.
+        let kept = env::temp_dir().join(format!("brasa-fuzz-hidden-{}.bin", std::process::id()));
+        std::fs::remove_file(kept).unwrap();
     }
 
     #[test]

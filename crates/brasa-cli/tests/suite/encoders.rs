@@ -11,12 +11,6 @@ fn golden(name: &str) -> Value {
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
-fn scratch(name: &str) -> std::path::PathBuf {
-    let directory = std::env::temp_dir().join(format!("brasa-cli-{}-{name}", std::process::id()));
-    std::fs::create_dir_all(&directory).unwrap();
-    directory
-}
-
 fn floats(value: &Value) -> Vec<f64> {
     value.as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect()
 }
@@ -46,9 +40,9 @@ fn texts(directory: &Path, golden: &Value) -> String {
 
 #[test]
 fn embed_gives_the_vectors_of_sentence_transformers() {
-    let directory = scratch("encoders");
+    let directory = tempfile::tempdir().unwrap();
     let (golden, model) = (golden("bert"), model("random-encoders/bert"));
-    let path = texts(&directory, &golden);
+    let path = texts(directory.path(), &golden);
     let common = ["embed", "-m", &model, "-f", &path, "--jsonl", "--truncate", "--precision", "reference"];
     for (query, expected) in [(false, &golden["vectors"]), (true, &golden["query"])] {
         let named = if query { &["--prompt-name", "query"][..] } else { &[] };
@@ -63,7 +57,7 @@ fn embed_gives_the_vectors_of_sentence_transformers() {
         }
     }
 
-    let npy = directory.join("vectors.npy");
+    let npy = directory.path().join("vectors.npy");
     let save = [&common[..], &["--out", npy.to_str().unwrap()]].concat();
     let output = brasa(&save);
     assert!(output.status.success() && output.stdout.is_empty(), "{}", stderr(&output));
@@ -98,8 +92,8 @@ fn what_an_encoder_cannot_do_is_refused_by_name() {
     let roberta = model("random-encoders/roberta");
     let cut = stdout(&brasa(&["embed", "-m", &roberta, "-p", "x", "--dimensions", "16"]));
     assert_eq!(cut.split_whitespace().count(), 16);
-    let directory = scratch("encoders-refused");
-    let path = directory.join("bad.jsonl");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("bad.jsonl");
     std::fs::write(&path, "{\"text\": \"a\"}\n{\"title\": \"b\"}\n").unwrap();
     let message = fails(&["embed", "-m", &bert, "-f", path.to_str().unwrap(), "--jsonl"], 1);
     assert!(message.contains("line 2"), "{message}");
@@ -110,8 +104,8 @@ fn what_an_encoder_cannot_do_is_refused_by_name() {
 fn a_gguf_file_is_embedded_as_llama_cpp_embeds_it() {
     let path = models().join("gguf-encoders/xlm-roberta.json");
     let golden: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
-    let directory = scratch("encoders-gguf");
-    let (texts, model) = (texts(&directory, &golden), model("gguf-encoders/xlm-roberta.gguf"));
+    let directory = tempfile::tempdir().unwrap();
+    let (texts, model) = (texts(directory.path(), &golden), model("gguf-encoders/xlm-roberta.gguf"));
     // A processor that multiplies in bf16 would be farther off.
     let output = brasa(&["embed", "-m", &model, "-f", &texts, "--jsonl", "--json", "--deterministic"]);
     assert!(output.status.success(), "{}", stderr(&output));
@@ -149,8 +143,8 @@ fn rerank_gives_the_scores_of_a_cross_encoder() {
         results
     };
     assert_eq!(check(brasa(&[&common[..], &documents, &["--json"]].concat())).len(), documents.len());
-    let directory = scratch("rerank");
-    let lines = directory.join("lines.txt");
+    let directory = tempfile::tempdir().unwrap();
+    let lines = directory.path().join("lines.txt");
     std::fs::write(&lines, documents.join("\n\n")).unwrap();
     let file = ["-f", lines.to_str().unwrap(), "--json"];
     assert_eq!(check(brasa(&[&common[..], &file].concat())).len(), documents.len());

@@ -35,14 +35,6 @@ fn logits(model: &Model, adapter: Option<&Adapter>, ids: &[u32]) -> Vec<f32> {
     Runner::new(model).logits(ids).concat()
 }
 
-/// A scratch folder, or the one that `check` of the script shall read.
-fn scratch(name: &str) -> PathBuf {
-    match std::env::var_os("BRASA_KEEP_ADAPTERS") {
-        Some(folder) => PathBuf::from(folder).join(name),
-        None => std::env::temp_dir().join(format!("brasa-adapters-{}", std::process::id())).join(name),
-    }
-}
-
 /// The adapter at `form` of the folder `name` changes the base's logits to the golden ones; so do those that are written of it, in
 /// every form that can say it, read again on the base and on `others`, the same model in other containers.
 fn check(name: &str, form: &str, oracle: &str, others: &[&str]) {
@@ -57,6 +49,10 @@ fn check(name: &str, form: &str, oracle: &str, others: &[&str]) {
     println!("{name} {form}: {comparison}");
     assert!(comparison.within(REFERENCE), "{name} {form}: {comparison}");
 
+    // A folder that vanishes, or the one that `check` of the script shall read.
+    let scratch = tempfile::tempdir().unwrap();
+    let kept = std::env::var_os("BRASA_KEEP_ADAPTERS").map(PathBuf::from);
+    let folder = kept.as_deref().unwrap_or(scratch.path()).join(format!("{name}-from-{oracle}"));
     for written in [AdapterForm::Peft, AdapterForm::Mlx, AdapterForm::Gguf] {
         let has_experts = read.pairs.iter().any(|pair| pair.experts().is_some());
         let has_magnitudes = read.pairs.iter().any(|pair| pair.magnitude.is_some());
@@ -65,8 +61,7 @@ fn check(name: &str, form: &str, oracle: &str, others: &[&str]) {
             AdapterForm::Mlx => "mlx",
             AdapterForm::Gguf => "adapter.gguf",
         };
-        let path = scratch(&format!("{name}-from-{oracle}"))
-            .join(format!("{}{end}", if form == "adapter.gguf" { "gguf-to-" } else { "" }));
+        let path = folder.join(format!("{}{end}", if form == "adapter.gguf" { "gguf-to-" } else { "" }));
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         let result = read.file(&model, written).unwrap().write(&path, Existing::Replace);
         if written == AdapterForm::Peft && has_experts {
@@ -84,9 +79,6 @@ fn check(name: &str, form: &str, oracle: &str, others: &[&str]) {
             let comparison = compare(&logits(&model, Some(&again), &ids), &expected);
             println!("{name} {form} written as {end} on {base_path}: {comparison}");
             assert!(comparison.within(REFERENCE), "{name} {form} {end} {base_path}: {comparison}");
-        }
-        if std::env::var_os("BRASA_KEEP_ADAPTERS").is_none() {
-            let _ = if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
         }
     }
 }

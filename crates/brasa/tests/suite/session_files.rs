@@ -2,7 +2,6 @@
 
 use std::io::Cursor;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use std::{env, fs, thread};
@@ -62,13 +61,6 @@ fn read(model: &Model, bytes: &[u8]) -> Result<Session, Error> {
     model.read_session(&mut Cursor::new(bytes), |_| ControlFlow::Continue(()))
 }
 
-/// A file in a folder of this process, which the next run of the tests may find and replace.
-fn scratch(name: &str) -> PathBuf {
-    let folder = env::temp_dir().join(format!("brasa-sessions-{}", std::process::id()));
-    fs::create_dir_all(&folder).unwrap();
-    folder.join(name)
-}
-
 #[test]
 fn a_loaded_session_goes_on_as_if_it_had_never_been_saved() {
     let reference = LoadOptions { precision: Precision::Reference, ..options() };
@@ -84,7 +76,8 @@ fn a_loaded_session_goes_on_as_if_it_had_never_been_saved() {
         let session = here.session();
         let mut text = prompt(270, number);
         text.extend(said(session.generate_ids(text.clone(), &drawn(30)).unwrap()).0);
-        let path = scratch(&format!("{number}.session"));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(format!("{number}.session"));
         let mut seen = Vec::new();
         let saved = session
             .save_with_progress(&path, |progress| {
@@ -299,7 +292,8 @@ fn saves_until_it_is_killed() {
 #[test]
 fn a_killed_process_leaves_a_whole_file() {
     let model = model(LEXICON, &options());
-    let path = scratch("killed.session");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("killed.session");
     let mut lengths = Vec::new();
     for delay_ms in [3, 31] {
         let _ = fs::remove_file(&path);
