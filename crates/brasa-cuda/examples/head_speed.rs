@@ -5,14 +5,14 @@
 //! Each layer has weights of its own, so that a step reads them from memory. A step of up to eight rows is also run by a program for no
 //! more rows, which has no kernels for tensor cores.
 
-mod shapes;
+mod formats;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use brasa_cuda::{CudaBackend, CudaOptions};
-use brasa_graph::device::{Backend, KvPoolSpec, KvType, Precision, ProgramLimits};
+use brasa_graph::device::{Backend, KvPoolSpec, Precision, ProgramLimits};
 use brasa_graph::step::{Outs, Step};
 use brasa_graph::testing::{Noise, Sequences, random_tensor, weight};
 use brasa_graph::{Builder, Graph, Input, Weight, WeightPart};
@@ -41,7 +41,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         for rows in ROWS {
             let limits = ProgramLimits { max_rows: rows, max_outs: rows, max_segments: 1 };
             let mut program = device.compile(Arc::clone(&graph), Arc::clone(&weights), limits)?;
-            let mut pool = device.kv_pool(KvPoolSpec { groups: Vec::new(), dtype: KvType::F16 })?;
+            let mut pool = device.kv_pool(KvPoolSpec::empty())?;
             let mut sequences = Sequences::new(&*pool);
             let mut times: Vec<Duration> = Vec::new();
             for id in 0..REPETITIONS as u64 {
@@ -69,7 +69,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 /// Layers of two products each; returns a number of each row.
 fn layers((heads, inputs, latent): (usize, usize, usize), format: &str) -> Result<Graph, String> {
-    let format = shapes::format(format).ok_or_else(|| format!("no format {format}"))?;
+    let format = formats::format(format).ok_or_else(|| format!("no format {format}"))?;
     let mut noise = Noise::new(1);
     let mut b = Builder::new();
     let ids = b.input(Input::TokenIds);

@@ -10,7 +10,7 @@
 //! itself is approximate too: values and the keys of deeper layers still depend on the dropped text.
 
 use crate::device::{DeviceError, KvPool, KvType};
-use crate::op::{Attention, CacheWrite, KvSource, RopeLayout};
+use crate::op::{Attention, CacheWrite, Kept, KvSource, RopeLayout};
 use crate::step::PageId;
 use crate::{Graph, GroupId, Input, Node, NodeId, Op, ValueId, ValueKind, WeightId};
 
@@ -31,9 +31,6 @@ pub struct KeyRotation {
 ///
 /// The reason why keys cannot be moved, naming the operation that forbids it.
 pub fn key_rotations(graph: &Graph) -> Result<Vec<Option<KeyRotation>>, String> {
-    if !graph.states.is_empty() {
-        return Err("a context shift of recurrent states, which depend on all tokens before".into());
-    }
     for (number, node) in graph.nodes().iter().enumerate() {
         let id = NodeId(number as u32);
         check_known(node, id)?;
@@ -132,9 +129,15 @@ fn check_known(node: &Node, id: NodeId) -> Result<(), String> {
         Op::Attention(Attention { source: KvSource::Cache(_) | KvSource::Memory(_), .. })
         | Op::CacheWrite(_)
         | Op::MemoryWrite(_) => Ok(()),
-        op if let Some(touch) = op.touches() => {
-            Err(format!("a context shift where {name} uses cache {} (node {})", touch.cache.0, id.0))
-        }
+        op if let Some(touch) = op.touches() => match touch.kept {
+            Kept::Cache(cache) => {
+                Err(format!("a context shift where {name} uses cache {} (node {})", cache.0, id.0))
+            }
+            Kept::State(_) => Err(format!(
+                "a context shift of the recurrent state of {name} (node {}), which depends on all tokens before",
+                id.0
+            )),
+        },
         Op::Embed(_)
         | Op::Gather(_)
         | Op::SelectRows(_)
@@ -142,6 +145,8 @@ fn check_known(node: &Node, id: NodeId) -> Result<(), String> {
         | Op::LinearTransposed(_)
         | Op::ExpertLinear(_)
         | Op::HeadLinear(_)
+        | Op::ShortConv(_)
+        | Op::StateScan(_)
         | Op::RouterTopK(_)
         | Op::Matmul(_)
         | Op::RmsNorm(_)

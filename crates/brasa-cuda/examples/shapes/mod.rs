@@ -1,17 +1,12 @@
 //! Decoders with random weights in the shapes of public models.
 
-use brasa_formats::{MlxAffine, StorageFormat};
+use brasa_formats::StorageFormat;
 use brasa_graph::testing::Decoder;
 
-/// A format by its name: GGUF's, or `MLX` with bits and perhaps a group (`MLX4`, `MLX8/32`).
-pub fn format(name: &str) -> Option<StorageFormat> {
-    if let Some(mlx) = name.strip_prefix("MLX") {
-        let (bits, group) = mlx.split_once('/').unwrap_or((mlx, "64"));
-        let (bits, group_size) = (bits.parse().ok()?, group.parse().ok()?);
-        return Some(StorageFormat::MlxAffine(MlxAffine { bits, group_size }));
-    }
-    StorageFormat::GGUF.into_iter().find(|format| format.to_string() == name)
-}
+#[path = "../formats/mod.rs"]
+mod formats;
+
+pub use formats::format;
 
 /// A decoder of Llama-3.1-8B (`8b`), Llama-3.2-1B (`1b`), Qwen3-0.6B (`0.6b`) or Qwen3-30B-A3B (`30b-a3b`), or one with the experts of
 /// gpt-oss-20b (`20b-a4b`) or of Gemma-4-26B-A4B (`26b-a4b`); `None` for other names. A number behind a slash, as in `30b-a3b/12`, is how
