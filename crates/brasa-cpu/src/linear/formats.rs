@@ -4,6 +4,7 @@
 //! kernels are compiled for, and dispatch follow from the list. A new format of a known width and known scales needs one
 //! entry here and the arm of [`pack`](super::pack) that reads its blocks.
 
+use brasa_formats::codec::IQ4_NL_VALUES;
 use brasa_formats::{MlxAffine, StorageFormat};
 
 /// Width and meaning of stored codes.
@@ -15,21 +16,9 @@ pub(super) enum Codes {
     Bits5,
     Bits6,
     Bits8,
-    /// 4 bits that select from [`TABLE`].
-    Table4,
+    /// 4 bits that select from the format's table.
+    Table4(&'static [i8; 16]),
 }
-
-/// Values of IQ4_NL and IQ4_XS codes, plus 128.
-pub(super) const TABLE: [u8; 16] = {
-    let values: [i32; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
-    let mut table = [0; 16];
-    let mut index = 0;
-    while index < 16 {
-        table[index] = (values[index] + 128) as u8;
-        index += 1;
-    }
-    table
-};
 
 /// Stored form of scales and minima.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,12 +71,27 @@ pub(super) enum Width {
 }
 
 impl Codes {
+    /// The codes of IQ4_NL and IQ4_XS.
+    pub const IQ4: Self = Self::Table4(&IQ4_NL_VALUES);
+
+    /// The values of the table plus 128, or as they are, as bits of i8, if `centred`; zeros for codes without a table.
+    pub const fn table(self, centred: bool) -> [u8; 16] {
+        let mut table = [0; 16];
+        let Self::Table4(values) = self else { return table };
+        let mut index = 0;
+        while index < 16 {
+            table[index] = values[index] as u8 ^ if centred { 0 } else { 0x80 };
+            index += 1;
+        }
+        table
+    }
+
     /// Bits of a stored code.
     pub const fn bits(self) -> usize {
         match self {
             Self::Bits2 => 2,
             Self::Bits3 => 3,
-            Self::Bits4 | Self::Table4 => 4,
+            Self::Bits4 | Self::Table4(_) => 4,
             Self::Bits5 => 5,
             Self::Bits6 => 6,
             Self::Bits8 => 8,
@@ -97,7 +101,7 @@ impl Codes {
     /// Number that a format without a minimum subtracts from an unpacked code.
     pub const fn offset(self) -> u8 {
         match self {
-            Self::Table4 => 128,
+            Self::Table4(_) => 128,
             stored => 1 << (stored.bits() - 1),
         }
     }
@@ -107,7 +111,7 @@ impl Codes {
         match self {
             Self::Bits2 | Self::Bits3 | Self::Bits4 | Self::Bits5 => Width::UpTo5,
             Self::Bits6 => Width::Six,
-            Self::Bits8 | Self::Table4 => Width::Eight,
+            Self::Bits8 | Self::Table4(_) => Width::Eight,
         }
     }
 }
@@ -211,8 +215,8 @@ macro_rules! for_each_format {
             Q5_0: StorageFormat::Q5_0 => Bits5 Whole Some(Scales::F16);
             Q5_1: StorageFormat::Q5_1 => Bits5 WholeMin Some(Scales::F16Min);
             Q8_0: StorageFormat::Q8_0 => Bits8 Whole Some(Scales::F16);
-            Iq4Nl: StorageFormat::IQ4_NL => Table4 Whole Some(Scales::F16);
-            Iq4Xs: StorageFormat::IQ4_XS => Table4 Whole Some(Scales::Iq4Xs);
+            Iq4Nl: StorageFormat::IQ4_NL => IQ4 Whole Some(Scales::F16);
+            Iq4Xs: StorageFormat::IQ4_XS => IQ4 Whole Some(Scales::Iq4Xs);
             Q2K: StorageFormat::Q2_K => Bits2 HalvesMin Some(Scales::Q2K);
             Q3K: StorageFormat::Q3_K => Bits3 Halves Some(Scales::Q3K);
             Q4K: StorageFormat::Q4_K => Bits4 WholeMin Some(Scales::Q4K);

@@ -96,7 +96,7 @@ impl Layout {
         match (self.codes, self.scales) {
             _ if self.shape.has_halves() => Unpacking::Slow,
             (
-                Codes::Bits2 | Codes::Bits4 | Codes::Bits8 | Codes::Table4,
+                Codes::Bits2 | Codes::Bits4 | Codes::Bits8 | Codes::Table4(_),
                 Scales::F16 | Scales::Affine { .. },
             ) => Unpacking::Fast,
             _ => Unpacking::Medium,

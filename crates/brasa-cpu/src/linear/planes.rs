@@ -1,6 +1,6 @@
 //! Codes of a block to bit planes and back, in plain Rust. [`layout`](super::layout) says where each bit goes.
 
-use super::formats::{Codes, TABLE};
+use super::formats::Codes;
 use super::layout::{BLOCK, WIDE_BLOCK_BYTES};
 
 const VECTOR: usize = 64;
@@ -21,7 +21,7 @@ pub(super) fn pack(codes: Codes, wide: &WideBlock, packed: &mut [u8]) {
         let mut put_nibble = |first: usize| put(first + group % 4, group / 4 * 4, 0, 15);
         match codes {
             Codes::Bits8 => put(group, 0, 0, 255),
-            Codes::Bits4 | Codes::Table4 => put_nibble(0),
+            Codes::Bits4 | Codes::Table4(_) => put_nibble(0),
             Codes::Bits5 => {
                 put_nibble(1);
                 put(0, group, 4, 1);
@@ -65,7 +65,7 @@ fn code(codes: Codes, planes: &[[u8; VECTOR]], group: usize, index: usize) -> u8
     match codes {
         Codes::Bits8 => planes[group][index],
         Codes::Bits4 => nibble(0),
-        Codes::Table4 => TABLE[nibble(0) as usize],
+        Codes::Table4(values) => values[nibble(0) as usize] as u8 ^ 0x80,
         Codes::Bits5 => nibble(1) | bit() << 4,
         Codes::Bits6 => nibble(1) | pair(group / 4 * 5) << 4,
         Codes::Bits2 => pair(group / 4),

@@ -18,7 +18,7 @@ use std::array;
 use std::marker::PhantomData;
 
 use super::super::blocks::{PackedBlock, Panel, Spans};
-use super::super::formats::{Codes as Stored, Kind, Meaning, TABLE, Width, with_kind, with_panel_kind};
+use super::super::formats::{Codes as Stored, Kind, Meaning, Width, with_kind, with_panel_kind};
 use super::super::layout::{LANES, Lanes, Layout};
 use super::super::scales::BlockScales;
 use super::vectors::{Codes, Dots, Sums, Vectors, Work, correction, eight};
@@ -27,17 +27,6 @@ use crate::quantize::{BLOCK, BlockMeta, QuantizedRow};
 
 /// Bytes from one vector of a plane to the next.
 const PLANE_BYTES: usize = 64;
-
-/// [`TABLE`] around zero.
-const CENTRED_TABLE: [u8; 16] = {
-    let mut table = TABLE;
-    let mut index = 0;
-    while index < table.len() {
-        table[index] ^= 0x80;
-        index += 1;
-    }
-    table
-};
 
 /// Evaluates the expression with constant `$rows` equal to `$len`, one of 1, 2, 4 and 8 and at most `$most`.
 macro_rules! with_rows {
@@ -390,8 +379,9 @@ pub(super) unsafe fn group<V: Vectors, K: Kind, const G: usize>(
             v.load_codes(planes.add(PLANE_BYTES * G))
         } else if stored!(Bits4) {
             nibble!(0)
-        } else if stored!(Table4) {
-            return v.look_up(if centred { &CENTRED_TABLE } else { &TABLE }, nibble!(0));
+        } else if const { matches!(K::CODES, Stored::Table4(_)) } {
+            let tables = const { [&K::CODES.table(false), &K::CODES.table(true)] };
+            return v.look_up(tables[usize::from(centred)], nibble!(0));
         } else if stored!(Bits5) {
             v.or(v.bits(v.load_codes(planes), G, 4, 1), nibble!(1))
         } else if stored!(Bits6) {
