@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use brasa_graph::device::{DeviceError, LostPart, Precision, UploadProgress, WeightSet};
-use brasa_graph::op::Linear;
+use brasa_graph::op::{Binary, Linear};
 use brasa_graph::{Graph, Op, ValueKind, Weight, WeightMap};
 
 use crate::error::DEVICE;
@@ -406,8 +406,12 @@ fn uses(graph: &Graph) -> Vec<Uses> {
 /// The weights whose products are the scores of experts: small, and a rounding there may change who computes a row.
 fn routers(graph: &Graph) -> impl Iterator<Item = usize> {
     let routed = graph.nodes().iter().filter(|node| matches!(node.op, Op::RouterTopK(_)));
-    routed.filter_map(|node| {
-        let linear = graph.node(graph.producer(graph.view(node.inputs[0]).root)?);
+    let maker = |value| Some(graph.node(graph.producer(graph.view(value).root)?));
+    routed.filter_map(move |node| {
+        let mut linear = maker(node.inputs[0])?;
+        if linear.op == Op::Binary(Binary::Add) {
+            linear = maker(linear.inputs[0])?;
+        }
         match (&linear.op, &linear.inputs[..]) {
             (Op::Linear(Linear), &[_, w]) => match graph.value(w).kind {
                 ValueKind::Weight(weight) => Some(weight.0 as usize),
@@ -443,7 +447,7 @@ mod tests {
         let ids = b.input(Input::TokenIds);
         let x = b.embed(ids, table);
         let scores = b.linear(x, router);
-        let (_, shares) = b.router_topk(scores, RouterTopK { k: 2, gating: Gating::SoftmaxAll });
+        let (_, shares) = b.router_topk(scores, RouterTopK { k: 2, gating: Gating::SOFTMAX_ALL });
         let y = b.linear(x, other);
         let graph = b.finish(&[shares, y]).unwrap();
 

@@ -135,6 +135,11 @@ constants! {
     UNARY_SILU = 8,
     UNARY_GELU_TANH = 9,
     UNARY_GELU_ERF = 10,
+    UNARY_SQUARED_RELU = 11,
+    UNIT_CLAMPED = 12,
+    SCORES_SOFTMAX_ALL = 0,
+    SCORES_SOFTMAX_CHOSEN = 1,
+    SCORES_SIGMOID = 2,
     BINARY_ADD = 0,
     BINARY_SUB = 1,
     BINARY_MUL = 2,
@@ -342,6 +347,27 @@ params! {
         dims: [u32; 4],
         count: u32,
         function: u32,
+    }
+    /// `(u + 1) · g · σ(α·g)` of clamped gates and ups.
+    struct ClampedUnitParams {
+        gate: Strided,
+        up: Strided,
+        y: Ptr<f32>,
+        dims: [u32; 4],
+        count: u32,
+        alpha: f32,
+        limit: f32,
+    }
+    /// Rows of `row_elements` elements, scaled by their positions: `step` positions a step.
+    struct PositionScaleParams {
+        x: Strided,
+        positions: Ptr<u32>,
+        y: Ptr<f32>,
+        dims: [u32; 4],
+        count: u32,
+        row_elements: u32,
+        beta: f32,
+        step: u32,
     }
     struct ChooseParams {
         condition: Strided,

@@ -4,9 +4,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::op::{
-    Argmax, Attention, Binary, CacheWrite, Concat, Embed, ExpertLinear, Gather, HeadLinear, Linear,
-    MemoryWrite, Reduce, ReduceFn, Reshape, RmsNorm, Rope, RouterTopK, SelectRows, ShortConv, Slice, Softmax,
-    StateScan, Unary,
+    Argmax, Attention, Binary, CacheWrite, Concat, Embed, ExpertLinear, GatedUnit, Gather, HeadLinear,
+    Linear, MemoryWrite, PositionScale, Reduce, ReduceFn, Reshape, RmsNorm, Rope, RouterTopK, SelectRows,
+    ShortConv, Slice, Softmax, StateScan, Unary,
 };
 use crate::{
     CacheId, CacheSpec, DType, Dim, Given, GivenId, Graph, GraphError, Input, MemoryId, Node, NodeId, Op,
@@ -187,6 +187,28 @@ impl Builder {
         self.one(HeadLinear, &[x, w])
     }
 
+    /// Linear layers of experts with biases `[X, N]`.
+    pub fn expert_linear_biased(
+        &mut self,
+        x: ValueId,
+        experts: ValueId,
+        w: ValueId,
+        bias: ValueId,
+    ) -> ValueId {
+        self.one(ExpertLinear, &[x, experts, w, bias])
+    }
+
+    /// Returns `(experts, weights)`, both `[R, k]`, of a router with a selection bias `[X]`.
+    pub fn router_topk_biased(
+        &mut self,
+        logits: ValueId,
+        bias: ValueId,
+        op: RouterTopK,
+    ) -> (ValueId, ValueId) {
+        let outputs = self.apply(op, &[logits, bias]);
+        (outputs[0], outputs[1])
+    }
+
     /// Returns `(experts, weights)`, both `[R, k]`.
     pub fn router_topk(&mut self, logits: ValueId, op: RouterTopK) -> (ValueId, ValueId) {
         let outputs = self.apply(op, &[logits]);
@@ -212,6 +234,26 @@ impl Builder {
 
     pub fn unary(&mut self, x: ValueId, function: Unary) -> ValueId {
         self.one(function, &[x])
+    }
+
+    /// The unit of a gated feed-forward layer. A unit that is an activation times `up` is built from these two operations.
+    pub fn gated_unit(&mut self, gate: ValueId, up: ValueId, unit: GatedUnit) -> ValueId {
+        match unit {
+            GatedUnit::Silu => self.activated(gate, up, Unary::Silu),
+            GatedUnit::GeluTanh => self.activated(gate, up, Unary::GeluTanh),
+            GatedUnit::GeluErf => self.activated(gate, up, Unary::GeluErf),
+            GatedUnit::Clamped(unit) => self.one(unit, &[gate, up]),
+        }
+    }
+
+    fn activated(&mut self, gate: ValueId, up: ValueId, activation: Unary) -> ValueId {
+        let gate = self.unary(gate, activation);
+        self.mul(gate, up)
+    }
+
+    /// Rows scaled by their positions `[R]`.
+    pub fn position_scale(&mut self, x: ValueId, positions: ValueId, op: PositionScale) -> ValueId {
+        self.one(op, &[x, positions])
     }
 
     pub fn scale(&mut self, x: ValueId, factor: f32) -> ValueId {

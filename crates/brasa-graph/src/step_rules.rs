@@ -362,7 +362,7 @@ fn looked_up(graph: &Graph, node: &Node) -> Option<(ValueId, usize)> {
         (Op::Gather(_), &[table, indices]) => (indices, rows(table)),
         (Op::SelectRows(_), &[x, numbers]) => (numbers, rows(x)),
         (Op::IndexAdd(_), &[base, indices, _]) => (indices, rows(base)),
-        (Op::ExpertLinear(_) | Op::ExpertLinearTransposed(_), &[_, experts, w]) => (experts, rows(w)),
+        (Op::ExpertLinear(_) | Op::ExpertLinearTransposed(_), &[_, experts, w, ..]) => (experts, rows(w)),
         (Op::ExpertLinearGradient(op), &[_, experts, _]) => (experts, Some(op.experts)),
         // Classes are the innermost axis.
         (Op::CrossEntropy(_), &[logits, targets]) => (targets, shape(logits).width()),

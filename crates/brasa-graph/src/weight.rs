@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use brasa_formats::codec::encode_row;
+use brasa_formats::codec::{CodecError, encode_row};
 use brasa_formats::{Bytes, Payload, StorageFormat, Tensor};
 
 use crate::device::DeviceError;
@@ -31,19 +31,101 @@ pub struct Weight {
     pub origin: Option<Origin>,
 }
 
-/// Consecutive rows of one stored tensor. Cloning shares the bytes.
+/// Rows of one stored tensor, in order. Cloning shares the bytes.
 #[derive(Clone, Debug)]
 pub struct WeightPart {
     /// The tensor.
     pub tensor: Tensor,
-    /// The rows of the tensor that the part uses.
+    /// The rows of the tensor that the part's rows are counted in: all, or every n-th one.
+    pub every: Every,
+    /// The rows that the part uses, counted in the rows of [`every`](Self::every).
     pub rows: Range<usize>,
+}
+
+/// Every `step`-th row of a tensor, from row `first` on. Two parts with steps of 2 are the gates and the ups of a tensor that
+/// stores them in turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Every {
+    /// The stored row that row 0 is.
+    pub first: usize,
+    /// Stored rows from one row to the next, at least 1.
+    pub step: usize,
+}
+
+impl Every {
+    /// All rows.
+    pub const ROW: Self = Self { first: 0, step: 1 };
+
+    /// The number of such rows among `stored` rows.
+    pub fn count(self, stored: usize) -> usize {
+        stored.saturating_sub(self.first).div_ceil(self.step.max(1))
+    }
+
+    /// The stored row that row `row` is.
+    pub fn stored(self, row: usize) -> usize {
+        self.first + row * self.step
+    }
 }
 
 impl WeightPart {
     /// All rows of `tensor`.
     pub fn whole(tensor: Tensor) -> Self {
-        Self { rows: 0..tensor.rows(), tensor }
+        Self::of_rows(tensor.clone(), 0..tensor.rows())
+    }
+
+    /// Consecutive rows of `tensor`.
+    pub fn of_rows(tensor: Tensor, rows: Range<usize>) -> Self {
+        Self { tensor, every: Every::ROW, rows }
+    }
+
+    /// Every `step`-th row of `tensor`, from row `first` on.
+    ///
+    /// # Panics
+    ///
+    /// If `step` is 0.
+    pub fn of_every(tensor: Tensor, every: Every) -> Self {
+        assert!(every.step > 0, "steps of 0 rows");
+        Self { rows: 0..every.count(tensor.rows()), every, tensor }
+    }
+
+    /// The part without all rows but those at the places `rows` of its own.
+    ///
+    /// # Panics
+    ///
+    /// If the part has no such rows.
+    #[must_use]
+    pub fn cut(&self, rows: Range<usize>) -> Self {
+        assert!(rows.start <= rows.end && rows.end <= self.rows.len(), "rows {rows:?} of {:?}", self.rows);
+        let start = self.rows.start;
+        Self { rows: start + rows.start..start + rows.end, ..self.clone() }
+    }
+
+    /// The stored rows, in order.
+    pub fn stored_rows(&self) -> impl ExactSizeIterator<Item = usize> + use<> {
+        let every = self.every;
+        self.rows.clone().map(move |row| every.stored(row))
+    }
+
+    /// True if the stored rows follow each other.
+    pub fn is_consecutive(&self) -> bool {
+        self.every.step == 1 || self.rows.len() <= 1
+    }
+
+    /// The stored rows, if they follow each other.
+    pub fn consecutive_rows(&self) -> Option<Range<usize>> {
+        let start = self.every.stored(self.rows.start);
+        self.is_consecutive().then(|| start..start + self.rows.len())
+    }
+
+    /// Decodes the rows exactly into `out`, `[rows, row_len]`.
+    fn decode(&self, out: &mut [f32]) -> Result<(), CodecError> {
+        if let Some(rows) = self.consecutive_rows() {
+            return self.tensor.decode_rows(rows, out);
+        }
+        let row_len = self.tensor.row_len().max(1);
+        self.stored_rows()
+            .zip(out.chunks_exact_mut(row_len))
+            .try_for_each(|(row, out)| self.tensor.decode_rows(row..row + 1, out))
     }
 
     /// The storage format of the rows.
@@ -66,13 +148,13 @@ impl Weight {
         }
         let mut rows = 0;
         for part in &weight.parts {
-            if part.rows.start > part.rows.end || part.rows.end > part.tensor.rows() {
-                return refuse(format!(
-                    "rows {:?} of {}, which has {}",
-                    part.rows,
-                    part.tensor.name,
-                    part.tensor.rows()
-                ));
+            let available = part.every.count(part.tensor.rows());
+            if part.every.step == 0 || part.rows.start > part.rows.end || part.rows.end > available {
+                let what = format!("rows {:?} of {}, which has {available}", part.rows, part.tensor.name);
+                return refuse(match part.every {
+                    Every::ROW => what,
+                    Every { first, step } => format!("{what} from row {first} in steps of {step}"),
+                });
             }
             if part.tensor.row_len() != weight.row_len() {
                 return refuse(format!(
@@ -107,7 +189,7 @@ impl Weight {
         let mut rest = values.as_mut_slice();
         for part in &self.parts {
             let (out, tail) = rest.split_at_mut(part.rows.len() * self.row_len());
-            part.tensor.decode_rows(part.rows.clone(), out).map_err(|error| DeviceError::Unsupported {
+            part.decode(out).map_err(|error| DeviceError::Unsupported {
                 device: device.into(),
                 what: format!("{}: {error}", self.name),
             })?;
@@ -131,8 +213,7 @@ impl Weight {
         for part in &self.parts {
             let [start, end] = [rows.start, rows.end].map(|row| row.clamp(first, first + part.rows.len()));
             let (own, tail) = rest.split_at_mut((end - start) * self.row_len());
-            let stored = part.rows.start + start - first..part.rows.start + end - first;
-            part.tensor.decode_rows(stored, own).map_err(|error| DeviceError::Unsupported {
+            part.cut(start - first..end - first).decode(own).map_err(|error| DeviceError::Unsupported {
                 device: "host".into(),
                 what: format!("{}: {error}", self.name),
             })?;

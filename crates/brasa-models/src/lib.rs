@@ -156,6 +156,8 @@ pub struct AttentionValues {
 pub struct RouterValues {
     /// A logit for each expert, `[Rows, experts]`; after the last layer's attention `[Outs, experts]`.
     pub logits: ValueId,
+    /// The selection bias, a weight `[experts]`.
+    pub bias: Option<ValueId>,
     /// The number of experts that are chosen, and the way in which logits become shares.
     pub op: RouterTopK,
 }
@@ -196,7 +198,11 @@ impl Model {
                 Op::Attention(_) => routers.push(None),
                 Op::RouterTopK(op) => {
                     if let Some(router) = routers.last_mut() {
-                        *router = Some(RouterValues { logits: node.inputs[0], op: *op });
+                        *router = Some(RouterValues {
+                            logits: node.inputs[0],
+                            bias: node.inputs.get(1).copied(),
+                            op: *op,
+                        });
                     }
                 }
                 _ => {}

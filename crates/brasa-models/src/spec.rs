@@ -130,7 +130,7 @@ pub struct DenseSpec {
 }
 
 /// A mixture of experts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ExpertsSpec {
     /// Number of all experts.
     pub num_experts: usize,

@@ -166,7 +166,7 @@ impl<'a> Weights<'a> {
     ) -> Result<ValueId> {
         let tensor = self.checked(place, name, &stored, "positions × width")?.clone();
         let shape = [rows.len(), stored[1]];
-        Ok(g.weight(Weight::new(place.label(stem(name)), &shape, vec![WeightPart { tensor, rows }])))
+        Ok(g.weight(Weight::new(place.label(stem(name)), &shape, vec![WeightPart::of_rows(tensor, rows)])))
     }
 
     /// Makes a matrix of stacked rows: from the one tensor `fused` if the checkpoint has it, else from `parts`, each with a name,
@@ -275,7 +275,7 @@ impl<'a> Weights<'a> {
                 (0..experts)
                     .map(|expert| {
                         let start = (2 * expert + half) * rows;
-                        WeightPart { tensor: both.clone(), rows: start..start + rows }
+                        WeightPart::of_rows(both.clone(), start..start + rows)
                     })
                     .collect()
             }

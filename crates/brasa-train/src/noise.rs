@@ -77,7 +77,7 @@ pub(crate) fn add(graph: &Graph, learned: &Learned, noise: &Noise) -> Result<(Gr
             sources.push(Source { kind: Kind::Embedding, width, of_outs: false });
             return Change::Replace(vec![g.add(y, drawn)]);
         }
-        let ((Op::Linear(_), &[x, w]) | (Op::ExpertLinear(_), &[x, _, w])) = (&node.op, &node.inputs[..])
+        let ((Op::Linear(_), &[x, w]) | (Op::ExpertLinear(_), &[x, _, w, ..])) = (&node.op, &node.inputs[..])
         else {
             return Change::Keep;
         };

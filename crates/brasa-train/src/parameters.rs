@@ -321,15 +321,15 @@ fn role(model: &Graph, id: WeightId) -> Option<Role> {
     if weight.origin.is_some() {
         return Some(Role::Vector);
     }
-    let reads = |node: &&brasa_graph::Node| {
-        node.inputs.iter().any(|input| model.value(*input).kind == ValueKind::Weight(id))
+    let place = |node: &brasa_graph::Node| {
+        node.inputs.iter().position(|input| model.value(*input).kind == ValueKind::Weight(id))
     };
     let (mut role, is_matrix) = (None, weight.shape.len() == 2);
-    for node in model.nodes().iter().filter(reads) {
-        match node.op {
-            Op::Embed(_) if is_matrix => return Some(Role::Table),
-            Op::Linear(_) if is_matrix => role = Some(Role::Matrix),
-            Op::ExpertLinear(_) => role = Some(Role::Experts),
+    for node in model.nodes() {
+        match (&node.op, place(node)) {
+            (Op::Embed(_), Some(_)) if is_matrix => return Some(Role::Table),
+            (Op::Linear(_), Some(_)) if is_matrix => role = Some(Role::Matrix),
+            (Op::ExpertLinear(_), Some(2)) => role = Some(Role::Experts),
             _ => {}
         }
     }
@@ -382,9 +382,12 @@ fn stored(weight: &Weight) -> Vec<(Stored, StorageFormat)> {
             pieces.iter().map(|piece| place(piece.elements, piece.tensor.as_ref(), 0)).collect()
         }
         None => (weight.parts.iter())
-            .map(|part| {
-                let (elements, first) =
-                    (part.rows.len() * weight.row_len(), part.rows.start * weight.row_len());
+            .flat_map(|part| match part.consecutive_rows() {
+                Some(rows) => vec![(part, rows)],
+                None => part.stored_rows().map(|row| (part, row..row + 1)).collect(),
+            })
+            .map(|(part, rows)| {
+                let (elements, first) = (rows.len() * weight.row_len(), rows.start * weight.row_len());
                 place(elements, Some(&part.tensor), first)
             })
             .collect(),

@@ -6,7 +6,7 @@ use brasa_engine::{Engine, EngineConfig, EngineParts, ReadRequest, Reading, page
 use brasa_graph::device::{Backend, DeviceError, KvPoolSpec, KvType, Program, ProgramLimits, WeightSet};
 use brasa_graph::op::RouterTopK;
 use brasa_graph::pass::prune;
-use brasa_graph::{Graph, ValueId};
+use brasa_graph::{Graph, ValueId, ValueKind};
 use brasa_models::{AttentionValues, RouterValues};
 
 use crate::{CacheScope, Error, Model, RequestOptions};
@@ -46,11 +46,16 @@ impl LoadedDevice {
 
 impl Inside {
     /// An empty [`LayerInside`] of layer number `layer`, without values.
-    fn layer(&self, layer: usize) -> LayerInside {
+    fn layer(&self, layer: usize) -> Result<LayerInside, DeviceError> {
         let AttentionValues { queries, keys, op } = self.attentions[layer];
         let shape = |id| self.graph.value(id).shape.inner().unwrap_or_default();
         let (queries, keys) = (shape(queries), shape(keys));
-        LayerInside {
+        let bias = self.routers[layer].and_then(|router| router.bias);
+        let selection_bias = match bias.map(|bias| self.graph.value(bias).kind) {
+            Some(ValueKind::Weight(weight)) => self.graph.weight(weight).decode("host")?,
+            _ => Vec::new(),
+        };
+        Ok(LayerInside {
             layer,
             heads: queries[0],
             kv_heads: keys[0],
@@ -61,9 +66,10 @@ impl Inside {
             states: Vec::new(),
             router_logits: Vec::new(),
             router: self.routers[layer].map(|router| router.op),
+            selection_bias,
             scale: op.scale,
             softcap: op.softcap,
-        }
+        })
     }
 
     /// The values of a layer that a look inside collects, each with the field that it goes to.
@@ -108,6 +114,8 @@ pub struct LayerInside {
     pub router_logits: Vec<f32>,
     /// The rule by which experts are chosen from `router_logits`; `None` for a layer without experts.
     pub router: Option<RouterTopK>,
+    /// The number that the choice adds to each expert's score, `[experts]`; empty for a router without a selection bias.
+    pub selection_bias: Vec<f32>,
     /// Factor of the scores of attention.
     pub scale: f32,
     /// Bound that `tanh` keeps scores within, if any.
@@ -182,11 +190,12 @@ impl LayerInside {
         self.states_of_tokens().zip(later.states_of_tokens()).map(cosine).collect()
     }
 
-    /// The experts that the router chose for each token and their shares, largest first; empty for a layer without experts.
+    /// The experts that the router chose for each token and their shares, in the order of the choice; empty for a layer without experts.
     pub fn experts(&self) -> Vec<Vec<(u32, f32)>> {
         let Some(router) = self.router else { return Vec::new() };
         let experts = (self.router_logits.len() / self.tokens().max(1)).max(1);
-        self.router_logits.chunks_exact(experts).map(|logits| router.choose(logits)).collect()
+        let bias = (!self.selection_bias.is_empty()).then_some(&self.selection_bias[..]);
+        self.router_logits.chunks_exact(experts).map(|logits| router.choose(logits, bias)).collect()
     }
 
     fn states_of_tokens(&self) -> impl Iterator<Item = &[f32]> {
@@ -267,7 +276,8 @@ impl Model {
         };
         let parts = EngineParts { adapter_rows, ..EngineParts::new(program, pool) };
         let engine = Engine::start(parts, config)?;
-        let mut found: Vec<LayerInside> = layers.iter().map(|&layer| inside.layer(layer)).collect();
+        let mut found: Vec<LayerInside> =
+            layers.iter().map(|&layer| inside.layer(layer)).collect::<Result<_, _>>()?;
         let what = Reading::Logits;
         // The rows of its program have the adapters of the request as their default.
         let options = RequestOptions { cache_scope: CacheScope::default(), ..*request };

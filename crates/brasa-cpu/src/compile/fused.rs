@@ -146,8 +146,8 @@ impl Lowering<'_> {
         let gate_factor = factor(gate, first_gate, &pair.gate)?;
         let up_factor = factor(up, first_up, &pair.up)?;
         let out = self.make(pair.y)?;
-        let activation = pair.activation;
-        let op = GateUpOp { activations, gate: gate_factor, up: up_factor, activation, strips, out };
+        let unit = pair.unit;
+        let op = GateUpOp { activations, gate: gate_factor, up: up_factor, unit, strips, out };
         let label = self.label("gate_up", gate);
         self.push(CompiledOp::GateUp(op), label);
         Ok(true)
@@ -193,7 +193,12 @@ impl Lowering<'_> {
         let features = self.weights.experts(gate).experts()[0].n();
         let activations = self.expert_activations(mixture.x, &[gate, up])?;
         let logits = self.source(mixture.logits)?;
+        let selection_bias = mixture.selection_bias.map(|bias| self.as_row(bias)).transpose()?;
         let expert_scales = mixture.expert_scales.map(|scales| self.source(scales)).transpose()?;
+        let mut biases = [None; 3];
+        for (place, bias) in biases.iter_mut().zip(mixture.biases) {
+            *place = bias.map(|bias| self.source(bias)).transpose()?;
+        }
         let (_, experts) = self.temporary(outer, chosen);
         let (_, shares) = self.temporary(outer, chosen);
         let (_, gates) = self.temporary(outer, chosen * features);
@@ -214,6 +219,7 @@ impl Lowering<'_> {
             router: RouterOp {
                 router: mixture.router,
                 logits,
+                bias: selection_bias,
                 experts: Out::by_rows(experts),
                 weights: Out::by_rows(shares),
             },
@@ -223,7 +229,8 @@ impl Lowering<'_> {
             gate,
             up,
             down,
-            activation: mixture.activation,
+            biases,
+            unit: mixture.unit,
             gates,
             ups,
             downs,

@@ -2,7 +2,7 @@
 
 use brasa_graph::device::DeviceError;
 use brasa_graph::op::{
-    Attention, Binary, CacheWrite, ExpertLinear, KvSource, LayerNorm, MemoryWrite, RmsNorm, Rope, RouterTopK,
+    Attention, Binary, CacheWrite, ExpertLinear, GatedUnit, KvSource, LayerNorm, MemoryWrite, RmsNorm, Rope,
     Unfold,
 };
 use brasa_graph::{CacheId, Dim, MemoryId, NodeId, Op, Shape, ValueId};
@@ -12,7 +12,7 @@ use crate::attention::{self, Keys, Over, Rounding, Scoring, Sight};
 use crate::linear::{ExpertInput, PackedLinear, WeightClass, WeightClasses};
 use crate::ops::CompiledOp;
 use crate::ops::arrange::{BroadcastOp, CastOp, ConcatOp, Dims, MAX_RANK, TransposeOp};
-use crate::ops::elementwise::{BinaryOp, Columns, Spread, UnaryOp, WhereOp};
+use crate::ops::elementwise::{BinaryOp, Columns, GatedUnitOp, Spread, UnaryOp, WhereOp};
 use crate::ops::experts::{ExpertLinearOp, RouterOp};
 use crate::ops::finish::Follow;
 use crate::ops::head_linear::HeadLinearOp;
@@ -20,6 +20,7 @@ use crate::ops::heads::{CacheWriteOp, Target};
 use crate::ops::linear::{Layer, LinearOp};
 use crate::ops::lookup::{EmbedOp, GatherOp, SelectRowsOp};
 use crate::ops::norm::{Norm, NormKind, NormOp};
+use crate::ops::position_scale::PositionScaleOp;
 use crate::ops::prepare::{Activations, Meets};
 use crate::ops::reduce::{ArgmaxOp, CrossEntropyOp, ReduceOp, SoftmaxOp};
 use crate::ops::rope::{RopeOp, RopeTable};
@@ -47,15 +48,16 @@ impl Lowering<'_> {
                 CompiledOp::Norm(NormOp { norm, x: self.source(x)?, out: self.by_rows(y)? })
             }
             (Op::Linear(_), &[x, w], &[y]) => return self.lower_linear(x, w, y),
-            (Op::ExpertLinear(ExpertLinear), &[x, experts, w], &[y]) => {
+            (Op::ExpertLinear(ExpertLinear), &[x, experts, w, ref bias @ ..], &[y]) => {
                 let weight = self.weight(w).ok_or_else(|| self.odd(w))?;
                 let own = self.shape(x).rank() == 3;
                 let input = if own { ExpertInput::Own } else { ExpertInput::Shared };
                 let activations = self.expert_activations(x, &[weight])?;
                 let chosen = self.width(experts)?;
                 let experts = self.slot(experts)?;
+                let bias = bias.first().map(|&bias| self.source(bias)).transpose()?;
                 let out = self.make(y)?;
-                let op = ExpertLinearOp { activations, experts, weight, chosen, input, out };
+                let op = ExpertLinearOp { activations, experts, weight, bias, chosen, input, out };
                 let label = self.label(name, weight);
                 self.push(CompiledOp::ExpertLinear(op), label);
                 return Ok(());
@@ -69,9 +71,20 @@ impl Lowering<'_> {
                 self.push(CompiledOp::HeadLinear(op), label);
                 return Ok(());
             }
-            (Op::RouterTopK(router), &[logits], &[experts, weights]) => {
+            (Op::RouterTopK(router), &[logits, ref bias @ ..], &[experts, weights]) => {
                 let logits = self.source(logits)?;
-                CompiledOp::Router(self.router(*router, logits, experts, weights)?)
+                let bias = bias.first().map(|&bias| self.as_row(bias)).transpose()?;
+                let (experts, weights) = (self.by_rows(experts)?, self.by_rows(weights)?);
+                CompiledOp::Router(RouterOp { router: *router, logits, bias, experts, weights })
+            }
+            (&Op::ClampedUnit(unit), &[gate, up], &[y]) => {
+                let [gate, up] = self.sources([gate, up])?;
+                let unit = GatedUnit::Clamped(unit);
+                CompiledOp::GatedUnit(GatedUnitOp { unit, gate, up, out: self.by_elements(y)? })
+            }
+            (&Op::PositionScale(scale), &[x, positions], &[y]) => {
+                let (x, positions) = (self.source(x)?, self.slot(positions)?);
+                CompiledOp::PositionScale(PositionScaleOp { scale, x, positions, out: self.by_elements(y)? })
             }
             (Op::Embed(_), &[ids, table], &[y]) => {
                 let ids = self.slot(ids)?;
@@ -309,16 +322,6 @@ impl Lowering<'_> {
         Slot { offset: 0, stride: 0.into(), width: 0.into(), outer }
     }
 
-    pub(super) fn router(
-        &mut self,
-        router: RouterTopK,
-        logits: Source,
-        experts: ValueId,
-        weights: ValueId,
-    ) -> Result<RouterOp, DeviceError> {
-        Ok(RouterOp { router, logits, experts: self.by_rows(experts)?, weights: self.by_rows(weights)? })
-    }
-
     /// The table of cosines and sines of a rotation. The first call appends the operation that computes it.
     pub(super) fn rope_table(
         &mut self,
@@ -442,7 +445,7 @@ impl Lowering<'_> {
     }
 
     /// A dense value as one row.
-    fn as_row(&mut self, value: ValueId) -> Result<Source, DeviceError> {
+    pub(super) fn as_row(&mut self, value: ValueId) -> Result<Source, DeviceError> {
         let mut dims = self.shape(value).0.iter().map(|dim| dim.constant());
         let elements = dims.try_fold(1, |all: usize, dim| all.checked_mul(dim?));
         let elements = elements.ok_or_else(|| self.odd(value))?;

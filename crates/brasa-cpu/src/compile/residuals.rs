@@ -34,15 +34,16 @@ pub(super) fn weights_with_residuals(graph: &Graph) -> HashSet<usize> {
 /// Activations and the weights that they meet, in the order of the program.
 fn multiplied(graph: &Graph) -> impl Iterator<Item = (ValueId, ValueId)> {
     graph.nodes().iter().filter_map(|node| match (&node.op, &node.inputs[..]) {
-        (Op::Linear(_) | Op::HeadLinear(_), &[x, w]) | (Op::ExpertLinear(_), &[x, _, w]) => Some((x, w)),
+        (Op::Linear(_) | Op::HeadLinear(_), &[x, w]) | (Op::ExpertLinear(_), &[x, _, w, ..]) => Some((x, w)),
         _ => None,
     })
 }
 
 fn is_product(graph: &Graph, x: ValueId) -> bool {
     let computed = |&value: &ValueId| maker(graph, value).is_some();
-    maker(graph, x)
-        .is_some_and(|node| matches!(node.op, Op::Binary(Binary::Mul)) && node.inputs.iter().all(computed))
+    maker(graph, x).is_some_and(|node| {
+        matches!(node.op, Op::Binary(Binary::Mul) | Op::ClampedUnit(_)) && node.inputs.iter().all(computed)
+    })
 }
 
 /// The input of the query projection of an undamped attention.
@@ -58,7 +59,7 @@ fn sharp_queries(graph: &Graph, node: &Node) -> Option<ValueId> {
         value = node.inputs[0];
         match node.op {
             Op::Linear(_) => return Some(value),
-            Op::Rope(_) | Op::RmsNorm(_) | Op::LayerNorm(_) | Op::Binary(_) => {}
+            Op::Rope(_) | Op::PositionScale(_) | Op::RmsNorm(_) | Op::LayerNorm(_) | Op::Binary(_) => {}
             _ => return None,
         }
     }

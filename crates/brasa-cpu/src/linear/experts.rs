@@ -138,8 +138,7 @@ fn cut(parts: &[WeightPart], rows: &Range<usize>) -> Vec<WeightPart> {
         let start = rows.start.clamp(first, first + part.rows.len()) - first;
         let end = rows.end.clamp(first, first + part.rows.len()) - first;
         if start < end {
-            let rows = part.rows.start + start..part.rows.start + end;
-            cut.push(WeightPart { tensor: part.tensor.clone(), rows });
+            cut.push(part.cut(start..end));
         }
         first += part.rows.len();
     }

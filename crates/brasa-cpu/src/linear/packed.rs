@@ -61,7 +61,7 @@ impl PackedLinear {
         precision: Precision,
         packer: &Packer<'_>,
     ) -> Result<Self, Error> {
-        Self::of(name, parts, |part| PackedRows::new(&part.tensor, part.rows.clone(), precision, packer))
+        Self::of(name, parts, |part| PackedRows::new(part, precision, packer))
     }
 
     /// Packs stacked `parts` for f32 activations. Like [`new`](Self::new), but rows that would be multiplied with int8 or bf16
@@ -76,7 +76,7 @@ impl PackedLinear {
         precision: Precision,
         packer: &Packer<'_>,
     ) -> Result<Self, Error> {
-        Self::of(name, parts, |part| PackedRows::in_f32(&part.tensor, part.rows.clone(), precision, packer))
+        Self::of(name, parts, |part| PackedRows::in_f32(part, precision, packer))
     }
 
     fn of(

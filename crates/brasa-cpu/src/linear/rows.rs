@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use brasa_formats::{Payload, Tensor};
+use brasa_formats::Payload;
+use brasa_graph::WeightPart;
 use brasa_graph::device::Precision;
 
 use super::blocks::{Panel, Spans};
@@ -28,7 +29,7 @@ use crate::prefetch::PrefetchPolicy;
 use crate::tiles::BF16_INPUTS;
 use crate::{Error, Isa};
 
-/// Consecutive rows of one tensor.
+/// Rows of one tensor.
 #[derive(Debug)]
 pub(super) struct PackedRows {
     pub n: usize,
@@ -69,22 +70,20 @@ struct CodesScratch {
 }
 
 impl PackedRows {
-    /// Packs rows of `tensor` for the given precision.
-    pub fn new(
-        tensor: &Tensor,
-        rows: Range<usize>,
-        precision: Precision,
-        packer: &Packer<'_>,
-    ) -> Result<Self, Error> {
-        stored::check(tensor, &rows)?;
-        let (n, k) = (rows.len(), tensor.row_len());
-        let stored = StoredRows::new(tensor, rows.clone())?;
+    /// Packs the rows of `part` for the given precision.
+    pub fn new(part: &WeightPart, precision: Precision, packer: &Packer<'_>) -> Result<Self, Error> {
+        stored::check(part)?;
+        let tensor = &part.tensor;
+        let (n, k) = (part.rows.len(), tensor.row_len());
+        let stored = StoredRows::new(part)?;
         let stored_bytes = stored.size_bytes();
         let scale_float = match &tensor.payload {
             Payload::Mlx { scale_format, .. } => Float::of(*scale_format),
             Payload::Blocks(_) => None,
         };
-        let of = |lanes: Range<usize>| lanes.map(|row| StoredRow::of(tensor, rows.start + row));
+        let of = |lanes: Range<usize>| {
+            lanes.map(|row| StoredRow::of(tensor, part.every.stored(part.rows.start + row)))
+        };
         let form = if precision == Precision::Reference {
             Form::Stored(stored)
         } else if let Some(float) = Float::of(tensor.format) {
@@ -104,19 +103,14 @@ impl PackedRows {
         Ok(Self { n, k, stored_bytes, form })
     }
 
-    /// Packs rows of `tensor` for f32 activations: like [`new`](Self::new), but any packed format is decoded to F32.
-    pub fn in_f32(
-        tensor: &Tensor,
-        rows: Range<usize>,
-        precision: Precision,
-        packer: &Packer<'_>,
-    ) -> Result<Self, Error> {
-        if precision == Precision::Reference || Float::of(tensor.format) == Some(Float::F32) {
-            return Self::new(tensor, rows, precision, packer);
+    /// Packs the rows of `part` for f32 activations: like [`new`](Self::new), but any packed format is decoded to F32.
+    pub fn in_f32(part: &WeightPart, precision: Precision, packer: &Packer<'_>) -> Result<Self, Error> {
+        if precision == Precision::Reference || Float::of(part.format()) == Some(Float::F32) {
+            return Self::new(part, precision, packer);
         }
-        stored::check(tensor, &rows)?;
-        let (n, k) = (rows.len(), tensor.row_len());
-        let stored = StoredRows::new(tensor, rows)?;
+        stored::check(part)?;
+        let (n, k) = (part.rows.len(), part.tensor.row_len());
+        let stored = StoredRows::new(part)?;
         let layout = FloatLayout { float: Float::F32, k };
         let buffer = packer.strips(n, layout.strip_bytes(), |lanes, strip| {
             let decoded = lanes.map(|row| {

@@ -1,7 +1,7 @@
 //! Rows of a tensor in its stored form.
 
 use brasa_formats::{MlxAffine, Payload, StorageFormat, Tensor};
-use std::ops::Range;
+use brasa_graph::WeightPart;
 
 use crate::Error;
 
@@ -37,16 +37,18 @@ impl<'a> StoredRow<'a> {
     }
 }
 
-/// Checks that `tensor` has `rows`, and the bytes of all its rows.
+/// Checks that the part's tensor has its rows, and the bytes of all rows.
 ///
 /// # Errors
 ///
 /// [`Error::BadWeight`] says what was found and expected.
-pub(super) fn check(tensor: &Tensor, rows: &Range<usize>) -> Result<(), Error> {
+pub(super) fn check(part: &WeightPart) -> Result<(), Error> {
+    let WeightPart { tensor, every, rows } = part;
     let bad =
         |found: String, expected: String| Error::BadWeight { name: tensor.name.clone(), found, expected };
-    if rows.start > rows.end || rows.end > tensor.rows() {
-        return Err(bad(format!("rows {rows:?}"), format!("rows within 0..{}", tensor.rows())));
+    let available = every.count(tensor.rows());
+    if every.step == 0 || rows.start > rows.end || rows.end > available {
+        return Err(bad(format!("rows {rows:?}"), format!("rows within 0..{available}")));
     }
     let (format, k) = (tensor.format, tensor.row_len());
     let row_bytes = format

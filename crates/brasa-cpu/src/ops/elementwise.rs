@@ -1,6 +1,6 @@
 //! Operations on single elements.
 
-use brasa_graph::op::{Binary, Unary};
+use brasa_graph::op::{Binary, ClampedUnit, GatedUnit, Unary};
 
 use crate::Isa;
 use crate::context::{Context, Mine};
@@ -55,6 +55,31 @@ pub(crate) struct WhereOp {
     pub a: Source,
     pub b: Source,
     pub out: Out,
+}
+
+/// `out = unit(gate, up)`, all of one shape.
+#[derive(Clone, Debug)]
+pub(crate) struct GatedUnitOp {
+    pub unit: GatedUnit,
+    pub gate: Source,
+    pub up: Source,
+    pub out: Out,
+}
+
+impl Operation for GatedUnitOp {
+    fn operands(&self, list: &mut Operands) {
+        list.reads("gate", self.gate).reads("up", self.up).writes("out", self.out);
+    }
+
+    fn run(&self, cx: &mut Context<'_>, _: &mut Scratch) {
+        let (isa, gate, up) = (cx.isa, cx.view(&self.gate), cx.view(&self.up));
+        let Mine { rows, columns, mut out } = cx.mine::<f32>(&self.out);
+        for (i, row) in rows.enumerate() {
+            let out = out.row(i);
+            out.copy_from_slice(&gate.row(row)[columns.clone()]);
+            vectorize(isa, Gated { unit: self.unit, gate: out, up: &up.row(row)[columns.clone()] });
+        }
+    }
 }
 
 impl Operation for UnaryOp {
@@ -136,9 +161,9 @@ pub(crate) fn apply(isa: Isa, function: Unary, x: &mut [f32]) {
     }
 }
 
-/// `gate = f(gate) · up`.
+/// `gate = unit(gate, up)`.
 pub(crate) struct Gated<'a> {
-    pub function: Unary,
+    pub unit: GatedUnit,
     pub gate: &'a mut [f32],
     pub up: &'a [f32],
 }
@@ -175,18 +200,36 @@ impl Kernel for Gated<'_> {
         let (gates, gates_rest) = self.gate.as_chunks_mut::<LANES>();
         let (ups, ups_rest) = self.up.as_chunks::<LANES>();
         for (gate, up) in gates.iter_mut().zip(ups) {
-            let opened = evaluate(simd, self.function, simd.load(gate));
-            simd.store(simd.mul(opened, simd.load(up)), gate);
+            simd.store(gated(simd, self.unit, simd.load(gate), simd.load(up)), gate);
         }
         if !gates_rest.is_empty() {
             let (mut gate, mut up) = ([0.0; LANES], [0.0; LANES]);
             gate[..gates_rest.len()].copy_from_slice(gates_rest);
             up[..ups_rest.len()].copy_from_slice(ups_rest);
-            let opened = evaluate(simd, self.function, simd.load(&gate));
-            simd.store(simd.mul(opened, simd.load(&up)), &mut gate);
+            simd.store(gated(simd, self.unit, simd.load(&gate), simd.load(&up)), &mut gate);
             gates_rest.copy_from_slice(&gate[..gates_rest.len()]);
         }
     }
+}
+
+/// `unit(gate, up)`.
+#[inline(always)]
+fn gated<S: Simd>(simd: S, unit: GatedUnit, gate: S::V, up: S::V) -> S::V {
+    let opened = match unit {
+        GatedUnit::Silu => simd.silu(gate),
+        GatedUnit::GeluTanh => simd.gelu_tanh(gate),
+        GatedUnit::GeluErf => simd.gelu_erf(gate),
+        GatedUnit::Clamped(ClampedUnit { alpha, limit }) => {
+            let (high, low) = (simd.splat(limit), simd.splat(-limit));
+            // A NaN is not less than anything and stays.
+            let gate = simd.less(high, gate, high, gate);
+            let up = simd.less(high, up, high, up);
+            let up = simd.less(up, low, low, up);
+            let opened = simd.mul(gate, simd.sigmoid(simd.mul(gate, simd.splat(alpha))));
+            return simd.mul(opened, simd.add(up, simd.splat(1.0)));
+        }
+    };
+    simd.mul(opened, up)
 }
 
 /// `f(x)` for functions that are made of vectors.
@@ -203,6 +246,7 @@ pub(super) fn evaluate<S: Simd>(simd: S, function: Unary, x: S::V) -> S::V {
         Unary::Silu => simd.silu(x),
         Unary::GeluTanh => simd.gelu_tanh(x),
         Unary::GeluErf => simd.gelu_erf(x),
+        Unary::SquaredRelu => simd.less(x, simd.splat(0.0), simd.splat(0.0), simd.mul(x, x)),
         Unary::Scale(_) | Unary::Clamp { .. } | Unary::Log | Unary::Rsqrt => {
             unreachable!("{function:?} needs no vectors of its own")
         }

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use brasa_graph::Sizes;
-use brasa_graph::op::{Gating, RouterTopK, Unary};
+use brasa_graph::op::{GatedUnit, Gating, RouterTopK};
 
 use crate::Isa;
 use crate::arena::Region;
@@ -18,6 +18,8 @@ use crate::step_state::StepState;
 use crate::weights::CpuWeights;
 
 use super::elementwise::Gated;
+use super::finish::add;
+use super::gating;
 use super::linear::outputs;
 use super::operation::{Cost, Operation};
 use super::prepare::Activations;
@@ -30,6 +32,8 @@ pub(crate) struct RouterOp {
     pub router: RouterTopK,
     /// A score for each expert.
     pub logits: Source,
+    /// The selection bias, one row.
+    pub bias: Option<Source>,
     /// Numbers of the chosen experts, `[R, k]`.
     pub experts: Out,
     /// Shares of the chosen experts, `[R, k]`.
@@ -44,6 +48,8 @@ pub(crate) struct ExpertLinearOp {
     pub experts: Slot,
     /// Number of the weight.
     pub weight: usize,
+    /// A row for each expert, added to its products.
+    pub bias: Option<Source>,
     /// Experts per row.
     pub chosen: usize,
     /// Whether the experts of a row share one input.
@@ -64,7 +70,9 @@ pub(crate) struct MixtureOp {
     pub gate: usize,
     pub up: usize,
     pub down: usize,
-    pub activation: Unary,
+    /// Biases of gate, up and down: a row for each expert.
+    pub biases: [Option<Source>; 3],
+    pub unit: GatedUnit,
     /// Memory for the gates, then for their products with the ups, `[R, k, F]`.
     pub gates: Slot,
     /// Memory for the ups, `[R, k, F]`.
@@ -78,7 +86,8 @@ pub(crate) struct MixtureOp {
 
 impl Operation for RouterOp {
     fn operands(&self, list: &mut Operands) {
-        list.reads("logits", self.logits).writes("experts", self.experts).writes("weights", self.weights);
+        list.reads("logits", self.logits).may_read("bias", self.bias);
+        list.writes("experts", self.experts).writes("weights", self.weights);
     }
 
     fn run(&self, cx: &mut Context<'_>, scratch: &mut Scratch) {
@@ -89,14 +98,24 @@ impl Operation for RouterOp {
 impl RouterOp {
     /// Chooses the experts of this thread's rows.
     fn choose(&self, cx: &mut Context<'_>, scratch: &mut Vec<f32>) {
-        let logits = cx.view(&self.logits);
+        let (isa, logits) = (cx.isa, cx.view(&self.logits));
+        let bias = self.bias.map(|bias| cx.view(&bias));
+        let is_plain = bias.is_none() && self.router.gating.is_plain_softmax();
         let (mut weights, mut experts) = cx.mine_of_both::<f32, u32>(&self.weights, &self.experts);
         for (i, row) in weights.rows.enumerate() {
-            choose(&self.router, logits.row(row), scratch, experts.out.row(i), weights.out.row(i));
+            let (logits, experts, weights) = (logits.row(row), experts.out.row(i), weights.out.row(i));
+            if is_plain {
+                choose(&self.router, logits, scratch, experts, weights);
+            } else {
+                let bias = bias.as_ref().map(|bias| bias.row(0));
+                let row = gating::Row { isa, router: &self.router, logits, bias };
+                gating::choose(&row, scratch, experts, weights);
+            }
         }
     }
 }
 
+/// Chooses by a softmax and nothing else.
 fn choose(
     router: &RouterTopK,
     logits: &[f32],
@@ -111,21 +130,19 @@ fn choose(
             |best: usize, x: usize| if RouterTopK::is_before(&logits[x], &logits[best]) { x } else { best };
         rest[0] = (0..logits.len()).filter(free).reduce(first).unwrap_or(0) as u32;
     }
-    match router.gating {
-        _ if logits.iter().any(|logit| logit.is_nan()) => weights.fill(f32::NAN),
-        Gating::SoftmaxAll => {
-            scratch.clear();
-            scratch.extend_from_slice(logits);
-            softmax(scratch);
-            for (weight, &expert) in weights.iter_mut().zip(&*experts) {
-                *weight = scratch[expert as usize];
-            }
+    if logits.iter().any(|logit| logit.is_nan()) {
+        weights.fill(f32::NAN);
+    } else if router.gating == Gating::SOFTMAX_CHOSEN {
+        for (weight, &expert) in weights.iter_mut().zip(&*experts) {
+            *weight = logits[expert as usize];
         }
-        Gating::SoftmaxChosen => {
-            for (weight, &expert) in weights.iter_mut().zip(&*experts) {
-                *weight = logits[expert as usize];
-            }
-            softmax(weights);
+        softmax(weights);
+    } else {
+        scratch.clear();
+        scratch.extend_from_slice(logits);
+        softmax(scratch);
+        for (weight, &expert) in weights.iter_mut().zip(&*experts) {
+            *weight = scratch[expert as usize];
         }
     }
 }
@@ -143,12 +160,35 @@ impl ExpertScratch {
     }
 }
 
-/// Computes this thread's columns of the products of one weight's experts.
-fn multiply(cx: &Context<'_>, input: &Input<'_>, weight: usize, groups: &ExpertGroups, out: &Slot) {
+/// Computes this thread's columns of the products of one weight's experts, and adds the biases.
+fn multiply(
+    cx: &Context<'_>,
+    input: &Input<'_>,
+    (weight, bias): (usize, Option<Source>),
+    groups: &ExpertGroups,
+    out: &Slot,
+) {
+    let bias = bias.map(|bias| cx.view(&bias));
     for (expert, linear) in cx.weights.experts(weight).experts().iter().enumerate() {
         let (pairs, strips) = (groups.pairs(expert), linear.share(cx.threads, cx.thread));
-        multiply_pairs(cx, input, (linear, pairs), strips, out);
+        multiply_pairs(cx, input, (linear, pairs), strips.clone(), out);
+        let Some(bias) = bias.as_ref().filter(|_| !strips.is_empty()) else { continue };
+        let columns = outputs(linear, &strips);
+        let mine = products_of(cx, linear, out).of_columns(columns.clone());
+        for pair in pairs {
+            let row = pair.y as usize;
+            // SAFETY: a row belongs to one expert, whose outputs are split among threads; its products have been written.
+            let mut view = unsafe { cx.write::<f32>(out, mine.of_rows(row..row + 1)) };
+            add(cx.isa, view.row(0), &bias.row(expert)[columns.clone()]);
+        }
     }
+}
+
+/// The elements of `out` as one vector of the outputs of `linear` behind another.
+fn products_of(cx: &Context<'_>, linear: &PackedLinear, out: &Slot) -> Region {
+    let region = cx.region(out);
+    let rows = region.rows * region.width / linear.n();
+    Region { width: linear.n(), stride: linear.n(), rows, ..region }
 }
 
 /// Computes `strips` of one matrix for the pairs of vectors that meet it. `out` holds one vector of the matrix's outputs behind
@@ -163,9 +203,7 @@ pub(super) fn multiply_pairs(
     if strips.is_empty() {
         return;
     }
-    let region = cx.region(out);
-    let rows = region.rows * region.width / linear.n();
-    let products = Region { width: linear.n(), stride: linear.n(), rows, ..region };
+    let products = products_of(cx, linear, out);
     let mine = products.of_columns(outputs(linear, &strips));
     let mut values = None;
     for pair in pairs {
@@ -183,7 +221,8 @@ pub(super) fn multiply_pairs(
 impl Operation for ExpertLinearOp {
     fn operands(&self, list: &mut Operands) {
         self.activations.operands(list);
-        list.reads("experts", self.experts).reads("w", Place::Packed(self.weight)).writes("out", self.out);
+        list.reads("experts", self.experts).reads("w", Place::Packed(self.weight));
+        list.may_read("bias", self.bias).writes("out", self.out);
     }
 
     fn products(&self) -> WeightClasses {
@@ -198,7 +237,7 @@ impl Operation for ExpertLinearOp {
         }
         scratch.experts.group(cx, &self.experts, self.chosen, self.weight, self.input);
         let (input, cx) = self.activations.prepare(cx, &view, rows, &mut scratch.rows);
-        multiply(cx, &input, self.weight, &scratch.experts.groups, &self.out);
+        multiply(cx, &input, (self.weight, self.bias), &scratch.experts.groups, &self.out);
     }
 
     fn prepared(&self, isa: Isa, sizes: &Sizes) -> PreparedSize {
@@ -217,6 +256,8 @@ impl Operation for MixtureOp {
         self.activations.operands(list);
         list.may_read("scales", self.expert_scales).reads("gate", Place::Packed(self.gate));
         list.reads("up", Place::Packed(self.up)).reads("down", Place::Packed(self.down));
+        let [gate, up, down] = self.biases;
+        list.may_read("gate bias", gate).may_read("up bias", up).may_read("down bias", down);
         list.writes("gates", self.gates).writes("ups", self.ups).writes("downs", self.downs);
         list.writes("out", self.out);
     }
@@ -235,12 +276,13 @@ impl Operation for MixtureOp {
         cx.wait();
         let chosen = self.router.router.k;
         let experts = &self.router.experts.slot;
+        let [gate_bias, up_bias, down_bias] = self.biases;
         {
             let view = cx.view(&self.activations.x);
             scratch.group(cx, experts, chosen, self.gate, ExpertInput::Shared);
             let (input, cx) = self.activations.prepare(cx, &view, rows, private);
-            multiply(cx, &input, self.gate, &scratch.groups, &self.gates);
-            multiply(cx, &input, self.up, &scratch.groups, &self.ups);
+            multiply(cx, &input, (self.gate, gate_bias), &scratch.groups, &self.gates);
+            multiply(cx, &input, (self.up, up_bias), &scratch.groups, &self.ups);
         }
         cx.wait();
         {
@@ -248,7 +290,7 @@ impl Operation for MixtureOp {
             let Mine { rows, columns, out: mut gates } = cx.mine::<f32>(&Out::by_elements(self.gates));
             for (i, row) in rows.enumerate() {
                 let up = &ups.row(row)[columns.clone()];
-                vectorize(isa, Gated { function: self.activation, gate: gates.row(i), up });
+                vectorize(isa, Gated { unit: self.unit, gate: gates.row(i), up });
             }
         }
         cx.wait();
@@ -256,7 +298,7 @@ impl Operation for MixtureOp {
             let view = cx.view(&self.hidden.x);
             scratch.group(cx, experts, chosen, self.down, ExpertInput::Own);
             let (input, cx) = self.hidden.prepare(cx, &view, rows, private);
-            multiply(cx, &input, self.down, &scratch.groups, &self.downs);
+            multiply(cx, &input, (self.down, down_bias), &scratch.groups, &self.downs);
         }
         cx.wait();
         self.sum(cx);

@@ -17,7 +17,7 @@ use super::elementwise::evaluate;
 pub(crate) struct Follow {
     /// One row.
     pub bias: Option<Source>,
-    /// SiLU or GELU.
+    /// SiLU, GELU or the squared ReLU.
     pub activation: Option<Unary>,
     /// A value with as many rows as the result, added last.
     pub residual: Option<Source>,

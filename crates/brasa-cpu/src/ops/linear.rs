@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use brasa_graph::Sizes;
-use brasa_graph::op::Unary;
+use brasa_graph::op::GatedUnit;
 
 use crate::context::Context;
 use crate::kv::SharedKv;
@@ -56,7 +56,7 @@ pub(crate) struct GateUpOp {
     pub activations: Activations,
     pub gate: Factor,
     pub up: Factor,
-    pub activation: Unary,
+    pub unit: GatedUnit,
     /// Strips of each factor.
     pub strips: usize,
     pub out: Slot,
@@ -253,7 +253,7 @@ impl GateUpOp {
                 } else if let [Some(gate), None] = &biases {
                     add(cx.isa, out.row(row), &gate.row(0)[columns.clone()]);
                 }
-                vectorize(cx.isa, Gated { function: self.activation, gate: out.row(row), up: ups });
+                vectorize(cx.isa, Gated { unit: self.unit, gate: out.row(row), up: ups });
             }
         }
     }
@@ -276,7 +276,7 @@ impl GateUpOp {
         let out = unsafe { cx.write::<f32>(&self.out, region.of_columns(columns)) };
         let output = Output { values: out.elements(), stride: region.stride, column };
         let finish = |gates: &mut [f32], ups: &[f32]| {
-            vectorize(cx.isa, Gated { function: self.activation, gate: gates, up: ups });
+            vectorize(cx.isa, Gated { unit: self.unit, gate: gates, up: ups });
         };
         // SAFETY: `out` holds these columns of all rows for this thread.
         unsafe {

@@ -9,6 +9,7 @@ pub(crate) mod cross_entropy;
 pub(crate) mod elementwise;
 pub(crate) mod experts;
 pub(crate) mod finish;
+mod gating;
 pub(crate) mod head_linear;
 pub(crate) mod heads;
 pub(crate) mod linear;
@@ -19,6 +20,7 @@ pub(crate) mod matmul;
 pub(crate) mod norm;
 pub(crate) mod operation;
 mod pieces;
+pub(crate) mod position_scale;
 pub(crate) mod prepare;
 pub(crate) mod reduce;
 pub(crate) mod rope;
@@ -80,6 +82,7 @@ operations! {
     ExpertLinearTransposed(linear_gradient::ExpertLinearTransposedOp),
     Fold(sequence::FoldOp),
     GateUp(linear::GateUpOp),
+    GatedUnit(elementwise::GatedUnitOp),
     Gather(lookup::GatherOp),
     HeadLinear(head_linear::HeadLinearOp),
     Heads(heads::HeadsOp),
@@ -98,6 +101,7 @@ operations! {
     NormGradient(slopes::NormGradientOp),
     Pick(lookup::PickOp),
     Place(lookup::PlaceOp),
+    PositionScale(position_scale::PositionScaleOp),
     Reduce(reduce::ReduceOp),
     Rope(rope::RopeOp),
     RopeTable(rope::RopeTable),

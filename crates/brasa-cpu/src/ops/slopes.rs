@@ -129,6 +129,7 @@ fn slope<S: Simd>(simd: S, function: Unary, x: S::V) -> S::V {
             let density = simd.exp(simd.mul(square, simd.splat(-0.5)));
             simd.mul_add(x, simd.mul(density, simd.splat(0.398_942_3)), share)
         }
+        Unary::SquaredRelu => simd.less(x, zero, zero, simd.add(x, x)),
     }
 }
 

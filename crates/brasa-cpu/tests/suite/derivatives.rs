@@ -167,7 +167,7 @@ fn the_other_side_of_weights_is_multiplied_in_every_format() {
             let counts = [0..first, 5..37, 1..40];
             let parts = formats.into_iter().zip(counts).map(|(format, rows)| {
                 let tensor = tensor(format, rows.end + 3, 96, &mut noise);
-                WeightPart { tensor, rows }
+                WeightPart::of_rows(tensor, rows)
             });
             let name = format!("parts, the first of {first} rows, {}", isa.name());
             check_case(&device, &other_side(name, parts.collect(), 40), tolerance);

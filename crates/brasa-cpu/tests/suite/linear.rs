@@ -267,7 +267,7 @@ fn segments_of_different_formats_write_side_by_side() {
     let parts = [(StorageFormat::Q4_K, 40), (StorageFormat::F16, 3), (StorageFormat::Q6_K, 17)];
     let tensors = parts.map(|(format, n)| tensor(format, n + 4, k, &mut noise));
     // Not the first and the last two rows of each.
-    let cut = |tensor: &Tensor| WeightPart { tensor: tensor.clone(), rows: 2..tensor.rows() - 2 };
+    let cut = |tensor: &Tensor| WeightPart::of_rows(tensor.clone(), 2..tensor.rows() - 2);
     let packed =
         PackedLinear::new("qkv", &tensors.each_ref().map(cut), Precision::Fast, &Packer::new(&team()))
             .unwrap();
@@ -309,8 +309,8 @@ fn expert_rows_equal_each_experts_own_product() {
     for ((isa, rows), format) in cases.flat_map(|case| formats.map(|format| (case, format))) {
         let tensor = tensor(format, count * n, k, &mut noise);
         let parts = [
-            WeightPart { tensor: tensor.clone(), rows: 0..n + 5 },
-            WeightPart { tensor: tensor.clone(), rows: n + 5..count * n },
+            WeightPart::of_rows(tensor.clone(), 0..n + 5),
+            WeightPart::of_rows(tensor.clone(), n + 5..count * n),
         ];
         let experts =
             PackedExperts::new("experts", &parts, count, Precision::Fast, &Packer::new(&team())).unwrap();
@@ -495,7 +495,7 @@ fn contradictory_weights_are_refused() {
             .unwrap_err()
             .to_string()
     };
-    let outside = WeightPart { tensor: good.clone(), rows: 2..5 };
+    let outside = WeightPart::of_rows(good.clone(), 2..5);
     assert_eq!(refuse(outside), "random.Q4_0: rows 2..5, expected rows within 0..4");
     let longer = Tensor { shape: vec![5, 64], ..good.clone() };
     assert_eq!(refuse(WeightPart::whole(longer)), "random.Q4_0: 144 bytes, expected 5 rows of 36 bytes");

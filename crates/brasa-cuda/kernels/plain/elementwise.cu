@@ -1,5 +1,7 @@
 // unary, binary, choose, cast: y[i] from the elements of up to three values at the same place of four axes; y is dense. An
 // operand's stride is 0 along an axis that it repeats.
+// clamped_unit: y[i] = (u + 1) · g · σ(α·g) of clamped gates and ups.
+// position_scale: y[i] = x[i] · (1 + β·ln(1 + ⌊p/n⌋)), p the position of the row.
 // copy: any four-byte elements from strides to strides: transpositions, repetitions, joined values.
 // Grid: one thread an element, blocks of 256.
 #include "unary.cuh"
@@ -27,6 +29,22 @@ KERNEL(binary, BinaryParams) {
         default: y = fmaxf(a, b); break;
     }
     p.y[i] = y;
+}
+
+KERNEL(clamped_unit, ClampedUnitParams) {
+    u64 i = thread_number();
+    if (i < p.count) {
+        float gate = p.gate.data[place_of((u32)i, p.dims, p.gate.strides)], up = p.up.data[place_of((u32)i, p.dims, p.up.strides)];
+        p.y[i] = clamped_unit(gate, up, p.alpha, p.limit);
+    }
+}
+
+KERNEL(position_scale, PositionScaleParams) {
+    u64 i = thread_number();
+    if (i < p.count) {
+        const float steps = (float)(p.positions[i / p.row_elements] / p.step);
+        p.y[i] = p.x.data[place_of((u32)i, p.dims, p.x.strides)] * (1.0f + p.beta * logf(1.0f + steps));
+    }
 }
 
 KERNEL(choose, ChooseParams) {

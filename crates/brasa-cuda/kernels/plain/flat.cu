@@ -1,4 +1,4 @@
-// unary, binary, copy (elementwise.cu) and unary_gradient (gradients.cu) of values whose inner axes are dense: four elements a thread, without the
+// unary, binary, clamped_unit, copy (elementwise.cu) and unary_gradient (gradients.cu) of values whose inner axes are dense: four elements a thread, without the
 // divisions that find an element's place among four axes. The same bits.
 // Grid: x: pieces of four elements of a row, y: rows; blocks of 256. An operand's row stride is 0 where it repeats.
 #include "unary.cuh"
@@ -34,6 +34,10 @@ KERNEL(binary_flat, FlatParams) {
 // Both operands are the same.
 KERNEL(unary_flat, FlatParams) {
     each_element(p, [&](float x, float) { return unary_value(p.function, x, p.c, p.d); });
+}
+
+KERNEL(clamped_unit_flat, FlatParams) {
+    each_element(p, [&](float gate, float up) { return clamped_unit(gate, up, p.c, p.d); });
 }
 
 KERNEL(unary_gradient_flat, FlatParams) {

@@ -8,6 +8,8 @@
 // expert_down_<format>: y[r, D] = residual + Σ_slots share · x[slot] · Wd[e]ᵀ.
 // Grid: x: a block of 512 threads for 16 outputs, whose warps share the pieces of all slots of a row; y: rows.
 //
+// expert_gates_biased_<format>, expert_down_biased_<format>: these for experts with biases, or with clamped units.
+//
 // Many rows are sorted by expert, on the device, and multiplied by ../hopper/experts.cuh:
 //
 // expert_plan: positions of slots and blocks of rows, in order of experts. Grid: a block of 256 threads an expert; at most 1024
@@ -76,7 +78,7 @@ DEVICE void gather_lanes(const float (&sums)[2], float* to) {
 
 static const u32 GATE_WARPS = 4, DOWN_WARPS = 16;
 
-template <u32 FORMAT>
+template <u32 FORMAT, bool BIASED>
 DEVICE void expert_gates(const ExpertGatesParams& p) {
     __shared__ float partial[2 * GATE_WARPS][16];
     const u32 upper = warp() / GATE_WARPS;
@@ -107,13 +109,21 @@ DEVICE void expert_gates(const ExpertGatesParams& p) {
                 gate += partial[w][n];
                 up += partial[GATE_WARPS + w][n];
             }
-            const float value = unary_value(p.function, gate * p.factors[0], 0.0f, 0.0f) * (up * p.factors[1]);
+            gate *= p.factors[0];
+            up *= p.factors[1];
+            if (BIASED) {
+                const u64 output = ((u64)expert * p.tiles + blockIdx.x) * 16 + n;
+                gate += p.biases[0] == nullptr ? 0.0f : p.biases[0][output];
+                up += p.biases[1] == nullptr ? 0.0f : p.biases[1][output];
+            }
+            const float value = BIASED && p.function == UNIT_CLAMPED ? clamped_unit(gate, up, p.alpha, p.limit)
+                                                                     : unary_value(p.function, gate, 0.0f, 0.0f) * up;
             p.y[((u64)slot * p.tiles + blockIdx.x) * 16 + n] = value;
         }
     }
 }
 
-template <u32 FORMAT>
+template <u32 FORMAT, bool BIASED>
 DEVICE void expert_down(const ExpertDownParams& p) {
     __shared__ float partial[DOWN_WARPS][16];
     const ExpertShares& shares = p.shares;
@@ -150,14 +160,20 @@ DEVICE void expert_down(const ExpertDownParams& p) {
                 sum += partial[w][threadIdx.x];
             }
             sum *= p.factor;
+            for (u32 i = 0; BIASED && p.bias != nullptr && i < shares.chosen; ++i) {
+                const u32 slot = row * shares.chosen + i, expert = expert_of(shares, slot);
+                sum = fmaf(share_of(shares, slot, expert), p.bias[(u64)expert * p.tiles * 16 + n], sum);
+            }
             p.y[(u64)row * p.tiles * 16 + n] = p.residual.data == nullptr ? sum : row_of(p.residual, row)[n] + sum;
         }
     }
 }
 
 #define BRASA_MIXTURE(name, Format)                                                              \
-    KERNEL(expert_gates_##name, ExpertGatesParams) { expert_gates<Format::FORMAT>(p); }           \
-    KERNEL(expert_down_##name, ExpertDownParams) { expert_down<Format::FORMAT>(p); }
+    KERNEL(expert_gates_##name, ExpertGatesParams) { expert_gates<Format::FORMAT, false>(p); }    \
+    KERNEL(expert_down_##name, ExpertDownParams) { expert_down<Format::FORMAT, false>(p); }       \
+    KERNEL(expert_gates_biased_##name, ExpertGatesParams) { expert_gates<Format::FORMAT, true>(p); } \
+    KERNEL(expert_down_biased_##name, ExpertDownParams) { expert_down<Format::FORMAT, true>(p); }
 TILE_FORMATS(BRASA_MIXTURE)
 
 KERNEL(expert_plan, ExpertPlanParams) {

@@ -19,6 +19,11 @@ static const u32 UNARY_SIGMOID = 7;
 static const u32 UNARY_SILU = 8;
 static const u32 UNARY_GELU_TANH = 9;
 static const u32 UNARY_GELU_ERF = 10;
+static const u32 UNARY_SQUARED_RELU = 11;
+static const u32 UNIT_CLAMPED = 12;
+static const u32 SCORES_SOFTMAX_ALL = 0;
+static const u32 SCORES_SOFTMAX_CHOSEN = 1;
+static const u32 SCORES_SIGMOID = 2;
 static const u32 BINARY_ADD = 0;
 static const u32 BINARY_SUB = 1;
 static const u32 BINARY_MUL = 2;
@@ -477,6 +482,44 @@ static_assert(offsetof(BinaryParams, y) == 48, "");
 static_assert(offsetof(BinaryParams, dims) == 56, "");
 static_assert(offsetof(BinaryParams, count) == 72, "");
 static_assert(offsetof(BinaryParams, function) == 76, "");
+
+struct ClampedUnitParams {
+    Strided gate;
+    Strided up;
+    float *y;
+    u32 dims[4];
+    u32 count;
+    float alpha;
+    float limit;
+};
+static_assert(sizeof(ClampedUnitParams) == 88, "");
+static_assert(offsetof(ClampedUnitParams, gate) == 0, "");
+static_assert(offsetof(ClampedUnitParams, up) == 24, "");
+static_assert(offsetof(ClampedUnitParams, y) == 48, "");
+static_assert(offsetof(ClampedUnitParams, dims) == 56, "");
+static_assert(offsetof(ClampedUnitParams, count) == 72, "");
+static_assert(offsetof(ClampedUnitParams, alpha) == 76, "");
+static_assert(offsetof(ClampedUnitParams, limit) == 80, "");
+
+struct PositionScaleParams {
+    Strided x;
+    u32 *positions;
+    float *y;
+    u32 dims[4];
+    u32 count;
+    u32 row_elements;
+    float beta;
+    u32 step;
+};
+static_assert(sizeof(PositionScaleParams) == 72, "");
+static_assert(offsetof(PositionScaleParams, x) == 0, "");
+static_assert(offsetof(PositionScaleParams, positions) == 24, "");
+static_assert(offsetof(PositionScaleParams, y) == 32, "");
+static_assert(offsetof(PositionScaleParams, dims) == 40, "");
+static_assert(offsetof(PositionScaleParams, count) == 56, "");
+static_assert(offsetof(PositionScaleParams, row_elements) == 60, "");
+static_assert(offsetof(PositionScaleParams, beta) == 64, "");
+static_assert(offsetof(PositionScaleParams, step) == 68, "");
 
 struct ChooseParams {
     Strided condition;
@@ -946,11 +989,42 @@ static_assert(offsetof(RouterTopKParams, weights) == 32, "");
 static_assert(offsetof(RouterTopKParams, k) == 40, "");
 static_assert(offsetof(RouterTopKParams, of_chosen) == 44, "");
 
+struct RouterScoresParams {
+    Rows logits;
+    float *bias;
+    u32 *experts;
+    float *weights;
+    u32 k;
+    u32 scores;
+    u32 compares_scores;
+    u32 groups;
+    u32 kept;
+    u32 top_two;
+    u32 normalises;
+    float eps;
+    float scale;
+};
+static_assert(sizeof(RouterScoresParams) == 88, "");
+static_assert(offsetof(RouterScoresParams, logits) == 0, "");
+static_assert(offsetof(RouterScoresParams, bias) == 24, "");
+static_assert(offsetof(RouterScoresParams, experts) == 32, "");
+static_assert(offsetof(RouterScoresParams, weights) == 40, "");
+static_assert(offsetof(RouterScoresParams, k) == 48, "");
+static_assert(offsetof(RouterScoresParams, scores) == 52, "");
+static_assert(offsetof(RouterScoresParams, compares_scores) == 56, "");
+static_assert(offsetof(RouterScoresParams, groups) == 60, "");
+static_assert(offsetof(RouterScoresParams, kept) == 64, "");
+static_assert(offsetof(RouterScoresParams, top_two) == 68, "");
+static_assert(offsetof(RouterScoresParams, normalises) == 72, "");
+static_assert(offsetof(RouterScoresParams, eps) == 76, "");
+static_assert(offsetof(RouterScoresParams, scale) == 80, "");
+
 struct ExpertLinearParams {
     Rows x;
     StoredWeight w;
     u32 *experts;
     float *y;
+    float *bias;
     Fault *fault;
     u32 slots;
     u32 chosen;
@@ -958,17 +1032,18 @@ struct ExpertLinearParams {
     u32 experts_count;
     u32 outputs;
 };
-static_assert(sizeof(ExpertLinearParams) == 96, "");
+static_assert(sizeof(ExpertLinearParams) == 104, "");
 static_assert(offsetof(ExpertLinearParams, x) == 0, "");
 static_assert(offsetof(ExpertLinearParams, w) == 24, "");
 static_assert(offsetof(ExpertLinearParams, experts) == 48, "");
 static_assert(offsetof(ExpertLinearParams, y) == 56, "");
-static_assert(offsetof(ExpertLinearParams, fault) == 64, "");
-static_assert(offsetof(ExpertLinearParams, slots) == 72, "");
-static_assert(offsetof(ExpertLinearParams, chosen) == 76, "");
-static_assert(offsetof(ExpertLinearParams, own_rows) == 80, "");
-static_assert(offsetof(ExpertLinearParams, experts_count) == 84, "");
-static_assert(offsetof(ExpertLinearParams, outputs) == 88, "");
+static_assert(offsetof(ExpertLinearParams, bias) == 64, "");
+static_assert(offsetof(ExpertLinearParams, fault) == 72, "");
+static_assert(offsetof(ExpertLinearParams, slots) == 80, "");
+static_assert(offsetof(ExpertLinearParams, chosen) == 84, "");
+static_assert(offsetof(ExpertLinearParams, own_rows) == 88, "");
+static_assert(offsetof(ExpertLinearParams, experts_count) == 92, "");
+static_assert(offsetof(ExpertLinearParams, outputs) == 96, "");
 
 struct ExpertShares {
     u32 *experts;
@@ -999,8 +1074,11 @@ struct ExpertGatesParams {
     u32 tiles;
     u32 function;
     u32 experts_count;
+    float alpha;
+    float limit;
+    float *biases[2];
 };
-static_assert(sizeof(ExpertGatesParams) == 96, "");
+static_assert(sizeof(ExpertGatesParams) == 120, "");
 static_assert(offsetof(ExpertGatesParams, x) == 0, "");
 static_assert(offsetof(ExpertGatesParams, experts) == 24, "");
 static_assert(offsetof(ExpertGatesParams, y) == 32, "");
@@ -1013,6 +1091,9 @@ static_assert(offsetof(ExpertGatesParams, subs) == 76, "");
 static_assert(offsetof(ExpertGatesParams, tiles) == 80, "");
 static_assert(offsetof(ExpertGatesParams, function) == 84, "");
 static_assert(offsetof(ExpertGatesParams, experts_count) == 88, "");
+static_assert(offsetof(ExpertGatesParams, alpha) == 92, "");
+static_assert(offsetof(ExpertGatesParams, limit) == 96, "");
+static_assert(offsetof(ExpertGatesParams, biases) == 104, "");
 
 struct ExpertDownParams {
     float *x;
@@ -1025,8 +1106,9 @@ struct ExpertDownParams {
     u32 inputs;
     u32 subs;
     u32 tiles;
+    float *bias;
 };
-static_assert(sizeof(ExpertDownParams) == 112, "");
+static_assert(sizeof(ExpertDownParams) == 120, "");
 static_assert(offsetof(ExpertDownParams, x) == 0, "");
 static_assert(offsetof(ExpertDownParams, weights) == 8, "");
 static_assert(offsetof(ExpertDownParams, shares) == 16, "");
@@ -1037,6 +1119,7 @@ static_assert(offsetof(ExpertDownParams, rows) == 92, "");
 static_assert(offsetof(ExpertDownParams, inputs) == 96, "");
 static_assert(offsetof(ExpertDownParams, subs) == 100, "");
 static_assert(offsetof(ExpertDownParams, tiles) == 104, "");
+static_assert(offsetof(ExpertDownParams, bias) == 112, "");
 
 struct ExpertPlan {
     u32 *count;

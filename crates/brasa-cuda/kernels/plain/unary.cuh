@@ -15,6 +15,7 @@ DEVICE float unary_value(u32 function, float x, float a, float b) {
         case UNARY_SIGMOID: return 1.0f / (1.0f + expf(-x));
         case UNARY_SILU: return x / (1.0f + expf(-x));
         case UNARY_GELU_TANH: return 0.5f * x * (1.0f + tanhf(0.7978846f * (x + 0.044715f * x * x * x)));
+        case UNARY_SQUARED_RELU: return x < 0.0f ? 0.0f : x * x;
         default: return 0.5f * x * (1.0f + erff(x * 0.70710678f));
     }
 }
@@ -48,6 +49,15 @@ DEVICE float unary_slope(u32 function, float x, float a, float b) {
             float inner = 0.7978846f * (1.0f + 3.0f * 0.044715f * x * x);
             return 0.5f * (1.0f + y) + 0.5f * x * (1.0f - y * y) * inner;
         }
+        case UNARY_SQUARED_RELU: return x < 0.0f ? 0.0f : 2.0f * x;
         default: return 0.5f * (1.0f + erff(x * 0.70710678f)) + x * 0.39894228f * expf(-0.5f * x * x);
     }
+}
+
+// (u + 1) · g · σ(α·g) of a gate and an up that are clamped; NaN stays.
+DEVICE float clamped_unit(float gate, float up, float alpha, float limit) {
+    gate = gate > limit ? limit : gate;
+    up = up > limit ? limit : up;
+    up = up < -limit ? -limit : up;
+    return (up + 1.0f) * (gate / (1.0f + expf(-(alpha * gate))));
 }

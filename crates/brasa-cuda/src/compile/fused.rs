@@ -25,10 +25,14 @@ impl Lowering<'_> {
     /// gated.
     pub(super) fn fuses(&self, fused: &Fused) -> bool {
         match &fused.fusion {
-            Fusion::GateUpActivation(GateUpActivation { gate, up, .. }) => {
+            Fusion::GateUpActivation(GateUpActivation { gate, up, unit, .. }) => {
                 let halves = Halves { gate: gate.rows.clone(), up: up.rows.clone() };
                 let stretches = self.stored(gate.w).map_or(&[][..], |stored| &stored.stretches);
-                gate.w == up.w && gate.bias == up.bias && stretches.len() == 1 && stretches[0].pairs(&halves)
+                unit.activation().is_some()
+                    && gate.w == up.w
+                    && gate.bias == up.bias
+                    && stretches.len() == 1
+                    && stretches[0].pairs(&halves)
             }
             // Low-rank products are added to those that they stand beside.
             Fusion::LinearResidual(LinearResidual { layer, .. }) => {
@@ -62,8 +66,8 @@ impl Lowering<'_> {
     /// Appends the operation of fused nodes.
     pub(super) fn lower_fused(&mut self, fused: &Fused) -> Result<(), DeviceError> {
         match &fused.fusion {
-            Fusion::GateUpActivation(GateUpActivation { x, gate, activation, y, .. }) => {
-                let follow = Follow { bias: gate.bias, gated_by: Some(*activation), ..Follow::default() };
+            Fusion::GateUpActivation(GateUpActivation { x, gate, unit, y, .. }) => {
+                let follow = Follow { bias: gate.bias, gated_by: unit.activation(), ..Follow::default() };
                 self.linear(*x, gate.w, *y, &follow)
             }
             Fusion::LinearResidual(LinearResidual { y, .. }) if self.absorbed.contains(y) => Ok(()),

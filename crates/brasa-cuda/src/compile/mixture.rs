@@ -2,7 +2,7 @@
 
 use brasa_graph::device::DeviceError;
 use brasa_graph::fuse::{Fusion, RouterExperts};
-use brasa_graph::op::{Binary, Gating};
+use brasa_graph::op::Binary;
 use brasa_graph::{Fused, Item, NodeId, Op, Schedule, Shape, ValueId};
 
 use super::Lowering;
@@ -10,7 +10,7 @@ use super::nodes::MOST_EXPERTS;
 use crate::driver::Kernel;
 use crate::ops::{
     EXPERT_SIZES, ExpertTiles, FewSlots, MOST_UNSORTED, MixtureOp, Panels, PlanBuffers, RouterTopKOp, Sorted,
-    expert_kernels, most_blocks, most_positions,
+    expert_kernels, most_blocks, most_positions, router_kernel,
 };
 use crate::run::{Base, Slot};
 use crate::weights::Form;
@@ -63,7 +63,7 @@ impl Lowering<'_> {
     }
 
     pub(super) fn mixture(&mut self, mixture: &RouterExperts) -> Result<(), DeviceError> {
-        let &RouterExperts { logits, router, expert_scales, scale, x, activation, y, .. } = mixture;
+        let &RouterExperts { logits, router, selection_bias, expert_scales, scale, x, unit, y, .. } = mixture;
         let tiles = |w| self.expert_tiles(w).ok_or_else(|| self.odd(w));
         let (gate, up, down) = (tiles(mixture.gate)?, tiles(mixture.up)?, tiles(mixture.down)?);
         let count = self.shape(logits).width().ok_or_else(|| self.odd(logits))?;
@@ -72,10 +72,10 @@ impl Lowering<'_> {
         let addition = self.mixtures.get(&y).copied().filter(|addition| self.is_made(addition.residual));
 
         let top_k = RouterTopKOp {
-            kernel: self.kernel("router_topk")?,
+            kernel: self.kernel(router_kernel(&router, selection_bias.is_some()))?,
             logits: self.slot(logits)?,
-            k: router.k,
-            of_chosen: router.gating == Gating::SoftmaxChosen,
+            router,
+            bias: selection_bias.map(|bias| self.dense(bias)).transpose()?,
             experts: self.of_slots(x, router.k),
             weights: self.of_slots(x, router.k),
         };
@@ -83,15 +83,19 @@ impl Lowering<'_> {
         let residual = addition.map(|Addition { residual, .. }| self.slot(residual)).transpose()?;
         let x = self.slot(x)?;
         let suffix = |weight: &ExpertTiles| Form::Tiles(weight.tiles.layout).kernel_suffix();
-        let sorted = if self.gpu.has_tensor_kernels() {
+        let [a, b, c] = mixture.biases.map(|bias| bias.map(|bias| self.dense(bias)).transpose());
+        let biases = [a?, b?, c?];
+        let is_plain = unit.activation().is_some() && mixture.biases == [None; 3];
+        let sorted = if is_plain && self.gpu.has_tensor_kernels() {
             Some(self.sorted([&gate, &up, &down], slots, count)?)
         } else {
             None
         };
         let most_few = if sorted.is_some() { slots.min(MOST_UNSORTED * router.k) } else { slots };
+        let infix = if is_plain { "" } else { "biased_" };
         let few = FewSlots {
-            gates: self.kernel(&format!("expert_gates_{}", suffix(&gate)))?,
-            down: self.kernel(&format!("expert_down_{}", suffix(&down)))?,
+            gates: self.kernel(&format!("expert_gates_{infix}{}", suffix(&gate)))?,
+            down: self.kernel(&format!("expert_down_{infix}{}", suffix(&down)))?,
             gated: self.scratch(most_few.saturating_mul(down.inputs)),
         };
         if let Some(Addition { node, .. }) = addition {
@@ -109,7 +113,8 @@ impl Lowering<'_> {
             up,
             down,
             count,
-            activation,
+            unit,
+            biases,
             residual,
             few,
             sorted,

@@ -2,16 +2,16 @@
 
 use brasa_graph::device::{Capabilities, DeviceError, KvType};
 use brasa_graph::fuse::Norm;
-use brasa_graph::op::{Attention, Gating, KvSource, ReduceFn, Unfold};
+use brasa_graph::op::{Attention, KvSource, ReduceFn, Unfold};
 use brasa_graph::{CacheId, DType, GroupId, NodeId, Op, Shape, Symbol, ValueId};
 
 use super::Lowering;
 use crate::ops::{
-    ArgmaxOp, AttentionOp, BinaryOp, CacheWriteOp, CastOp, ChooseOp, CopyOp, CrossEntropyOp, EachElement,
-    EmbedOp, ExpertLinearOp, FlashPages, Floats, GatherOp, IndexAddOp, MATMUL_TILES, MOST_PAGE_SUMS,
-    MOST_PARTS, Matmul, MatmulOp, MeanPoolOp, NormOp, Pages, Parts, ReduceOp, RopeOp, RouterTopKOp,
-    SelectRowsOp, SoftmaxOp, Source, StepTiles, TransposeOp, UnaryOp, UnfoldOp, WIDEST_PAGED, cast_target,
-    flash_kernels, parts_kernel, step_tiles_bytes,
+    ArgmaxOp, AttentionOp, BinaryOp, CacheWriteOp, CastOp, ChooseOp, ClampedUnitOp, CopyOp, CrossEntropyOp,
+    EachElement, EmbedOp, ExpertLinearOp, FlashPages, Floats, GatherOp, IndexAddOp, MATMUL_TILES,
+    MOST_PAGE_SUMS, MOST_PARTS, Matmul, MatmulOp, MeanPoolOp, NormOp, Pages, Parts, PositionScaleOp,
+    ReduceOp, RopeOp, RouterTopKOp, SelectRowsOp, SoftmaxOp, Source, StepTiles, TransposeOp, UnaryOp,
+    UnfoldOp, WIDEST_PAGED, cast_target, flash_kernels, parts_kernel, router_kernel, step_tiles_bytes,
 };
 use crate::params::{self, Ptr};
 
@@ -57,15 +57,28 @@ impl Lowering<'_> {
             (Op::Matmul(op), &[a, b], &[c]) => {
                 self.matmul([a, b], [op.transpose_a, op.transpose_b], c, (name, false))?;
             }
-            (Op::ExpertLinear(_), &[x, experts, w], &[y]) => self.expert_linear(x, experts, w, y)?,
+            (Op::ExpertLinear(_), &[x, experts, w, ref bias @ ..], &[y]) => {
+                self.expert_linear(x, experts, w, bias.first().copied(), y)?;
+            }
             (Op::HeadLinear(_), &[x, w], &[y]) => self.head_linear(x, w, y)?,
-            (Op::RouterTopK(op), &[logits], &[experts, weights]) => {
+            (&Op::RouterTopK(router), &[logits, ref bias @ ..], &[experts, weights]) => {
                 let count = self.shape(logits).width().ok_or_else(|| self.odd(logits))?;
                 CAPABILITIES.check_experts(count).map_err(|what| self.gpu.unsupported(what))?;
-                let (kernel, logits) = (self.kernel("router_topk")?, self.slot(logits)?);
-                let of_chosen = op.gating == Gating::SoftmaxChosen;
+                let kernel = self.kernel(router_kernel(&router, !bias.is_empty()))?;
+                let logits = self.slot(logits)?;
+                let bias = bias.first().map(|&bias| self.dense(bias)).transpose()?;
                 let (experts, weights) = (self.make(experts), self.make(weights));
-                self.push(RouterTopKOp { kernel, logits, k: op.k, of_chosen, experts, weights }, name);
+                self.push(RouterTopKOp { kernel, logits, router, bias, experts, weights }, name);
+            }
+            (&Op::ClampedUnit(unit), &[gate, up], &[y]) => {
+                let (kernels, gate, up) = (self.each_element(name)?, self.slot(gate)?, self.slot(up)?);
+                let out = self.make(y);
+                self.push(ClampedUnitOp { kernels, unit, gate, up, out }, name);
+            }
+            (&Op::PositionScale(scale), &[x, positions], &[y]) => {
+                let (kernel, x, positions) = (self.kernel(name)?, self.slot(x)?, self.dense(positions)?);
+                let out = self.make(y);
+                self.push(PositionScaleOp { kernel, scale, x, positions, out }, name);
             }
             (Op::RmsNorm(op), inputs, &[y]) if self.defers_norm(y) => {
                 let norm = Norm { w: inputs.get(1).copied(), eps: op.eps };
@@ -237,6 +250,7 @@ impl Lowering<'_> {
         x: ValueId,
         experts: ValueId,
         w: ValueId,
+        bias: Option<ValueId>,
         y: ValueId,
     ) -> Result<(), DeviceError> {
         let number = self.weight(w).ok_or_else(|| self.odd(w))?;
@@ -245,9 +259,11 @@ impl Lowering<'_> {
         let count = self.shape(w).outer().constant().filter(|&count| count > 0).ok_or_else(|| self.odd(w))?;
         let own_rows = self.shape(x).rank() == 3;
         let (x, experts) = (self.slot(x)?, self.numbers(experts)?);
+        let bias = bias.map(|bias| self.dense(bias)).transpose()?;
         let out = self.make(y);
         let label = self.label("expert_linear", number);
-        self.push(ExpertLinearOp { kernels, x, experts, w: stored, number, count, own_rows, out }, label);
+        let op = ExpertLinearOp { kernels, x, experts, w: stored, number, count, own_rows, bias, out };
+        self.push(op, label);
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use brasa_graph::fuse::{
     Fusion, GateUpActivation, LinearResidual, Norm, NormLinear, Pattern, Projection, QkNormRopeCacheWrite,
     RouterExperts,
 };
-use brasa_graph::op::{Attention, Binary, Gating, KvSource, RopeLayout, Unary};
+use brasa_graph::op::{Attention, Binary, GatedUnit, Gating, KvSource, RopeLayout, Unary};
 use brasa_graph::{
     CacheKind, Graph, GroupId, Input, Item, Node, NodeId, Op, Schedule, Symbol, ValueId, ValueKind,
 };
@@ -74,6 +74,15 @@ struct Walk<'g> {
     mixture: Option<(ValueId, PlannedMixture)>,
     logits: Option<ValueId>,
     rope: Option<(usize, usize)>,
+}
+
+/// The gate of a unit that the interpreter has.
+fn gate_of(unit: GatedUnit) -> Option<Gate> {
+    match unit {
+        GatedUnit::Silu => Some(Gate::Silu),
+        GatedUnit::GeluTanh => Some(Gate::GeluTanh),
+        GatedUnit::GeluErf | GatedUnit::Clamped(_) => None,
+    }
 }
 
 /// A value that should be a weight and is not.
@@ -270,11 +279,7 @@ impl<'g> Walk<'g> {
 
     fn gate_up(&mut self, fused: &GateUpActivation) -> Option<()> {
         let (normed, norm) = self.normed.take()?;
-        let gate = match fused.activation {
-            Unary::Silu => Gate::Silu,
-            Unary::GeluTanh => Gate::GeluTanh,
-            _ => return None,
-        };
+        let gate = gate_of(fused.unit)?;
         (self.origin(fused.x) == normed && fused.gate.bias.is_none() && fused.up.bias.is_none())
             .then_some(())?;
         let part = |of: &Projection| Some(Part { weight: self.weight(of.w)?, rows: of.rows.clone() });
@@ -309,11 +314,7 @@ impl<'g> Walk<'g> {
     fn experts(&mut self, fused: &RouterExperts) -> Option<()> {
         let (normed, norm) = self.normed.take()?;
         self.reads(Buffer::Routed, fused.logits)?;
-        let activation = match fused.activation {
-            Unary::Silu => Gate::Silu,
-            Unary::GeluTanh => Gate::GeluTanh,
-            _ => return None,
-        };
+        let activation = gate_of(fused.unit)?;
         let shape = |value: ValueId| -> Option<[usize; 3]> {
             let dims = &self.graph.value(value).shape.0;
             let dims: Option<Vec<usize>> = dims.iter().map(|dim| dim.constant()).collect();
@@ -333,7 +334,8 @@ impl<'g> Walk<'g> {
             && width.is_multiple_of(64)
             && gated <= WIDEST_INPUT
             // Other shares have not been compared on a GPU.
-            && fused.router.gating == Gating::SoftmaxChosen
+            && fused.router.gating == Gating::SOFTMAX_CHOSEN
+            && (fused.selection_bias, fused.biases) == (None, [None; 3])
             && (fused.expert_scales, fused.scale) == (None, None)
             && self.mixture.is_none();
         fits.then_some(())?;

@@ -1,12 +1,14 @@
 //! Functions of each element.
 
 use brasa_graph::DType;
-use brasa_graph::op::{Binary, Unary};
+use brasa_graph::op::{Binary, ClampedUnit, PositionScale, Unary};
 
 use crate::driver::{DriverError, Kernel};
 use crate::ops::Launch;
 use crate::ops::flat::{self, EachElement};
-use crate::params::{self, BinaryParams, CastParams, ChooseParams, UnaryParams};
+use crate::params::{
+    self, BinaryParams, CastParams, ChooseParams, ClampedUnitParams, PositionScaleParams, UnaryParams,
+};
 use crate::run::{Run, Slot};
 
 /// `out = function(x)`.
@@ -73,6 +75,7 @@ pub(super) fn unary(function: Unary) -> (u32, f32, f32) {
         Unary::Silu => (params::UNARY_SILU, 0.0, 0.0),
         Unary::GeluTanh => (params::UNARY_GELU_TANH, 0.0, 0.0),
         Unary::GeluErf => (params::UNARY_GELU_ERF, 0.0, 0.0),
+        Unary::SquaredRelu => (params::UNARY_SQUARED_RELU, 0.0, 0.0),
     }
 }
 
@@ -117,6 +120,65 @@ impl Launch for BinaryOp {
             function,
         };
         run.each(&self.kernels.any, out.count(), &params)
+    }
+}
+
+/// `out = unit(gate, up)`, all of one shape.
+#[derive(Debug)]
+pub(crate) struct ClampedUnitOp {
+    pub kernels: EachElement,
+    pub unit: ClampedUnit,
+    pub gate: Slot,
+    pub up: Slot,
+    pub out: Slot,
+}
+
+/// `out = x · factor(position)`, row by row.
+#[derive(Debug)]
+pub(crate) struct PositionScaleOp {
+    pub kernel: Kernel,
+    pub scale: PositionScale,
+    pub x: Slot,
+    pub positions: Slot,
+    pub out: Slot,
+}
+
+impl Launch for ClampedUnitOp {
+    fn launch(&self, run: &Run<'_>) -> Result<(), DriverError> {
+        let (gate, up, out) = (run.tensor(&self.gate), run.tensor(&self.up), run.tensor(&self.out));
+        let ClampedUnit { alpha, limit } = self.unit;
+        let values = [gate.strided(), up.strided(), out.strided()];
+        if flat::launch(run, &self.kernels.flat, &out.dims, values, (0, alpha, limit))? {
+            return Ok(());
+        }
+        let params = ClampedUnitParams {
+            gate: gate.strided(),
+            up: up.strided(),
+            y: out.floats(),
+            dims: out.dims,
+            count: out.count() as u32,
+            alpha,
+            limit,
+        };
+        run.each(&self.kernels.any, out.count(), &params)
+    }
+}
+
+impl Launch for PositionScaleOp {
+    fn launch(&self, run: &Run<'_>) -> Result<(), DriverError> {
+        let (x, positions, out) = (run.tensor(&self.x), run.tensor(&self.positions), run.tensor(&self.out));
+        let rows = positions.count().max(1);
+        let params = PositionScaleParams {
+            x: x.strided(),
+            positions: positions.integers(),
+            y: out.floats(),
+            dims: out.dims,
+            count: out.count() as u32,
+            row_elements: (out.count() / rows).max(1) as u32,
+            beta: self.scale.beta,
+            step: self.scale.positions,
+        };
+        run.each(&self.kernel, out.count(), &params)
     }
 }
 

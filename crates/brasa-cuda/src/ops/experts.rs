@@ -1,8 +1,10 @@
 //! Mixtures of experts.
 
+use brasa_graph::op::{Gating, GroupScore, RouterTopK, Scores};
+
 use crate::driver::{DriverError, Kernel};
 use crate::ops::Launch;
-use crate::params::{ExpertLinearParams, RouterTopKParams, StoredWeight};
+use crate::params::{self, ExpertLinearParams, Ptr, RouterScoresParams, RouterTopKParams, StoredWeight};
 use crate::run::{Run, Slot};
 
 /// Outputs of a block: a warp each.
@@ -13,11 +15,16 @@ const OUTPUTS_PER_BLOCK: u32 = 4;
 pub(crate) struct RouterTopKOp {
     pub kernel: Kernel,
     pub logits: Slot,
-    pub k: usize,
-    /// True if shares are of the chosen experts alone.
-    pub of_chosen: bool,
+    pub router: RouterTopK,
+    /// The selection bias.
+    pub bias: Option<Slot>,
     pub experts: Slot,
     pub weights: Slot,
+}
+
+/// The name of the kernel of a router: a softmax and nothing else has one of its own.
+pub(crate) fn router_kernel(router: &RouterTopK, has_bias: bool) -> &'static str {
+    if router.gating.is_plain_softmax() && !has_bias { "router_topk" } else { "router_scores" }
 }
 
 /// A linear layer of each row's chosen experts.
@@ -34,18 +41,42 @@ pub(crate) struct ExpertLinearOp {
     pub count: usize,
     /// True if each chosen expert has a row of `x` of its own.
     pub own_rows: bool,
+    /// A row for each expert.
+    pub bias: Option<Slot>,
     pub out: Slot,
 }
 
 impl Launch for RouterTopKOp {
     fn launch(&self, run: &Run<'_>) -> Result<(), DriverError> {
         let (logits, rows) = run.tensor(&self.logits).rows();
-        let params = RouterTopKParams {
+        let RouterTopK { k, gating } = self.router;
+        let experts = run.tensor(&self.experts).integers();
+        let weights = run.tensor(&self.weights).floats();
+        if gating.is_plain_softmax() && self.bias.is_none() {
+            let of_chosen = u32::from(gating == Gating::SOFTMAX_CHOSEN);
+            let params = RouterTopKParams { logits, experts, weights, k: k as u32, of_chosen };
+            return run.launch(&self.kernel, rows, 1, 32, 0, &params);
+        }
+        let compares_scores =
+            gating.scores == Scores::Sigmoid || self.bias.is_some() || gating.groups.is_some();
+        let params = RouterScoresParams {
             logits,
-            experts: run.tensor(&self.experts).integers(),
-            weights: run.tensor(&self.weights).floats(),
-            k: self.k as u32,
-            of_chosen: u32::from(self.of_chosen),
+            bias: self.bias.as_ref().map_or(Ptr::NONE, |bias| run.tensor(bias).floats()),
+            experts,
+            weights,
+            k: k as u32,
+            scores: match gating.scores {
+                Scores::SoftmaxAll => params::SCORES_SOFTMAX_ALL,
+                Scores::SoftmaxChosen => params::SCORES_SOFTMAX_CHOSEN,
+                Scores::Sigmoid => params::SCORES_SIGMOID,
+            },
+            compares_scores: u32::from(compares_scores),
+            groups: gating.groups.map_or(0, |groups| groups.count as u32),
+            kept: gating.groups.map_or(0, |groups| groups.kept as u32),
+            top_two: u32::from(gating.groups.is_some_and(|groups| groups.score == GroupScore::TopTwo)),
+            normalises: u32::from(gating.norm_eps.is_some()),
+            eps: gating.norm_eps.unwrap_or(0.0),
+            scale: gating.scale,
         };
         run.launch(&self.kernel, rows, 1, 32, 0, &params)
     }
@@ -61,6 +92,7 @@ impl Launch for ExpertLinearOp {
             w: self.w,
             experts: experts.integers(),
             y: run.tensor(&self.out).floats(),
+            bias: self.bias.as_ref().map_or(Ptr::NONE, |bias| run.tensor(bias).floats()),
             fault: run.fault,
             slots: experts.count() as u32,
             chosen: experts.dim_from_end(0),

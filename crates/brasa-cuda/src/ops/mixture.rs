@@ -3,7 +3,7 @@
 //! A slot is an expert that a row has chosen. Few rows read each slot's weights by themselves, in two launches behind the router's. Many
 //! rows are sorted by expert on the device, rounded, and multiplied on tensor cores in blocks that share an expert's weights.
 
-use brasa_graph::op::Unary;
+use brasa_graph::op::GatedUnit;
 
 use crate::driver::{DriverError, Kernel};
 use crate::ops::elementwise::unary;
@@ -11,7 +11,7 @@ use crate::ops::gemm::{PANEL_ROWS, Panels, panel_threads};
 use crate::ops::{Launch, RouterTopKOp};
 use crate::params::{
     ExpertDownParams, ExpertGatesParams, ExpertGemmParams, ExpertPanelsParams, ExpertPlan, ExpertPlanParams,
-    ExpertShares, ExpertSumParams, Ptr, Rows,
+    ExpertShares, ExpertSumParams, Ptr, Rows, UNIT_CLAMPED,
 };
 use crate::run::{Run, Slot, THREADS};
 use crate::weights::Tiles;
@@ -37,10 +37,12 @@ pub(crate) struct MixtureOp {
     pub down: ExpertTiles,
     /// Experts that there are.
     pub count: usize,
-    pub activation: Unary,
+    pub unit: GatedUnit,
+    /// Biases of gate, up and down, a row for each expert: of rows that are never sorted.
+    pub biases: [Option<Slot>; 3],
     pub residual: Option<Slot>,
     pub few: FewSlots,
-    /// `None` if there are no kernels for tensor cores.
+    /// `None` if there are no kernels for tensor cores, or none for such experts.
     pub sorted: Option<Sorted>,
     pub out: Slot,
 }
@@ -58,7 +60,7 @@ pub(crate) struct ExpertTiles {
 /// Kernels and memory for rows whose experts are multiplied one after the other.
 #[derive(Debug)]
 pub(crate) struct FewSlots {
-    /// `expert_gates_<format>` and `expert_down_<format>`.
+    /// `expert_gates_<format>` and `expert_down_<format>`, or those of experts with biases or clamped units.
     pub gates: Kernel,
     pub down: Kernel,
     /// The buffer of gated products.
@@ -241,7 +243,7 @@ impl MixtureOp {
     /// True if rows are sorted by expert. A single row never is.
     fn sorts(&self, run: &Run<'_>, rows: u32) -> bool {
         let all = [&self.gate, &self.up, &self.down].map(|weight| run.weights.elements(weight.number));
-        let of_row = all.iter().sum::<u64>() / self.count as u64 * self.router.k as u64;
+        let of_row = all.iter().sum::<u64>() / self.count as u64 * self.router.router.k as u64;
         rows > 1 && (rows as usize > MOST_UNSORTED || of_row * u64::from(rows) > MOST_UNSORTED_WEIGHTS)
     }
 
@@ -251,6 +253,12 @@ impl MixtureOp {
         let shares = self.shares(run);
         let slots = rows * shares.chosen;
         let gated = Ptr::new(run.buffer(few.gated));
+        let [gate_bias, up_bias, down_bias] =
+            [0, 1, 2].map(|i| self.biases[i].as_ref().map_or(Ptr::NONE, |bias| run.tensor(bias).floats()));
+        let (alpha, limit) = match self.unit {
+            GatedUnit::Clamped(unit) => (unit.alpha, unit.limit),
+            _ => (0.0, 0.0),
+        };
         let gates = ExpertGatesParams {
             x,
             experts: shares.experts,
@@ -264,6 +272,9 @@ impl MixtureOp {
             tiles: gate.each(self.count),
             function: self.function(),
             experts_count: self.count as u32,
+            alpha,
+            limit,
+            biases: [gate_bias, up_bias],
         };
         run.launch(&few.gates, gates.tiles, slots as usize, THREADS, 0, &gates)?;
         let downs = ExpertDownParams {
@@ -277,6 +288,7 @@ impl MixtureOp {
             inputs: down.inputs as u32,
             subs: down.tiles.subs as u32,
             tiles: down.each(self.count),
+            bias: down_bias,
         };
         run.launch(&few.down, downs.tiles, rows as usize, DOWN_THREADS, 0, &downs)
     }
@@ -377,7 +389,7 @@ impl MixtureOp {
             weights: run.tensor(&self.router.weights).floats(),
             scales,
             factor: self.factor,
-            chosen: self.router.k as u32,
+            chosen: self.router.router.k as u32,
             experts_count: self.count as u32,
         }
     }
@@ -387,7 +399,7 @@ impl MixtureOp {
     }
 
     fn function(&self) -> u32 {
-        unary(self.activation).0
+        self.unit.activation().map_or(UNIT_CLAMPED, |activation| unary(activation).0)
     }
 }
 

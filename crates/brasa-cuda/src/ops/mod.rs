@@ -35,8 +35,10 @@ pub(crate) use attention_rows::{AttentionGradientRows, AttentionRows, Named, Roo
 pub(crate) use cross_entropy::{
     LinearCrossEntropyGradientOp, LinearCrossEntropyOp, MOST_ROWS, RowGradients, Scores,
 };
-pub(crate) use elementwise::{BinaryOp, CastOp, ChooseOp, UnaryOp, cast_target};
-pub(crate) use experts::{ExpertLinearOp, RouterTopKOp};
+pub(crate) use elementwise::{
+    BinaryOp, CastOp, ChooseOp, ClampedUnitOp, PositionScaleOp, UnaryOp, cast_target,
+};
+pub(crate) use experts::{ExpertLinearOp, RouterTopKOp, router_kernel};
 pub(crate) use flat::EachElement;
 pub(crate) use gates::{GatedGradientOp, GatedOp, GatedPlace, WIDEST_GATED};
 pub(crate) use gemm::{

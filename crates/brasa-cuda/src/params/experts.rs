@@ -15,11 +15,29 @@ params! {
         k: u32,
         of_chosen: u32,
     }
+    /// A router with any gating. `bias` may be null; without groups `groups` is 0. Logits are compared for the choice unless `compares_scores`.
+    struct RouterScoresParams {
+        logits: Rows,
+        bias: Ptr<f32>,
+        experts: Ptr<u32>,
+        weights: Ptr<f32>,
+        k: u32,
+        scores: u32,
+        compares_scores: u32,
+        groups: u32,
+        kept: u32,
+        top_two: u32,
+        normalises: u32,
+        eps: f32,
+        scale: f32,
+    }
+    /// Products of rows with their experts' weights; `bias` has a row for each expert, or is null.
     struct ExpertLinearParams {
         x: Rows,
         w: StoredWeight,
         experts: Ptr<u32>,
         y: Ptr<f32>,
+        bias: Ptr<f32>,
         fault: Ptr<Fault>,
         slots: u32,
         chosen: u32,
@@ -36,7 +54,8 @@ params! {
         chosen: u32,
         experts_count: u32,
     }
-    /// Gated products of each slot, an expert that a row has chosen: weights of gates and of what they gate, in tiles.
+    /// Gated products of each slot, an expert that a row has chosen: weights of gates and of what they gate, in tiles. `alpha` and `limit` are
+    /// those of a clamped unit; `biases` have a row for each expert, or are null. `expert_gates` reads neither.
     struct ExpertGatesParams {
         x: Rows,
         experts: Ptr<u32>,
@@ -50,8 +69,11 @@ params! {
         tiles: u32,
         function: u32,
         experts_count: u32,
+        alpha: f32,
+        limit: f32,
+        biases: [Ptr<f32>; 2],
     }
-    /// The weighed sum of the products of a row's slots.
+    /// The weighed sum of the products of a row's slots. `bias` has a row for each expert, or is null; `expert_down` does not read it.
     struct ExpertDownParams {
         x: Ptr<f32>,
         weights: Ptr<u8>,
@@ -63,6 +85,7 @@ params! {
         inputs: u32,
         subs: u32,
         tiles: u32,
+        bias: Ptr<f32>,
     }
     /// Slots sorted by their expert. Those of an expert take consecutive positions from a multiple of a number on, and blocks of so many
     /// rows: `places` holds the position of each slot, `slots` the slot at each position, and `blocks`, of which there are `count`, an

@@ -297,7 +297,9 @@ impl Gates {
         for item in schedule.items() {
             let Item::Fused(fused) = item else { continue };
             let (w, halves) = match &fused.fusion {
-                Fusion::GateUpActivation(GateUpActivation { gate, up, .. }) if gate.w == up.w => {
+                Fusion::GateUpActivation(GateUpActivation { gate, up, unit, .. })
+                    if gate.w == up.w && unit.activation().is_some() =>
+                {
                     (gate.w, Halves { gate: gate.rows.clone(), up: up.rows.clone() })
                 }
                 Fusion::GateUpLowRankRows(gated) => {

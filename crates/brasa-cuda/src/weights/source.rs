@@ -59,7 +59,7 @@ impl RowSource {
         }
     }
 
-    /// The arrays of the rows of `part`, as many as there are.
+    /// The arrays of the rows of `part`, as many as there are. Rows that do not follow each other in the checkpoint are copied.
     pub(super) fn arrays(
         &self,
         gpu: &Gpu,
@@ -70,12 +70,19 @@ impl RowSource {
             Payload::Blocks(bytes) => vec![bytes],
             Payload::Mlx { words, scales, biases, .. } => vec![words, scales, biases],
         };
-        let slice = |(bytes, row_bytes): (&Bytes, &usize)| {
-            bytes
-                .slice(part.rows.start * row_bytes..part.rows.end * row_bytes)
-                .ok_or_else(|| odd(gpu, weight))
+        let rows = |(bytes, &row_bytes): (&Bytes, &usize)| {
+            let slice = |rows: Range<usize>| bytes.get(rows.start * row_bytes..rows.end * row_bytes);
+            let gathered = match part.consecutive_rows() {
+                Some(rows) => bytes.slice(rows.start * row_bytes..rows.end * row_bytes),
+                None => part
+                    .stored_rows()
+                    .map(|row| slice(row..row + 1))
+                    .collect::<Option<Vec<_>>>()
+                    .map(|rows| Bytes::from(rows.concat())),
+            };
+            gathered.ok_or_else(|| odd(gpu, weight))
         };
-        arrays.into_iter().zip(&self.bytes).map(slice).collect()
+        arrays.into_iter().zip(&self.bytes).map(rows).collect()
     }
 }
 
@@ -94,10 +101,7 @@ pub(super) fn parts_of<'w>(
         let start = first_row;
         first_row += part.rows.len();
         let (begin, end) = (wanted.start.max(start), wanted.end.min(first_row));
-        let cut = |begin: usize, end: usize| {
-            let rows = part.rows.start + begin - start..part.rows.start + end - start;
-            (begin, WeightPart { tensor: part.tensor.clone(), rows })
-        };
+        let cut = |begin: usize, end: usize| (begin, part.cut(begin - start..end - start));
         (begin < end).then(|| cut(begin, end))
     })
 }
@@ -116,4 +120,17 @@ pub(super) fn arrays_of(
     let arrays =
         |(_, part): (usize, WeightPart)| RowSource::of(gpu, weight, &part)?.arrays(gpu, weight, &part);
     parts_of(weight, wanted).map(arrays).collect()
+}
+
+/// Tells the system that the stored bytes of rows `wanted` will not be read again soon.
+pub(super) fn release(gpu: &Gpu, weight: &Weight, wanted: &Range<usize>) -> Result<(), DeviceError> {
+    for (_, part) in parts_of(weight, wanted) {
+        if part.is_consecutive() {
+            let arrays = RowSource::of(gpu, weight, &part)?.arrays(gpu, weight, &part)?;
+            arrays.iter().for_each(Bytes::release_pages);
+        } else {
+            part.tensor.release_pages();
+        }
+    }
+    Ok(())
 }

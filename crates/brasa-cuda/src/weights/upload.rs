@@ -4,13 +4,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use brasa_formats::StorageFormat;
+use brasa_formats::{Bytes, StorageFormat};
 use brasa_graph::Weight;
 use brasa_graph::device::DeviceError;
 
 use super::Form;
 use super::layout::{Layout, TILE_OUTPUTS};
-use super::source::{RowSource, arrays_of, part_at};
+use super::source::{RowSource, part_at, parts_of, release};
 use super::stored::Tiles;
 use crate::driver::{DeviceMemory, Grid, Kernel};
 use crate::gpu::Gpu;
@@ -72,7 +72,8 @@ impl Uploader {
                 start..(start + count * tile_rows).min(all.end)
             };
             let lower = wanted(rows);
-            let mut ends = copy_rows(&gpu, weight, &lower, begins)?;
+            let mut copies = Vec::new();
+            let mut ends = copy_rows(&gpu, weight, &lower, begins, &mut copies)?;
             let mut params = RepackParams {
                 source: Ptr::new(begins[0]),
                 scales: Ptr::new(begins[1]),
@@ -97,7 +98,7 @@ impl Uploader {
                 let upper = wanted(upper);
                 params.upper_start = lower.len() as u32;
                 params.upper_rows = upper.len() as u32;
-                ends = copy_rows(&gpu, weight, &upper, ends)?;
+                ends = copy_rows(&gpu, weight, &upper, ends, &mut copies)?;
             }
             debug_assert!(
                 ends.iter()
@@ -106,11 +107,14 @@ impl Uploader {
                     .all(|((end, begin), bytes)| end - begin <= bytes as u64)
             );
             self.launch(&kernel, count * tiles.subs * 32, &params)?;
+            if !copies.is_empty() {
+                gpu.stream.synchronize().map_err(|error| gpu.error(error))?;
+            }
         }
         let mut bits = [0; 4];
         gpu.read(&self.largest, &mut bits)?;
         for rows in [Some(rows), tiles.upper.as_ref()].into_iter().flatten() {
-            arrays_of(&gpu, weight, rows)?.iter().flatten().for_each(brasa_formats::Bytes::release_pages);
+            release(&gpu, weight, rows)?;
         }
         Ok(f32::from_bits(u32::from_ne_bytes(bits)))
     }
@@ -175,19 +179,26 @@ impl Uploader {
     }
 }
 
-/// Queues copies of the arrays of rows, each to its address; returns the addresses behind them.
+/// Queues copies of the arrays of rows, each to its address; returns the addresses behind them. Arrays that are copies themselves are
+/// kept in `copies`, which must live until the stream was synchronised.
 fn copy_rows(
     gpu: &Gpu,
     weight: &Weight,
     rows: &Range<usize>,
     mut to: [u64; 3],
+    copies: &mut Vec<Bytes>,
 ) -> Result<[u64; 3], DeviceError> {
-    for arrays in arrays_of(gpu, weight, rows)? {
+    for (_, part) in parts_of(weight, rows) {
+        let arrays = RowSource::of(gpu, weight, &part)?.arrays(gpu, weight, &part)?;
         for (bytes, to) in arrays.iter().zip(&mut to) {
             // SAFETY: the staged memory was made large enough for these rows; the bytes belong to the weight, which outlives the wait
-            // at the end of the upload.
-            unsafe { gpu.stream.upload(*to, bytes) }.map_err(|error| gpu.error(error))?;
+            // at the end of the upload, or to `copies`, which outlive the wait of the caller.
+            let queued = unsafe { gpu.stream.upload(*to, bytes) };
             *to += bytes.len() as u64;
+            if !part.is_consecutive() {
+                copies.push(bytes.clone());
+            }
+            queued.map_err(|error| gpu.error(error))?;
         }
     }
     Ok(to)

@@ -25,7 +25,7 @@ fn mixed(shape: &[usize], noise: &mut Noise) -> Weight {
         let formats = formats();
         let format = formats[number % formats.len()];
         let rows = left.min(1 + number % 4);
-        parts.push(WeightPart { tensor: random_tensor(format, rows + 3, WIDTH, noise), rows: 2..rows + 2 });
+        parts.push(WeightPart::of_rows(random_tensor(format, rows + 3, WIDTH, noise), 2..rows + 2));
         left -= rows;
         number += 1;
     }

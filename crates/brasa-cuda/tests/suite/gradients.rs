@@ -280,7 +280,7 @@ fn the_other_side_of_weights_is_multiplied_in_every_format() {
     let parts = [StorageFormat::Q4_0, StorageFormat::BF16, StorageFormat::Q8_0].into_iter().zip(counts);
     let parts = parts.map(|(format, rows)| {
         let tensor = random_tensor(format, rows.end + 3, 96, &mut noise);
-        WeightPart { tensor, rows }
+        WeightPart::of_rows(tensor, rows)
     });
     check_case(device, &other_side("parts".into(), parts.collect(), 5), Tolerance::BITS_16);
 }

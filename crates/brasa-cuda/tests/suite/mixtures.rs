@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use brasa_formats::StorageFormat;
 use brasa_graph::device::{KvType, Precision};
-use brasa_graph::op::{Gating, RouterTopK, Unary};
+use brasa_graph::op::{ClampedUnit, GatedUnit, Gating, GroupScore, Groups, RouterTopK};
 use brasa_graph::reference::ReferenceBackend;
 use brasa_graph::step::Step;
 use brasa_graph::testing::{Noise, Running, Tolerance, compare, formats, random_tensor, weight};
@@ -25,7 +25,11 @@ struct Mixture {
     chosen: usize,
     /// How far the router prefers one expert: 0 for not at all.
     bias: f32,
-    activation: Unary,
+    unit: GatedUnit,
+    /// True for a router with scores that no softmax gives, and a selection bias.
+    has_scores: bool,
+    /// True for biases of gate, up and down.
+    has_biases: bool,
     has_scales: bool,
     /// How often the result is added to the rows that the experts read: once, or not at all.
     has_residual: bool,
@@ -40,7 +44,9 @@ impl Mixture {
             experts: 5,
             chosen: 2,
             bias: 0.0,
-            activation: Unary::Silu,
+            unit: GatedUnit::Silu,
+            has_scores: false,
+            has_biases: false,
             has_scales: false,
             has_residual: true,
         }
@@ -60,8 +66,20 @@ impl Mixture {
         };
         let (x, logits) =
             (looked_up(&mut b, "rows", inputs, 0.0), looked_up(&mut b, "logits", experts, bias));
-        let gating = if self.has_scales { Gating::SoftmaxAll } else { Gating::SoftmaxChosen };
-        let (chosen_ids, mut shares) = b.router_topk(logits, RouterTopK { k: chosen, gating });
+        let gating = if self.has_scales { Gating::SOFTMAX_ALL } else { Gating::SOFTMAX_CHOSEN };
+        let (chosen_ids, mut shares) = if self.has_scores {
+            let groups = experts.is_multiple_of(2).then_some(Groups {
+                count: experts / 2,
+                kept: chosen.min(experts / 2),
+                score: GroupScore::TopTwo,
+            });
+            let gating = Gating { groups, norm_eps: Some(1e-6), scale: 1.5, ..Gating::SIGMOID };
+            let bias: Vec<f32> = (0..experts).map(|i| (i % 5) as f32 / 8.0).collect();
+            let bias = b.weight(Ok(weight("selection bias", &[experts], &bias)));
+            b.router_topk_biased(logits, bias, RouterTopK { k: chosen, gating })
+        } else {
+            b.router_topk(logits, RouterTopK { k: chosen, gating })
+        };
         if self.has_scales {
             let scales: Vec<f32> = (0..experts).map(|i| 0.5 + i as f32 / 4.0).collect();
             let table = b.weight(Ok(weight("scales", &[experts], &scales)));
@@ -76,10 +94,17 @@ impl Mixture {
         let gate = of_experts(&mut b, "gate", formats[0], hidden, inputs);
         let up = of_experts(&mut b, "up", formats[0], hidden, inputs);
         let down = of_experts(&mut b, "down", formats[1], inputs, hidden);
-        let (gate, up) = (b.expert_linear(x, chosen_ids, gate), b.expert_linear(x, chosen_ids, up));
-        let gate = b.unary(gate, self.activation);
-        let gated = b.mul(gate, up);
-        let y = b.expert_linear(gated, chosen_ids, down);
+        let layer = |b: &mut Builder, x, w, outputs: usize| {
+            if !self.has_biases {
+                return b.expert_linear(x, chosen_ids, w);
+            }
+            let values: Vec<f32> = (0..experts * outputs).map(|i| (i % 23) as f32 / 8.0 - 1.4).collect();
+            let bias = b.weight(Ok(weight("bias", &[experts, outputs], &values)));
+            b.expert_linear_biased(x, chosen_ids, w, bias)
+        };
+        let (gate, up) = (layer(&mut b, x, gate, hidden), layer(&mut b, x, up, hidden));
+        let gated = b.gated_unit(gate, up, self.unit);
+        let y = layer(&mut b, gated, down, inputs);
         let shares = b.reshape(shares, &[chosen, 1]);
         let y = b.mul(y, shares);
         let mut y = b.sum(y, 1);
@@ -137,6 +162,30 @@ fn experts_in_tiles_are_one_operation() {
     assert!(!is_one(exact, &Mixture::of(StorageFormat::Q4_K)));
 }
 
+/// Experts with biases and clamped units, chosen by scores.
+#[test]
+fn experts_of_many_kinds_agree_with_the_reference() {
+    let Some(device) = device() else { return };
+    let clamped = GatedUnit::Clamped(ClampedUnit { alpha: 1.702, limit: 7.0 });
+    let q8 = Mixture::of(StorageFormat::Q8_0);
+    let mixtures = [
+        Mixture { experts: 6, unit: clamped, has_scores: true, has_biases: true, ..q8 },
+        Mixture { experts: 32, chosen: 4, inputs: 96, hidden: 96, unit: clamped, ..q8 },
+        Mixture {
+            unit: GatedUnit::GeluTanh,
+            has_biases: true,
+            has_scales: true,
+            ..Mixture::of(StorageFormat::Q4_K)
+        },
+        Mixture { experts: 8, chosen: 3, has_scores: true, ..Mixture::of(StorageFormat::BF16) },
+    ];
+    let rows = full_or_few(device, &[1, 3, 16, 200][..], &[1, 17][..]);
+    for mixture in &mixtures {
+        assert!(is_one(device, mixture), "{mixture:?}");
+        check(device, mixture, rows, Tolerance(3e-3));
+    }
+}
+
 /// Widths that fill no panel, many experts, few and none left out, one that all rows choose, and what models put on top.
 #[test]
 fn experts_of_many_shapes_agree_with_the_reference() {
@@ -148,12 +197,12 @@ fn experts_of_many_shapes_agree_with_the_reference() {
         Mixture {
             inputs: 352,
             hidden: 176,
-            activation: Unary::GeluTanh,
+            unit: GatedUnit::GeluTanh,
             has_residual: false,
             ..Mixture::of(StorageFormat::F16)
         },
         Mixture { formats: [StorageFormat::Q4_K, StorageFormat::Q6_K], hidden: 512, bias: 30.0, ..q4 },
-        Mixture { experts: 3, chosen: 3, bias: 30.0, activation: Unary::GeluErf, ..q8 },
+        Mixture { experts: 3, chosen: 3, bias: 30.0, unit: GatedUnit::GeluErf, ..q8 },
         Mixture { experts: 1, chosen: 1, inputs: 64, hidden: 64, ..q8 },
         Mixture { experts: 300, chosen: 8, inputs: 64, hidden: 32, bias: 30.0, has_scales: true, ..q8 },
     ];

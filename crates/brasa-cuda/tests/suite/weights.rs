@@ -53,9 +53,8 @@ fn floats_are_read_and_written_exactly() {
         (vec![StorageFormat::BF16, StorageFormat::F16, StorageFormat::F32, StorageFormat::BF16], 64),
         (vec![StorageFormat::F16, StorageFormat::F16, StorageFormat::F16], 130),
     ] {
-        let mut part = |&format: &StorageFormat| WeightPart {
-            tensor: random_tensor(format, 40, row_len, &mut noise),
-            rows: 3..3 + 16,
+        let mut part = |&format: &StorageFormat| {
+            WeightPart::of_rows(random_tensor(format, 40, row_len, &mut noise), 3..3 + 16)
         };
         let mut parts: Vec<WeightPart> = stored.iter().map(&mut part).collect();
         parts[0].rows.end += 16;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::Fusion;
-use crate::op::{Binary, Unary};
+use crate::op::{Binary, GatedUnit, Unary};
 use crate::{Graph, Node, NodeId, Op, ValueId, ValueKind};
 
 /// An occurrence of a pattern.
@@ -34,6 +34,15 @@ pub struct Projection {
     pub rows: Range<usize>,
     /// Added to the product: a weight `[N]`.
     pub bias: Option<ValueId>,
+}
+
+/// A gated unit within a fused operation.
+pub(super) struct Gated {
+    pub unit: GatedUnit,
+    pub gate: ValueId,
+    pub up: ValueId,
+    /// The nodes of the unit.
+    pub nodes: Vec<NodeId>,
 }
 
 /// A graph, and the nodes that use each value.
@@ -145,13 +154,35 @@ impl<'a> Finder<'a> {
         Some((x, Projection { w, rows: view.elements, bias }))
     }
 
-    /// The node, function and operand if `value` is the result of an activation that gated layers use.
+    /// The gated units that node `anchor` may be the last operation of: two if a product has two activated operands.
+    pub(super) fn gated(&self, anchor: NodeId) -> impl Iterator<Item = Gated> {
+        let node = self.node(anchor);
+        let units: Vec<Gated> = match (&node.op, &node.inputs[..]) {
+            (&Op::ClampedUnit(unit), &[gate, up]) => {
+                vec![Gated { unit: GatedUnit::Clamped(unit), gate, up, nodes: vec![anchor] }]
+            }
+            (Op::Binary(Binary::Mul), &[a, b]) if self.same_shape(a, b) => [(a, b), (b, a)]
+                .into_iter()
+                .filter_map(|(activated, up)| {
+                    let (act, activation, gate) = self.activation(activated)?;
+                    let unit = GatedUnit::of(activation)?;
+                    Some(Gated { unit, gate, up, nodes: vec![anchor, act] })
+                })
+                .collect(),
+            _ => Vec::new(),
+        };
+        units.into_iter()
+    }
+
+    /// The node, function and operand if `value` is the result of an activation that feed-forward layers use.
     pub(super) fn activation(&self, value: ValueId) -> Option<(NodeId, Unary, ValueId)> {
         match self.maker(value)? {
             (
                 id,
                 Node {
-                    op: Op::Unary(act @ (Unary::Silu | Unary::GeluTanh | Unary::GeluErf)), inputs, ..
+                    op: Op::Unary(act @ (Unary::Silu | Unary::GeluTanh | Unary::GeluErf | Unary::SquaredRelu)),
+                    inputs,
+                    ..
                 },
             ) => Some((id, *act, inputs[0])),
             _ => None,

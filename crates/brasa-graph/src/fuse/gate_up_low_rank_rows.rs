@@ -1,7 +1,7 @@
 //! The gated half of a feed-forward layer with a low-rank product of an adapter bank.
 
 use super::{Finder, Fusion, LinearLowRankRows, Match};
-use crate::op::{Binary, Unary};
+use crate::op::{Binary, GatedUnit, Unary};
 use crate::{NodeId, Op, ValueId};
 
 /// `y = act(g) · u`, where `g` and `u` are the halves of `x·Wᵀ + (s ∘ x·Aᵀ)·Bᵀ`: a [`GateUpActivation`](super::GateUpActivation)
@@ -30,6 +30,7 @@ impl GateUpLowRankRows {
         }
         [(a, b), (b, a)].into_iter().find_map(|(activated, up)| {
             let (act, activation, gate) = finder.activation(activated)?;
+            GatedUnit::of(activation)?;
             let mut nodes = vec![anchor, act];
             let (sum, _) = finder.maker_behind_views(gate, &mut nodes)?;
             let (other, _) = finder.maker_behind_views(up, &mut nodes)?;

@@ -11,7 +11,7 @@ pub struct LinearActivation {
     pub x: ValueId,
     /// The layer.
     pub layer: Projection,
-    /// SiLU or GELU, if there is one.
+    /// SiLU, GELU or the squared ReLU, if there is one.
     pub activation: Option<Unary>,
     /// The result, `[R, N]`.
     pub y: ValueId,

@@ -1,19 +1,21 @@
 //! A mixture of experts, from the router's logits to the sum.
 
 use super::{Finder, Match};
-use crate::op::{Binary, Reduce, ReduceFn, RouterTopK, Unary};
+use crate::op::{Binary, GatedUnit, Reduce, ReduceFn, RouterTopK, Unary};
 use crate::{NodeId, Op, ValueId};
 
-/// `router_topk → expert_linear (gate, up) → act · mul → expert_linear (down) → · weights → sum`.
+/// `router_topk → expert_linear (gate, up) → unit → expert_linear (down) → · weights → sum`.
 ///
-/// `y[r] = Σ_j c · s[e_j] · weights[r,j] · (act(x·Wg[e_j]ᵀ) · (x·Wu[e_j]ᵀ)) · Wd[e_j]ᵀ`, `e` and `weights` as [`RouterTopK`]
-/// gives them, `c` and `s` if the model has them, else 1.
+/// `y[r] = Σ_j c · s[e_j] · weights[r,j] · (unit(x·Wg[e_j]ᵀ + bg[e_j], x·Wu[e_j]ᵀ + bu[e_j]) · Wd[e_j]ᵀ + bd[e_j])`, `e` and `weights`
+/// as [`RouterTopK`] gives them, `c` and `s` if the model has them, else 1; biases if the experts have them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RouterExperts {
     /// Router logits, `[R, X]`.
     pub logits: ValueId,
     /// How experts are chosen.
     pub router: RouterTopK,
+    /// The selection bias of the router, a weight `[X]`.
+    pub selection_bias: Option<ValueId>,
     /// `s`: a scale per expert, a weight `[X]` (Gemma 4).
     pub expert_scales: Option<ValueId>,
     /// `c`: a factor of all weights.
@@ -24,10 +26,12 @@ pub struct RouterExperts {
     pub gate: ValueId,
     /// Up weights, `[X, F, K]`.
     pub up: ValueId,
-    /// SiLU or GELU, of the gate.
-    pub activation: Unary,
+    /// The function of gate and up.
+    pub unit: GatedUnit,
     /// Down weights, `[X, D, F]`.
     pub down: ValueId,
+    /// Biases of gate, up and down, `[X, F]`, `[X, F]` and `[X, D]`.
+    pub biases: [Option<ValueId>; 3],
     /// The weighted sum, `[R, D]`.
     pub y: ValueId,
 }
@@ -49,16 +53,12 @@ impl RouterExperts {
             return None;
         }
         nodes.push(id);
-        let (experts, down, h) = expert_linear(finder, experts_y, &mut nodes)?;
-        let (id, product) = finder.maker(h)?;
-        let (Op::Binary(Binary::Mul), &[a, b]) = (&product.op, &product.inputs[..]) else { return None };
-        nodes.push(id);
-        let (activated, up) = if finder.activation(a).is_some() { (a, b) } else { (b, a) };
-        let (id, activation, gate) = finder.activation(activated)?;
-        nodes.push(id);
-        let (gate_experts, gate, x) = expert_linear(finder, gate, &mut nodes)?;
-        let (up_experts, up, up_x) = expert_linear(finder, up, &mut nodes)?;
-        if [gate_experts, up_experts] != [experts; 2] || x != up_x {
+        let Layer { experts, w: down, bias: down_bias, x: h } = expert_linear(finder, experts_y, &mut nodes)?;
+        let gated = finder.gated(finder.maker(h)?.0).next()?;
+        nodes.extend(gated.nodes);
+        let gate = expert_linear(finder, gated.gate, &mut nodes)?;
+        let up = expert_linear(finder, gated.up, &mut nodes)?;
+        if [gate.experts, up.experts] != [experts; 2] || gate.x != up.x {
             return None;
         }
         let (id, router) = finder.maker(experts)?;
@@ -68,13 +68,15 @@ impl RouterExperts {
         let fusion = Self {
             logits: router.inputs[0],
             router: top_k,
+            selection_bias: router.inputs.get(1).copied(),
             expert_scales,
             scale,
-            x,
-            gate,
-            up,
-            activation,
+            x: gate.x,
+            gate: gate.w,
+            up: up.w,
+            unit: gated.unit,
             down,
+            biases: [gate.bias, up.bias, down_bias],
             y: finder.node(anchor).outputs[0],
         };
         let outputs = vec![fusion.y];
@@ -83,16 +85,22 @@ impl RouterExperts {
     }
 }
 
-/// The expert layer that makes `value`: experts, weight, operand.
-fn expert_linear(
-    finder: &Finder,
-    value: ValueId,
-    nodes: &mut Vec<NodeId>,
-) -> Option<(ValueId, ValueId, ValueId)> {
+/// The operands of a linear layer of experts.
+struct Layer {
+    experts: ValueId,
+    w: ValueId,
+    bias: Option<ValueId>,
+    x: ValueId,
+}
+
+/// The linear layer of experts that makes `value`.
+fn expert_linear(finder: &Finder, value: ValueId, nodes: &mut Vec<NodeId>) -> Option<Layer> {
     let (id, node) = finder.maker_behind_views(value, nodes)?;
-    let (Op::ExpertLinear(_), &[x, experts, w]) = (&node.op, &node.inputs[..]) else { return None };
+    let (Op::ExpertLinear(_), &[x, experts, w, ref bias @ ..]) = (&node.op, &node.inputs[..]) else {
+        return None;
+    };
     nodes.push(id);
-    Some((experts, w, x))
+    Some(Layer { experts, w, bias: bias.first().copied(), x })
 }
 
 /// Walks from the applied weights back to the router. Views, a factor and a scale per expert may lie in between, in any order,

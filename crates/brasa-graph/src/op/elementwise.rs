@@ -44,6 +44,8 @@ pub enum Unary {
     GeluTanh,
     /// `x/2 · (1 + erf(x/√2))`. Hendrycks & Gimpel 2016, arXiv:1606.08415.
     GeluErf,
+    /// `max(x, 0)²`; a NaN stays NaN. So et al. 2021, arXiv:2109.08668.
+    SquaredRelu,
 }
 
 impl Unary {
@@ -65,6 +67,13 @@ impl Unary {
                 T::constant(0.5) * x * (one + (factor * (x + cubic * x * x * x)).tanh())
             }
             Self::GeluErf => T::constant(0.5) * x * (one + (x * T::constant(FRAC_1_SQRT_2)).erf()),
+            Self::SquaredRelu => {
+                if x < T::default() {
+                    T::default()
+                } else {
+                    x * x
+                }
+            }
         }
     }
 }
@@ -83,6 +92,7 @@ impl Operation for Unary {
             Self::Silu => "silu",
             Self::GeluTanh => "gelu_tanh",
             Self::GeluErf => "gelu_erf",
+            Self::SquaredRelu => "squared_relu",
         }
     }
 

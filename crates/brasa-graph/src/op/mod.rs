@@ -9,6 +9,8 @@ mod elementwise;
 mod embed;
 mod expert;
 mod expert_gradient;
+mod gated_unit;
+mod gating;
 mod head_linear;
 mod linear;
 mod linear_cross_entropy;
@@ -16,6 +18,7 @@ mod narrow;
 mod norm;
 mod norm_gradient;
 mod pick;
+mod position_scale;
 mod reduce;
 mod rope;
 mod sequence;
@@ -31,8 +34,10 @@ pub use attention_gradient::{AttentionGradient, AttentionGradientTangent, Attent
 pub use cross_entropy::CrossEntropy;
 pub use elementwise::{Binary, Unary, Where};
 pub use embed::{Embed, Gather, SelectRows};
-pub use expert::{ExpertLinear, Gating, RouterTopK};
+pub use expert::{ExpertLinear, RouterTopK};
 pub use expert_gradient::{ExpertLinearGradient, ExpertLinearTransposed};
+pub use gated_unit::{ClampedUnit, GatedUnit};
+pub use gating::{Gating, GroupScore, Groups, Scores};
 pub use head_linear::HeadLinear;
 pub use linear::{Linear, LinearGradient, LinearTransposed, Matmul};
 pub use linear_cross_entropy::{Head, LinearCrossEntropy, LinearCrossEntropyGradient};
@@ -40,6 +45,7 @@ pub use narrow::Narrow;
 pub use norm::{LayerNorm, RmsNorm};
 pub use norm_gradient::{NormGradient, NormKind};
 pub use pick::{Pick, Place};
+pub use position_scale::PositionScale;
 pub use reduce::{Argmax, Reduce, ReduceFn, Softmax};
 pub use rope::{Rope, RopeLayout};
 pub use sequence::{IndexAdd, MeanPool, Unfold};
@@ -148,8 +154,7 @@ operations! {
     Where, Rope, CacheWrite, MemoryWrite, Attention, Softmax, Reduce, Argmax, CrossEntropy, Concat, Slice, Reshape, Transpose,
     Broadcast, Cast, IndexAdd, MeanPool, Unfold, LinearGradient, ExpertLinearTransposed, ExpertLinearGradient, HeadLinear, UnaryGradient,
     NormGradient, AttentionTangent, AttentionGradient, Pick, Place, Narrow, Fold, MeanPoolTransposed,
-    LinearCrossEntropy, LinearCrossEntropyGradient, AttentionGradientTangent,
-    ShortConv, StateScan,
+    LinearCrossEntropy, LinearCrossEntropyGradient, AttentionGradientTangent, ShortConv, StateScan, ClampedUnit, PositionScale,
 }
 
 impl Op {

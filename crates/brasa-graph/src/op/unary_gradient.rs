@@ -56,6 +56,13 @@ impl Unary {
                 let density = T::constant(0.5 * FRAC_2_SQRT_PI * FRAC_1_SQRT_2) * (-half * x * x).exp();
                 half * (one + (x * T::constant(FRAC_1_SQRT_2)).erf()) + x * density
             }
+            Self::SquaredRelu => {
+                if x < T::default() {
+                    T::default()
+                } else {
+                    T::constant(2.0) * x
+                }
+            }
         }
     }
 }
@@ -124,6 +131,11 @@ impl Unary {
                 let each = g.mul(density, u)?;
                 let rest = g.affine(square, -1.0, 2.0)?;
                 g.mul(each, rest)?
+            }
+            // 2 above zero.
+            Self::SquaredRelu => {
+                let above = through(g, Self::Clamp { low: 0.0, high: f32::INFINITY })?;
+                g.scaled(above, 2.0)?
             }
         }))
     }

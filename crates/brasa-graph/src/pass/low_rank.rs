@@ -205,7 +205,10 @@ impl Mixture {
 
 /// The weight that a linear layer, or a linear layer of experts, reads; `None` for other nodes.
 fn adapted_weight(graph: &Graph, node: &Node) -> Option<WeightId> {
-    let (Op::Linear(_) | Op::ExpertLinear(_), &[.., w]) = (&node.op, &node.inputs[..]) else { return None };
+    let ((Op::Linear(_), &[_, w]) | (Op::ExpertLinear(_), &[_, _, w, ..])) = (&node.op, &node.inputs[..])
+    else {
+        return None;
+    };
     match graph.value(w).kind {
         ValueKind::Weight(weight) => Some(weight),
         _ => None,
@@ -422,7 +425,7 @@ impl Stack {
             (builder.weight(Ok(a.clone())), builder.weight(Ok(b.clone())), factors)
         });
         let product = |builder: &mut Builder, x, w| match operands {
-            &[_, chosen, _] => builder.expert_linear(x, chosen, w),
+            &[_, chosen, _, ..] => builder.expert_linear(x, chosen, w),
             _ => builder.linear(x, w),
         };
         let mut narrow = product(builder, operands[0], a);

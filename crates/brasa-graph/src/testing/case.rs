@@ -91,6 +91,11 @@ impl CaseBuilder<'_> {
         self.graph.weight(Ok(weight))
     }
 
+    /// A weight in the case's format that is no value of the graph, whose rows other weights may share.
+    pub fn stored(&mut self, name: &str, shape: &[usize]) -> Weight {
+        (self.make_weight)(&mut self.random, name, shape)
+    }
+
     /// A vector near one: a norm's weight. Stored as f32.
     pub fn scales(&mut self, name: &str, len: usize) -> ValueId {
         let values: Vec<f32> = (0..len).map(|_| 1.0 + 0.2 * self.random.normal()).collect();

@@ -201,7 +201,7 @@ impl Building<'_> {
         let part = self.part(&router, &[experts, hidden], format);
         let router = self.b.weight(Weight::new(router, &[experts, hidden], vec![part]));
         let logits = self.b.linear(x, router);
-        let top_k = RouterTopK { k: used, gating: Gating::SoftmaxChosen };
+        let top_k = RouterTopK { k: used, gating: Gating::SOFTMAX_CHOSEN };
         let (chosen, weights) = self.b.router_topk(logits, top_k);
         let gate = self.weight(&format!("layers.{layer}.gate"), &[experts, feed_forward, hidden]);
         let up = self.weight(&format!("layers.{layer}.up"), &[experts, feed_forward, hidden]);

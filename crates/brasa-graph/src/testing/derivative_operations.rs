@@ -30,6 +30,15 @@ pub const DERIVATIVE_OPERATIONS: &[OperationCase] = &[
         let (x, t) = (b.rows(&[9]), b.rows(&[9]));
         apply(b, UnaryGradient { function: Unary::Silu }, &[x, t])
     }),
+    OperationCase::new("squared_relu_gradient", Tolerance::F32, |b| {
+        let (x, t) = (b.rows(&[9]), b.rows(&[9]));
+        apply(b, UnaryGradient { function: Unary::SquaredRelu }, &[x, t])
+    }),
+    OperationCase::new("clamp_gradient", Tolerance::F32, |b| {
+        let (x, t) = (b.rows(&[9]), b.rows(&[9]));
+        let function = Unary::Clamp { low: f32::NEG_INFINITY, high: 0.5 };
+        apply(b, UnaryGradient { function }, &[x, t])
+    }),
     OperationCase::new("rms_norm_gradient", Tolerance::F32, |b| {
         let (x, t) = (b.rows(&[9]), b.rows(&[9]));
         apply(b, NormGradient { kind: NormKind::Rms, eps: 1e-5 }, &[x, t])
@@ -94,7 +103,7 @@ fn apply(b: &mut CaseBuilder, op: impl Into<Op>, inputs: &[ValueId]) -> Vec<Valu
 /// The choice of two of four experts for each row.
 fn chosen(b: &mut CaseBuilder) -> ValueId {
     let logits = b.rows(&[4]);
-    b.graph.router_topk(logits, RouterTopK { k: 2, gating: Gating::SoftmaxChosen }).0
+    b.graph.router_topk(logits, RouterTopK { k: 2, gating: Gating::SOFTMAX_CHOSEN }).0
 }
 
 fn attentions() -> [Attention; 2] {

@@ -116,15 +116,16 @@ pub fn merged(graph: &Graph, adapters: &[LowRank]) -> Graph {
         }
     }
     let merge = |builder: &mut crate::Builder, node: &crate::Node, operands: &[crate::ValueId]| {
-        let (Op::Linear(_) | Op::ExpertLinear(_), ValueKind::Weight(id)) =
-            (&node.op, graph.value(*node.inputs.last()?).kind)
-        else {
-            return None;
+        let place = match node.op {
+            Op::Linear(_) => 1,
+            Op::ExpertLinear(_) => 2,
+            _ => return None,
         };
+        let ValueKind::Weight(id) = graph.value(node.inputs[place]).kind else { return None };
         let old = graph.weight(id);
         let weight = super::weight(&old.name, &old.shape, weights[id.0 as usize].as_ref()?);
         let w = builder.weight(Ok(weight));
-        let operands = [&operands[..operands.len() - 1], &[w]].concat();
+        let operands = [&operands[..place], &[w], &operands[place + 1..]].concat();
         Some(builder.apply(node.op.clone(), &operands)[0])
     };
     rewrite(graph, |builder, node, operands| match merge(builder, node, operands) {

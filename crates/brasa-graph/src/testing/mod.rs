@@ -47,6 +47,7 @@ mod inputs_outputs;
 mod lookups;
 mod low_rank;
 mod memory;
+mod mixtures;
 mod mock;
 mod mock_pool;
 mod not_numbers;

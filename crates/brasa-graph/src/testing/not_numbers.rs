@@ -5,7 +5,7 @@ use std::sync::Arc;
 use brasa_formats::{Bytes, Payload, StorageFormat};
 
 use crate::device::{Backend, KvPool, KvType, Precision};
-use crate::op::{Gating, RouterTopK, Unary};
+use crate::op::{Gating, GroupScore, Groups, RouterTopK, Unary};
 use crate::page::PageLayout;
 use crate::reference::ReferenceBackend;
 use crate::step::PageId;
@@ -23,8 +23,12 @@ const BROKEN: u32 = 7;
 ///
 /// If the device chooses other experts than the reference.
 pub fn check_routers(device: &dyn Backend, precision: Precision, format: StorageFormat) {
-    for (experts, k) in [(5, 2), (40, 4), (3, 3)] {
-        for gating in [Gating::SoftmaxAll, Gating::SoftmaxChosen] {
+    for (experts, k) in [(5_usize, 2), (40, 4), (3, 3)] {
+        let kept_groups = |count| Groups { count, kept: count / 2, score: GroupScore::TopTwo };
+        let groups = experts.is_multiple_of(4).then(|| kept_groups(4));
+        let normed = Gating { groups, norm_eps: Some(1e-6), scale: 2.5, ..Gating::SIGMOID };
+        let grouped = Gating { groups, ..Gating::SOFTMAX_ALL };
+        for gating in [Gating::SOFTMAX_ALL, Gating::SOFTMAX_CHOSEN, Gating::SIGMOID, normed, grouped] {
             let label = format!("{k} of {experts} experts, {gating:?}, {format}, {}", device.info().name);
             let logits = odd_logits(experts);
             let [choice, whole] = [false, true]

@@ -7,6 +7,7 @@ use crate::op::{
 };
 use crate::{CacheSpec, DType, Dim, Op, Shape, ValueId};
 
+use super::mixtures::MIXTURES;
 use super::{Case, CaseBuilder, Tolerance, f32_weight};
 
 /// Cases of one kind of operation: a small graph, and the tolerance for devices.
@@ -54,6 +55,11 @@ pub const OPERATIONS: &[OperationCase] = &[
     OperationCase { name: "arrangements", tolerance: Tolerance::F32, build: arrangements },
     OperationCase { name: "views", tolerance: Tolerance::F32, build: views_of_views },
     OperationCase { name: "sequences", tolerance: Tolerance::F32, build: along_the_rows_of_a_sequence },
+    MIXTURES[0],
+    MIXTURES[1],
+    MIXTURES[2],
+    MIXTURES[3],
+    MIXTURES[4],
 ];
 
 /// A case of operations with recurrent states, which have no derivatives.
@@ -159,7 +165,7 @@ fn lookups(b: &mut CaseBuilder) -> Vec<ValueId> {
     let tied = b.graph.linear(x, table);
     let rows = b.graph.input(crate::Input::OutRows);
     let logits = b.rows(&[97]);
-    let (experts, _) = b.graph.router_topk(logits, RouterTopK { k: 3, gating: Gating::SoftmaxAll });
+    let (experts, _) = b.graph.router_topk(logits, RouterTopK { k: 3, gating: Gating::SOFTMAX_ALL });
     vec![x, tied, b.graph.select_rows(x, rows), b.graph.gather(scalars, experts), experts]
 }
 
@@ -197,7 +203,7 @@ fn mixtures_of_experts(b: &mut CaseBuilder) -> Vec<ValueId> {
     let (logits, x) = (b.rows(&[count]), b.rows(&[k]));
     let own = b.rows(&[chosen, k]);
     let w = b.weight("w", &[count, n, k]);
-    let gatings = [Gating::SoftmaxAll, Gating::SoftmaxChosen];
+    let gatings = [Gating::SOFTMAX_ALL, Gating::SOFTMAX_CHOSEN];
     let (experts, weights) =
         b.graph.router_topk(logits, RouterTopK { k: chosen, gating: gatings[b.random.below(2)] });
     vec![weights, b.graph.expert_linear(x, experts, w), b.graph.expert_linear(own, experts, w)]

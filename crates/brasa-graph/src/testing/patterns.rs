@@ -5,6 +5,7 @@ use crate::fuse::Pattern;
 use crate::op::{Attention, Broadcast, Gating, KvSource, Rope, RopeLayout, RouterTopK, Unary, Where};
 use crate::{CacheSpec, Dim, Item, Schedule, Shape, ValueId};
 
+use super::mixtures::{choose, expert_bias, unit};
 use super::{Case, CaseBuilder, MakeWeight, Tolerance, check};
 
 /// A case with one instance of `pattern`, its shapes and variants drawn from `seed`.
@@ -186,9 +187,19 @@ fn gate_up_activation(b: &mut CaseBuilder) -> Vec<ValueId> {
     } else {
         (linear(b, x, outputs, inputs), linear(b, x, outputs, inputs))
     };
-    let activation = activation(b);
-    let gate = b.graph.unary(gate, activation);
-    vec![if flip(b) { b.graph.mul(gate, up) } else { b.graph.mul(up, gate) }]
+    vec![gated(b, gate, up)]
+}
+
+/// A gated unit, its product in either order.
+fn gated(b: &mut CaseBuilder, gate: ValueId, up: ValueId) -> ValueId {
+    let unit = unit(b);
+    match unit.activation() {
+        Some(activation) if flip(b) => {
+            let gate = b.graph.unary(gate, activation);
+            b.graph.mul(up, gate)
+        }
+        _ => b.graph.gated_unit(gate, up, unit),
+    }
 }
 
 fn qk_norm_rope_cache_write(b: &mut CaseBuilder) -> Vec<ValueId> {
@@ -225,10 +236,15 @@ fn qk_norm_rope_cache_write(b: &mut CaseBuilder) -> Vec<ValueId> {
 
 fn router_experts(b: &mut CaseBuilder) -> Vec<ValueId> {
     let (inputs, inner, experts) = (width(b), width(b), 2 + b.random.below(6));
-    let k = 1 + b.random.below(experts);
     let (x, logits) = (b.rows(&[inputs]), b.rows(&[experts]));
-    let gating = if flip(b) { Gating::SoftmaxAll } else { Gating::SoftmaxChosen };
-    let (chosen, mut weights) = b.graph.router_topk(logits, RouterTopK { k, gating });
+    let (chosen, mut weights, k) = if flip(b) {
+        let k = 1 + b.random.below(experts);
+        let gating = if flip(b) { Gating::SOFTMAX_ALL } else { Gating::SOFTMAX_CHOSEN };
+        let (chosen, weights) = b.graph.router_topk(logits, RouterTopK { k, gating });
+        (chosen, weights, k)
+    } else {
+        choose(b, logits, experts)
+    };
     if flip(b) {
         let table = b.scales("expert scales", experts);
         let scales = b.graph.gather(table, chosen);
@@ -240,12 +256,18 @@ fn router_experts(b: &mut CaseBuilder) -> Vec<ValueId> {
     let gate = b.weight("gate", &[experts, inner, inputs]);
     let up = b.weight("up", &[experts, inner, inputs]);
     let down = b.weight("down", &[experts, inputs, inner]);
-    let gate = b.graph.expert_linear(x, chosen, gate);
-    let up = b.graph.expert_linear(x, chosen, up);
-    let activation = activation(b);
-    let gate = b.graph.unary(gate, activation);
-    let h = if flip(b) { b.graph.mul(gate, up) } else { b.graph.mul(up, gate) };
-    let y = b.graph.expert_linear(h, chosen, down);
+    let biased = flip(b);
+    let layer = |b: &mut CaseBuilder, x, w, outputs| {
+        if biased {
+            let bias = expert_bias(b, experts, outputs);
+            b.graph.expert_linear_biased(x, chosen, w, bias)
+        } else {
+            b.graph.expert_linear(x, chosen, w)
+        }
+    };
+    let (gate, up) = (layer(b, x, gate, inner), layer(b, x, up, inner));
+    let h = gated(b, gate, up);
+    let y = layer(b, h, down, inputs);
     let weights = b.graph.reshape(weights, &[k, 1]);
     let y = b.graph.mul(y, weights);
     vec![b.graph.sum(y, 1)]

@@ -147,7 +147,7 @@ fn operation(b: &mut CaseBuilder, values: &[Wide]) -> Wide {
             // Integers in between: rows chosen by the largest element.
             let logits = of_width(b, values, 32);
             let (experts, weights) =
-                b.graph.router_topk(logits, RouterTopK { k: 2, gating: Gating::SoftmaxChosen });
+                b.graph.router_topk(logits, RouterTopK { k: 2, gating: Gating::SOFTMAX_CHOSEN });
             let w = b.weight("experts", &[32, 32, width]);
             let y = b.graph.expert_linear(x, experts, w);
             let weights = b.graph.reshape(weights, &[2, 1]);

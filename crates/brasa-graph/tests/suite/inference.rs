@@ -1,10 +1,10 @@
 //! Shape inference: what each operation accepts, and the words in which it refuses.
 
 use brasa_graph::op::{
-    Argmax, Attention, Binary, Broadcast, CacheWrite, Cast, Concat, CrossEntropy, Embed, ExpertLinear,
-    Gather, Gating, HeadLinear, IndexAdd, KvSource, LayerNorm, Linear, LinearTransposed, Mask, Matmul,
-    MeanPool, Reduce, ReduceFn, Reshape, RmsNorm, Rope, RopeLayout, RouterTopK, SelectRows, Slice, Softmax,
-    Transpose, Unary, Unfold, Where,
+    Argmax, Attention, Binary, Broadcast, CacheWrite, Cast, ClampedUnit, Concat, CrossEntropy, Embed,
+    ExpertLinear, Gather, Gating, GroupScore, Groups, HeadLinear, IndexAdd, KvSource, LayerNorm, Linear,
+    LinearTransposed, Mask, Matmul, MeanPool, PositionScale, Reduce, ReduceFn, Reshape, RmsNorm, Rope,
+    RopeLayout, RouterTopK, SelectRows, Slice, Softmax, Transpose, Unary, Unfold, Where,
 };
 use brasa_graph::testing::weight;
 use brasa_graph::{
@@ -56,7 +56,7 @@ fn attention(source: KvSource, window: Option<usize>) -> Attention {
 #[test]
 fn results_have_the_documented_types() {
     let cache = CacheId(0);
-    let experts = RouterTopK { k: 2, gating: Gating::SoftmaxAll };
+    let experts = RouterTopK { k: 2, gating: Gating::SOFTMAX_ALL };
     for (found, expected) in [
         (infer(Embed, &[numbers(&[]), constant(&[9, 4])]), "f32[rows, 4]"),
         (infer(Gather, &[constant(&[9]), numbers(&[2])]), "f32[rows, 2]"),
@@ -114,7 +114,11 @@ fn results_have_the_documented_types() {
 #[test]
 fn operands_that_do_not_fit_are_refused() {
     let cache = CacheId(0);
-    let k = |k| RouterTopK { k, gating: Gating::SoftmaxAll };
+    let k = |k| RouterTopK { k, gating: Gating::SOFTMAX_ALL };
+    let grouped = |k, count, kept, score| {
+        let groups = Some(Groups { count, kept, score });
+        RouterTopK { k, gating: Gating { groups, ..Gating::SIGMOID } }
+    };
     for (found, expected) in [
         (infer(Linear, &[rows(&[4])]), "1 operands, expected 2"),
         (infer(Linear, &[rows(&[4]), constant(&[7, 5])]), "w must be [N, K] for x [.., K]"),
@@ -142,6 +146,30 @@ fn operands_that_do_not_fit_are_refused() {
         (infer(k(4), &[rows(&[3])]), "k = 4 of 3 experts"),
         (infer(k(0), &[rows(&[3])]), "k = 0 of 3 experts"),
         (infer(k(1), &[rows(&[2, 3])]), "logits must be [R, X]"),
+        (infer(k(1), &[rows(&[3]), constant(&[4])]), "the selection bias must be [3]"),
+        (infer(grouped(1, 5, 2, GroupScore::Max), &[rows(&[12])]), "12 experts in 5 groups"),
+        (
+            infer(grouped(7, 4, 2, GroupScore::Max), &[rows(&[12])]),
+            "k = 7 of the experts of 2 of 4 groups of 3",
+        ),
+        (infer(grouped(1, 12, 2, GroupScore::TopTwo), &[rows(&[12])]), "the two best of groups of 1"),
+        (
+            infer(ExpertLinear, &[rows(&[4]), numbers(&[2]), constant(&[3, 7, 4]), constant(&[7])]),
+            "bias must be [X, N] for w [X, N, K]",
+        ),
+        (infer(ClampedUnit { alpha: 1.7, limit: 7.0 }, &[rows(&[3]), rows(&[4])]), "shapes differ"),
+        (
+            infer(ClampedUnit { alpha: 1.7, limit: 0.0 }, &[rows(&[3]), rows(&[3])]),
+            "α = 1.7 with the limit 0",
+        ),
+        (
+            infer(PositionScale { beta: 0.1, positions: 0 }, &[rows(&[3]), numbers(&[])]),
+            "β = 0.1 and steps of 0 positions",
+        ),
+        (
+            infer(PositionScale { beta: 0.1, positions: 8 }, &[rows(&[3]), rows(&[])]),
+            "positions must be u32 [R]",
+        ),
         (
             infer(Matmul { transpose_a: false, transpose_b: false }, &[rows(&[4]), rows(&[5])]),
             "inner dimensions 4 and rows differ",
@@ -267,7 +295,7 @@ fn nothing_makes_inference_panic() {
             LinearTransposed.into(),
             ExpertLinear.into(),
             HeadLinear.into(),
-            RouterTopK { k: a, gating: Gating::SoftmaxAll }.into(),
+            RouterTopK { k: a, gating: Gating::SOFTMAX_ALL }.into(),
             Matmul { transpose_a: a > 2, transpose_b: b > 2 }.into(),
             RmsNorm { eps: 0.0 }.into(),
             LayerNorm { eps: 0.0 }.into(),

@@ -259,7 +259,7 @@ fn adapted_experts_equal_merged_weights() {
         let x = b.rows(&[16]);
         let router = b.weight("router", &[4, 16]);
         let logits = b.graph.linear(x, router);
-        let (chosen, _) = b.graph.router_topk(logits, RouterTopK { k: 2, gating: Gating::SoftmaxChosen });
+        let (chosen, _) = b.graph.router_topk(logits, RouterTopK { k: 2, gating: Gating::SOFTMAX_CHOSEN });
         let (up, down) = (b.weight("up", &[4, 24, 16]), b.weight("down", &[4, 16, 24]));
         let y = b.graph.expert_linear(x, chosen, up);
         let y = b.graph.expert_linear(y, chosen, down);

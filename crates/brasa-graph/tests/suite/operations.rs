@@ -137,9 +137,9 @@ fn router_breaks_ties_by_the_lowest_expert() {
     let router = |k, gating| RouterTopK { k, gating };
     let logits = f(&[1, 4], &[2., 5., 5., 2.]);
     let half = f(&[1, 2], &[0.5, 0.5]);
-    check(router(2, Gating::SoftmaxChosen), &[&logits], &[u(&[1, 2], &[1, 2]), half]);
+    check(router(2, Gating::SOFTMAX_CHOSEN), &[&logits], &[u(&[1, 2], &[1, 2]), half]);
     let thirds = f(&[1, 3], &[0.25; 3]);
-    check(router(3, Gating::SoftmaxAll), &[&f(&[1, 4], &[1.; 4])], &[u(&[1, 3], &[0, 1, 2]), thirds]);
+    check(router(3, Gating::SOFTMAX_ALL), &[&f(&[1, 4], &[1.; 4])], &[u(&[1, 3], &[0, 1, 2]), thirds]);
 }
 
 #[test]

@@ -68,8 +68,8 @@ fn operation(name: &str, params: &Value) -> Op {
         "router_topk" => RouterTopK {
             k: number("k"),
             gating: match params["gating"].as_str() {
-                Some("softmax_all") => Gating::SoftmaxAll,
-                _ => Gating::SoftmaxChosen,
+                Some("softmax_all") => Gating::SOFTMAX_ALL,
+                _ => Gating::SOFTMAX_CHOSEN,
             },
         }
         .into(),

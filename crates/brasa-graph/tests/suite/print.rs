@@ -70,7 +70,7 @@ fn gated(g: &mut Builder, x: ValueId, w: &mut MakeWeight) -> ValueId {
 fn experts(g: &mut Builder, x: ValueId, w: &mut MakeWeight) -> ValueId {
     let router = w(g, "layers.0.router", &[4, 32]);
     let logits = g.linear(x, router);
-    let (experts, weights) = g.router_topk(logits, RouterTopK { k: 2, gating: Gating::SoftmaxChosen });
+    let (experts, weights) = g.router_topk(logits, RouterTopK { k: 2, gating: Gating::SOFTMAX_CHOSEN });
     let gate = w(g, "layers.0.experts.gate", &[4, 16, 32]);
     let up = w(g, "layers.0.experts.up", &[4, 16, 32]);
     let down = w(g, "layers.0.experts.down", &[4, 32, 16]);

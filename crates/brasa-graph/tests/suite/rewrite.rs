@@ -139,7 +139,7 @@ fn one_value_may_stand_for_two_results_and_be_read_inside() {
         let x = b.rows(&[32]);
         let w = b.weight("w", &[4, 32]);
         let logits = b.graph.linear(x, w);
-        let top_k = brasa_graph::op::RouterTopK { k: 2, gating: brasa_graph::op::Gating::SoftmaxChosen };
+        let top_k = brasa_graph::op::RouterTopK { k: 2, gating: brasa_graph::op::Gating::SOFTMAX_CHOSEN };
         let (_, weights) = b.graph.router_topk(logits, top_k);
         let doubled = b.graph.scale(weights, 2.0);
         vec![b.graph.add(doubled, weights)]

@@ -211,7 +211,7 @@ impl Block<'_, '_> {
         let router = self.weights.matrix(self.g, at, "ffn_gate_inp.weight", [x, d], &why)?;
         let logits_rx = self.g.linear(x_rd, router);
         let (chosen_rk, share_rk) =
-            self.g.router_topk(logits_rx, RouterTopK { k, gating: Gating::SoftmaxAll });
+            self.g.router_topk(logits_rx, RouterTopK { k, gating: Gating::SOFTMAX_ALL });
         let up = self.weights.experts(self.g, at, "ffn_up_exps.weight", [x, width, d])?;
         let down = self.weights.experts(self.g, at, "ffn_down_exps.weight", [x, d, width])?;
         let up_rkf = self.g.expert_linear(x_rd, chosen_rk, up);

@@ -200,7 +200,7 @@ fn experts(meta: &Metadata, activation: Activation) -> Result<Option<ExpertsSpec
         num_experts,
         experts_per_token,
         expert: DenseSpec { width: width.ok_or_else(|| meta.missing(EXPERT_WIDTH))?, activation },
-        gating: Gating::SoftmaxChosen,
+        gating: Gating::SOFTMAX_CHOSEN,
         router: Router::Normed,
     }))
 }

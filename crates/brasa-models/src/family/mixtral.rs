@@ -37,7 +37,7 @@ pub(super) fn experts(meta: &Metadata, spec: &mut ModelSpec) -> Result<()> {
                 num_experts,
                 experts_per_token,
                 expert: DenseSpec { width: width.unwrap_or(dense.width), ..dense },
-                gating: Gating::SoftmaxChosen,
+                gating: Gating::SOFTMAX_CHOSEN,
                 router: Router::Plain,
             });
         }

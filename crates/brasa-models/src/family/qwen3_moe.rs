@@ -27,7 +27,7 @@ pub(super) fn qwen3_moe(meta: &Metadata) -> Result<ModelSpec> {
     let width = meta.require(EXPERT_WIDTH, limits::FFN_WIDTH)?;
     // llama.cpp makes the shares add up to one whatever the model says; its converter drops the key.
     let normed = meta.bool(NORM_TOPK)?.unwrap_or(meta.is_gguf());
-    let gating = if normed { Gating::SoftmaxChosen } else { Gating::SoftmaxAll };
+    let gating = if normed { Gating::SOFTMAX_CHOSEN } else { Gating::SOFTMAX_ALL };
     let dense_layers = dense_layers(meta, spec.layers.len())?;
     for (index, layer) in spec.layers.iter_mut().enumerate() {
         if let FfnSpec::Dense(dense) = layer.ffn

@@ -309,7 +309,7 @@ impl Writer<'_> {
                 return Err(no_form("mlp_only_layers or decoder_sparse_step", why));
             };
             self.put(EXPERT_WIDTH, experts.expert.width as u32);
-            if experts.gating == Gating::SoftmaxAll {
+            if experts.gating == Gating::SOFTMAX_ALL {
                 self.put(NORM_TOPK, false);
             }
         }

@@ -97,6 +97,7 @@ fn layer() -> LayerInside {
         states: Vec::new(),
         router_logits: Vec::new(),
         router: None,
+        selection_bias: Vec::new(),
         scale: 0.5,
         softcap: Some(2.0),
     }
@@ -121,7 +122,7 @@ fn scores_are_scaled_capped_and_windowed() {
 #[test]
 fn states_and_routers_are_summed_up() {
     let states = vec![3.0, 4.0, 0.0, 0.0, 1.0, 0.0];
-    let router = Some(RouterTopK { k: 2, gating: Gating::SoftmaxChosen });
+    let router = Some(RouterTopK { k: 2, gating: Gating::SOFTMAX_CHOSEN });
     let router_logits = vec![1.0, 3.0, 3.0, 5.0, 0.0, 5.0, 0.0, 0.0, 0.0];
     let early = LayerInside { states, router, router_logits, ..layer() };
     let later = LayerInside { states: vec![6.0, 8.0, 1.0, 0.0, 0.0, -2.0], ..layer() };

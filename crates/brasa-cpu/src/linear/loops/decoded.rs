@@ -5,9 +5,8 @@
 //! halved to one sum as a tree.
 
 use std::array::from_fn;
-use std::ops::Range;
 
-use brasa_formats::Tensor;
+use brasa_graph::WeightPart;
 
 use super::super::layout::LANES;
 use super::Products;
@@ -20,35 +19,37 @@ const TOGETHER: usize = 4;
 /// Rows of a stored tensor.
 #[derive(Debug)]
 pub(in super::super) struct StoredRows {
-    tensor: Tensor,
-    rows: Range<usize>,
+    part: WeightPart,
 }
 
 impl StoredRows {
     /// Takes rows whose first and last can be decoded. The tensor was validated when its file was opened.
-    pub fn new(tensor: &Tensor, rows: Range<usize>) -> Result<Self, Error> {
+    pub fn new(part: &WeightPart) -> Result<Self, Error> {
+        let tensor = &part.tensor;
         let mut row = vec![0.0; tensor.row_len()];
-        for index in [rows.start, rows.end.saturating_sub(1)].into_iter().filter(|_| !rows.is_empty()) {
+        let mut stored = part.stored_rows();
+        for index in [stored.next(), stored.last()].into_iter().flatten() {
             tensor.decode_row(index, &mut row).map_err(|error| Error::BadWeight {
                 name: tensor.name.clone(),
                 found: error.to_string(),
                 expected: format!("{} rows of {}", tensor.format, tensor.row_len()),
             })?;
         }
-        Ok(Self { tensor: tensor.clone(), rows })
+        Ok(Self { part: part.clone() })
     }
 
     /// Stored bytes of the rows.
     pub fn size_bytes(&self) -> usize {
-        let stored = self.tensor.size_bytes() / self.tensor.rows().max(1);
-        stored * self.rows.len()
+        let WeightPart { tensor, rows, .. } = &self.part;
+        tensor.size_bytes() / tensor.rows().max(1) * rows.len()
     }
 
     /// Decodes row `row` into `out`, exactly as its codec does.
     pub fn decode_row(&self, row: usize, out: &mut [f32]) {
-        assert!(row < self.rows.len(), "row {row} of {}", self.rows.len());
-        if let Err(error) = self.tensor.decode_row(self.rows.start + row, out) {
-            unreachable!("{}: {error}", self.tensor.name)
+        let WeightPart { tensor, every, rows } = &self.part;
+        assert!(row < rows.len(), "row {row} of {}", rows.len());
+        if let Err(error) = tensor.decode_row(every.stored(rows.start + row), out) {
+            unreachable!("{}: {error}", tensor.name)
         }
     }
 }

@@ -19,8 +19,8 @@ fn check_case(case: &Case, smooth: bool) {
 fn every_operation_obeys_its_rules() {
     for operation in OPERATIONS.iter().chain([&ALIBI]) {
         for seed in 0..6 {
-            // Rounding to 16 bits has steps, which tangents pass over.
-            check_case(&operation.case(seed), operation.name != "arrangements");
+            // Tangents pass over the steps of roundings to 16 bits, and over those of choices among hundreds of experts.
+            check_case(&operation.case(seed), !["arrangements", "gatings"].contains(&operation.name));
         }
     }
 }
@@ -33,7 +33,7 @@ fn operations_that_only_derivatives_use_obey_their_rules() {
         let logits = b.rows(&[20]);
         let apply = |b: &mut CaseBuilder, op: Op, inputs: &[ValueId]| b.graph.apply(op, inputs)[0];
         let picked = apply(b, Pick.into(), &[x, ids]);
-        let top = brasa_graph::op::RouterTopK { k: 3, gating: brasa_graph::op::Gating::SoftmaxAll };
+        let top = brasa_graph::op::RouterTopK { k: 3, gating: brasa_graph::op::Gating::SOFTMAX_ALL };
         let (chosen, _) = b.graph.router_topk(logits, top);
         let wide = apply(b, Place { width: 20 }.into(), &[few, chosen]);
         let narrow = Narrow { axis: 1, start: 4.into(), len: 9.into() };

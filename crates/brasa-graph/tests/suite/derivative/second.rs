@@ -129,7 +129,7 @@ fn gradients_of_layers_obey_the_rules() {
             .into_iter()
             .flat_map(|softcap| b.graph.apply(LinearCrossEntropy { softcap }, &[x, head, ids]))
             .collect();
-        let top = RouterTopK { k: 2, gating: Gating::SoftmaxAll };
+        let top = RouterTopK { k: 2, gating: Gating::SOFTMAX_ALL };
         let (chosen, _) = b.graph.router_topk(logits, top);
         let (up, down) = (b.weight("up", &[4, 5, 9]), b.weight("down", &[4, 3, 5]));
         let wide = b.graph.apply(ExpertLinear, &[x, chosen, up])[0];
@@ -164,6 +164,7 @@ fn slopes_and_norms_bend() {
         Unary::Silu,
         Unary::GeluTanh,
         Unary::GeluErf,
+        Unary::SquaredRelu,
     ];
     let mut random = Random::new(9);
     let mut check = |name: &str, op: Op, positive: bool| {
