@@ -147,6 +147,7 @@ fn check_known(node: &Node, id: NodeId) -> Result<(), String> {
         | Op::HeadLinear(_)
         | Op::ShortConv(_)
         | Op::StateScan(_)
+        | Op::GatedUnit(_)
         | Op::RouterTopK(_)
         | Op::Matmul(_)
         | Op::RmsNorm(_)
