@@ -26,7 +26,7 @@ inline void attend_to(const PartsParams& all, const Sight& sight, u32 segment, u
         largest = above;
         total = total * old + weight;
         for (u32 e = 0; e < width; ++e) {
-            sums[e] = fmaf(half_to_float(float_to_half(weight)), head.value(j % PAGE_POSITIONS, e, width), sums[e] * old);
+            sums[e] = fmaf(half_to_float(float_to_half(weight)), head.value(j % PAGE_POSITIONS, e), sums[e] * old);
         }
     }
     sums[width] = total;
@@ -61,10 +61,12 @@ inline void attend_part(const PartsParams& all, u32 width) {
     for (u32 h = 0; h < heads; ++h) {
         const float* of_head = of_task + h * (width + 4);
         const u32 next = 8 * (width + 4), head = first_head + h;
-        float largest = -INFINITY, total = 0.0f;
+        const float sink = p.sinks == nullptr ? -INFINITY : p.sinks[head];
+        float largest = sink;
         for (u32 n = 0; n < parts; ++n) {
             largest = fmaxf(largest, of_head[n * next + width + 1]);
         }
+        float total = p.sinks == nullptr ? 0.0f : expf(sink - largest);
         for (u32 n = 0; n < parts; ++n) {
             total += of_head[n * next + width] * expf(of_head[n * next + width + 1] - largest);
         }

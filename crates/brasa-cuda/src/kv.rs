@@ -3,18 +3,18 @@
 //! Pages are allocated in slabs, each as many as a call asks for; a step names its pages by address, so growing moves nothing.
 //! A page lies in memory as the contract's canonical layout says ([`brasa_graph::page`]): for each cache of its group, the keys of
 //! each KV head and then the values of each, `[256][E]` elements a head; q8 keeps a scale (f16) per 32 elements behind a head's
-//! elements, `[256][⌈E/32⌉]`. But pieces of eight halves are permuted within a position, as tensor cores want them
+//! elements, `[256][⌈E/32⌉]`. Values that are the first elements of keys are read where keys lie. But pieces of eight halves are permuted within a position, as tensor cores want them
 //! (`kernels/plain/kv.cuh`), and put in order where a page is read or written.
 #![expect(unsafe_code, reason = "copies within device memory")]
 
 use std::any::Any;
 use std::sync::Arc;
 
-use brasa_graph::GroupId;
 use brasa_graph::device::{DeviceError, KvPool, KvPoolSpec, KvType};
-use brasa_graph::page::PageLayout;
+use brasa_graph::page::{HeadBlock, PageLayout};
 use brasa_graph::state::check_state_page;
 use brasa_graph::step::{PAGE_POSITIONS, PageId};
+use brasa_graph::{GroupId, ValueWidth};
 
 use crate::driver::DeviceMemory;
 use crate::gpu::Gpu;
@@ -33,10 +33,7 @@ pub struct CudaKvPool {
 
 #[derive(Debug)]
 struct Group {
-    kv_heads: usize,
-    head_dim: usize,
-    /// Bytes of one head's keys, or values, in a page.
-    head_bytes: usize,
+    layout: PageLayout,
     /// Bytes of a page.
     page_bytes: usize,
     /// Addresses of pages.
@@ -47,16 +44,8 @@ struct Group {
 impl CudaKvPool {
     pub(crate) fn new(gpu: &Arc<Gpu>, spec: KvPoolSpec) -> Self {
         let group = |group: &brasa_graph::CacheGroup| {
-            let (kv_heads, head_dim) = (group.spec.kv_heads, group.spec.head_dim);
             let layout = PageLayout::new(group, spec.dtype);
-            Group {
-                kv_heads,
-                head_dim,
-                head_bytes: layout.head_bytes(),
-                page_bytes: layout.size_bytes(),
-                pages: Vec::new(),
-                slabs: Vec::new(),
-            }
+            Group { layout, page_bytes: layout.size_bytes(), pages: Vec::new(), slabs: Vec::new() }
         };
         let groups = spec.groups.iter().map(group).collect();
         Self { gpu: Arc::clone(gpu), groups, spec, states: Vec::new(), state_slabs: Vec::new() }
@@ -74,14 +63,22 @@ impl CudaKvPool {
 
     /// Cache number `place` of group `group`, whose pages a step names at `pages` and `starts`.
     pub(crate) fn cache(&self, group: usize, place: usize, pages: Ptr<u64>, starts: Ptr<u32>) -> CachePages {
-        let Group { kv_heads, head_dim, head_bytes, .. } = self.groups[group];
+        let Group { layout, .. } = self.groups[group];
+        let (keys, values) = (layout.keys(), layout.values());
+        let (values, values_bytes) = match layout.value {
+            ValueWidth::Own(_) => (values, layout.values_offset(0, 0)),
+            ValueWidth::PrefixOfKey(_) => (keys, 0),
+        };
         CachePages {
             pages,
             starts,
-            offset_bytes: (place * 2 * kv_heads * head_bytes) as u64,
-            kv_heads: kv_heads as u32,
-            head_dim: head_dim as u32,
-            head_bytes: head_bytes as u32,
+            offset_bytes: layout.keys_offset(place, 0) as u64,
+            kv_heads: layout.kv_heads as u32,
+            head_dim: keys.width as u32,
+            head_bytes: keys.size_bytes() as u32,
+            values_bytes: values_bytes as u32,
+            value_bytes: values.size_bytes() as u32,
+            value_row: values.width as u32,
         }
     }
 
@@ -97,8 +94,7 @@ impl CudaKvPool {
 
     /// Bytes of one position of one cache of group `group`, keys and values.
     pub(crate) fn position_bytes(&self, group: usize) -> u64 {
-        let Group { kv_heads, head_bytes, .. } = self.groups[group];
-        (2 * kv_heads * head_bytes / PAGE_POSITIONS) as u64
+        (self.groups[group].layout.cache_bytes() / PAGE_POSITIONS) as u64
     }
 }
 
@@ -167,7 +163,7 @@ impl KvPool for CudaKvPool {
         // SAFETY: a page of this pool, which has that many bytes.
         let copied = unsafe { self.gpu.stream.download(bytes, self.address(group.0 as usize, page)) };
         copied.map_err(|error| self.gpu.error(error))?;
-        permute_pieces(self.spec.dtype, self.groups[group.0 as usize].head_dim, bytes);
+        permute_pieces(self.groups[group.0 as usize].layout, bytes);
         Ok(())
     }
 
@@ -175,7 +171,7 @@ impl KvPool for CudaKvPool {
         PageLayout::of_bytes(self, group, page, bytes.len())?;
         let address = self.address(group.0 as usize, page);
         let mut bytes = bytes.to_vec();
-        permute_pieces(self.spec.dtype, self.groups[group.0 as usize].head_dim, &mut bytes);
+        permute_pieces(self.groups[group.0 as usize].layout, &mut bytes);
         // SAFETY: a page of this pool, which has that many bytes; `bytes` outlives the wait.
         let copied = unsafe { self.gpu.stream.upload(address, &bytes) };
         copied.and_then(|()| self.gpu.stream.synchronize()).map_err(|error| self.gpu.error(error))
@@ -228,13 +224,22 @@ impl KvPool for CudaKvPool {
 
 /// Swaps the pieces of eight halves of each position of a page, from the canonical order to the device's or back: piece *c* of position
 /// *p* and piece *c* ^ (*p* mod S), S being the largest power of two up to 8 that divides the number of pieces.
-fn permute_pieces(dtype: KvType, head_dim: usize, bytes: &mut [u8]) {
-    if !matches!(dtype, KvType::F16 | KvType::BF16) || head_dim == 0 || !head_dim.is_multiple_of(8) {
+fn permute_pieces(layout: PageLayout, bytes: &mut [u8]) {
+    for cache in bytes.chunks_exact_mut(layout.cache_bytes().max(1)) {
+        let (keys, values) = cache.split_at_mut(layout.values_offset(0, 0));
+        permute_block(layout.keys(), keys);
+        permute_block(layout.values(), values);
+    }
+}
+
+/// Swaps the pieces of the head blocks of keys, or of values, of one cache.
+fn permute_block(HeadBlock { dtype, width }: HeadBlock, bytes: &mut [u8]) {
+    if !matches!(dtype, KvType::F16 | KvType::BF16) || width == 0 || !width.is_multiple_of(8) {
         return;
     }
-    let span = (1 << (head_dim / 8).trailing_zeros()).min(8);
+    let span = (1 << (width / 8).trailing_zeros()).min(8);
     // Heads are 256 positions each, so positions count on from head to head.
-    for (position, slot) in bytes.chunks_exact_mut(head_dim * 2).enumerate() {
+    for (position, slot) in bytes.chunks_exact_mut(width * 2).enumerate() {
         let (pieces, _) = slot.as_chunks_mut::<16>();
         for piece in 0..pieces.len() {
             let other = piece ^ (position % span);

@@ -237,7 +237,9 @@ params! {
         rows: u32,
         segments_count: u32,
     }
-    /// Pages of a cache: entry `starts[segment] + index / 256` of `pages` is the address of a page.
+    /// Pages of a cache: entry `starts[segment] + index / 256` of `pages` is the address of a page. Keys have `head_dim` elements and
+    /// `head_bytes` a head. Values begin `values_bytes` behind the first key, have `value_bytes` a head and `value_row` elements a position, of
+    /// which attention reads the first: where values are parts of keys, these are those of keys.
     struct CachePages {
         pages: Ptr<u64>,
         starts: Ptr<u32>,
@@ -245,6 +247,9 @@ params! {
         kv_heads: u32,
         head_dim: u32,
         head_bytes: u32,
+        values_bytes: u32,
+        value_bytes: u32,
+        value_row: u32,
     }
     struct EmbedParams { ids: Ptr<u32>, table: StoredWeight, y: Ptr<f32>, fault: Ptr<Fault>, rows: u32, }
     struct GatherParams {

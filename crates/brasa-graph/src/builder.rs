@@ -110,6 +110,9 @@ impl Builder {
 
     /// Declares a new KV cache.
     pub fn cache(&mut self, spec: CacheSpec) -> CacheId {
+        if let Err(what) = spec.check() {
+            self.fail(GraphError::Cache { what });
+        }
         self.graph.caches.push(spec);
         CacheId(self.graph.caches.len() as u32 - 1)
     }
@@ -117,7 +120,7 @@ impl Builder {
     /// Declares a new memory of `kv_heads` heads of `head_dim` elements. Graphs that share a pool (an encoder's and a decoder's)
     /// declare the same caches and memories in the same order.
     pub fn memory(&mut self, kv_heads: usize, head_dim: usize) -> MemoryId {
-        let id = MemoryId(self.cache(CacheSpec { kv_heads, head_dim, window: None }));
+        let id = MemoryId(self.cache(CacheSpec::new(kv_heads, head_dim, None)));
         self.graph.memories.push(id);
         id
     }
@@ -268,11 +271,17 @@ impl Builder {
         self.apply(CacheWrite { cache }, &[k, v]);
     }
 
+    /// Writes the keys of a cache whose values are their first elements.
+    pub fn cache_write_keys(&mut self, k: ValueId, cache: CacheId) {
+        self.apply(CacheWrite { cache }, &[k]);
+    }
+
     pub fn memory_write(&mut self, k: ValueId, v: ValueId, memory: MemoryId) {
         self.apply(MemoryWrite { memory }, &[k, v]);
     }
 
-    /// Attention. `inputs` are `[q]` if the source is a cache or a memory, and `[q, k, v]` if it is the step itself.
+    /// Attention. `inputs` are `[q]` if the source is a cache or a memory, and `[q, k, v]` if it is the step itself; the heads' sinks
+    /// may follow.
     pub fn attention(&mut self, inputs: &[ValueId], op: Attention) -> ValueId {
         self.one(op, inputs)
     }

@@ -30,6 +30,12 @@ pub enum GraphError {
         /// The reason, as a sentence for people.
         what: String,
     },
+    /// A cache without elements, or with values that its keys do not hold.
+    #[error("{what}")]
+    Cache {
+        /// The reason, as a sentence for people.
+        what: String,
+    },
     /// A rewritten graph would lack a value, or have one of another type.
     #[error("rewrite: {what}")]
     Rewrite {

@@ -5,9 +5,9 @@
 //! **canonical layout**. A page is a row of *head blocks*, without padding:
 //!
 //! - each cache of the group, in the order of [`CacheGroup::caches`], has the keys of each KV
-//!   head and then the values of each KV head;
-//! - a head block is `[256][E]` elements: slot after slot, E elements each, little-endian. f32, f16 and bf16 elements are
-//!   their bits; q8 elements are int8 codes;
+//!   head and then the values of each KV head. Values that are the first elements of keys have no blocks;
+//! - a head block is `[256][E]` elements: slot after slot, E elements each, little-endian. E is the width of keys in blocks of
+//!   keys, and that of values in blocks of values. f32, f16 and bf16 elements are their bits; q8 elements are int8 codes;
 //! - a head block of q8 ends with `[256][⌈E/32⌉]` scales, f16: one for each 32 elements of a slot (the last may stand for
 //!   fewer). A code stands for `scale · code`.
 //!
@@ -21,7 +21,7 @@
 
 use crate::device::{DeviceError, KvPool, KvPoolSpec, KvType};
 use crate::step::{PAGE_POSITIONS, PageId};
-use crate::{CacheGroup, CacheSpec, GroupId};
+use crate::{CacheGroup, CacheSpec, GroupId, ValueWidth};
 
 /// Number of elements that share a scale in q8.
 pub const SCALE_ELEMENTS: usize = 32;
@@ -36,11 +36,11 @@ impl KvType {
         }
     }
 
-    /// Number of scales of one key, or of one value, of `head_dim` elements.
-    pub const fn scales(self, head_dim: usize) -> usize {
+    /// Number of scales of one key, or of one value, of `width` elements.
+    pub const fn scales(self, width: usize) -> usize {
         match self {
             Self::F32 | Self::F16 | Self::BF16 => 0,
-            Self::Q8 => head_dim.div_ceil(SCALE_ELEMENTS),
+            Self::Q8 => width.div_ceil(SCALE_ELEMENTS),
         }
     }
 }
@@ -54,15 +54,50 @@ pub struct PageLayout {
     pub caches: usize,
     /// KV heads of each cache.
     pub kv_heads: usize,
-    /// Elements of a head's key, and of its value.
-    pub head_dim: usize,
+    /// Elements of a head's key.
+    pub key_dim: usize,
+    /// The values, and whether they are stored beside the keys.
+    pub value: ValueWidth,
+}
+
+/// The layout of a head block: the keys, or the stored values, of one head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeadBlock {
+    /// The element type.
+    pub dtype: KvType,
+    /// Elements of a slot.
+    pub width: usize,
+}
+
+impl HeadBlock {
+    /// Bytes of one slot's elements.
+    pub const fn slot_bytes(self) -> usize {
+        self.width.saturating_mul(self.dtype.element_bytes())
+    }
+
+    /// Bytes of one slot's scales.
+    pub const fn scales_bytes(self) -> usize {
+        self.dtype.scales(self.width).saturating_mul(2)
+    }
+
+    /// Bytes of the block.
+    pub const fn size_bytes(self) -> usize {
+        self.slot_bytes().saturating_add(self.scales_bytes()).saturating_mul(PAGE_POSITIONS)
+    }
+
+    /// Zeroes the slots of a whole block from `slot` on.
+    fn clear_from(self, slot: usize, block: &mut [u8]) {
+        let (elements, scales) = block.split_at_mut(PAGE_POSITIONS * self.slot_bytes());
+        elements[slot * self.slot_bytes()..].fill(0);
+        scales[slot * self.scales_bytes()..].fill(0);
+    }
 }
 
 impl PageLayout {
     /// The layout of the pages of `group`, whose elements are of type `dtype`.
     pub fn new(group: &CacheGroup, dtype: KvType) -> Self {
-        let CacheSpec { kv_heads, head_dim, .. } = group.spec;
-        Self { dtype, caches: group.caches.len(), kv_heads, head_dim }
+        let CacheSpec { kv_heads, key_dim, value, .. } = group.spec;
+        Self { dtype, caches: group.caches.len(), kv_heads, key_dim, value }
     }
 
     /// The layout of the pages of group number `group` of a pool.
@@ -109,31 +144,47 @@ impl PageLayout {
 
     /// Bytes of a page.
     pub const fn size_bytes(self) -> usize {
-        self.caches.saturating_mul(2).saturating_mul(self.kv_heads).saturating_mul(self.head_bytes())
+        self.caches.saturating_mul(self.cache_bytes())
     }
 
-    /// Bytes of a head block: the keys, or the values, of one head.
-    pub const fn head_bytes(self) -> usize {
-        self.slot_bytes().saturating_add(self.scales_bytes()).saturating_mul(PAGE_POSITIONS)
+    /// Bytes of one cache's part of a page.
+    pub const fn cache_bytes(self) -> usize {
+        let head_bytes = self.keys().size_bytes().saturating_add(self.values().size_bytes());
+        self.kv_heads.saturating_mul(head_bytes)
     }
 
-    /// Bytes of one slot's elements in a head block.
-    pub const fn slot_bytes(self) -> usize {
-        self.head_dim.saturating_mul(self.dtype.element_bytes())
+    /// The head blocks of keys.
+    pub const fn keys(self) -> HeadBlock {
+        HeadBlock { dtype: self.dtype, width: self.key_dim }
     }
 
-    /// Bytes of one slot's scales in a head block.
-    pub const fn scales_bytes(self) -> usize {
-        self.dtype.scales(self.head_dim).saturating_mul(2)
+    /// The head blocks of values, which have no elements if values are the first elements of keys.
+    pub const fn values(self) -> HeadBlock {
+        HeadBlock { dtype: self.dtype, width: self.value.stored() }
+    }
+
+    /// Where the keys of head `head` of cache number `cache` begin in a page, in bytes.
+    pub const fn keys_offset(self, cache: usize, head: usize) -> usize {
+        cache * self.cache_bytes() + head * self.keys().size_bytes()
+    }
+
+    /// Where the stored values of head `head` of cache number `cache` begin in a page, in bytes.
+    pub const fn values_offset(self, cache: usize, head: usize) -> usize {
+        self.keys_offset(cache, self.kv_heads) + head * self.values().size_bytes()
     }
 
     /// Zeroes the slots from `slot` on, as for the end of a text's last page in a snapshot. `page` is a whole page.
     pub fn clear_from(self, slot: usize, page: &mut [u8]) {
         let slot = slot.min(PAGE_POSITIONS);
-        for block in page.chunks_exact_mut(self.head_bytes().max(1)) {
-            let (elements, scales) = block.split_at_mut(PAGE_POSITIONS * self.slot_bytes());
-            elements[slot * self.slot_bytes()..].fill(0);
-            scales[slot * self.scales_bytes()..].fill(0);
+        for cache in 0..self.caches {
+            for head in 0..self.kv_heads {
+                for (block, start) in [
+                    (self.keys(), self.keys_offset(cache, head)),
+                    (self.values(), self.values_offset(cache, head)),
+                ] {
+                    block.clear_from(slot, &mut page[start..start + block.size_bytes()]);
+                }
+            }
         }
     }
 }
@@ -144,21 +195,30 @@ mod tests {
 
     #[test]
     fn a_snapshot_keeps_the_slots_of_its_text() {
-        let layout = PageLayout { dtype: KvType::Q8, caches: 2, kv_heads: 3, head_dim: 40 };
-        let (elements_bytes, scales_bytes) = (256 * 40, 256 * 2 * 2);
-        assert_eq!(layout.head_bytes(), elements_bytes + scales_bytes);
-        assert_eq!(layout.size_bytes(), 2 * 2 * 3 * layout.head_bytes());
-        let mut page = vec![7; layout.size_bytes()];
-        layout.clear_from(200, &mut page);
-        for block in page.chunks(layout.head_bytes()) {
-            let (elements, scales) = block.split_at(elements_bytes);
-            for (bytes, kept) in [(elements, 200 * 40), (scales, 200 * 2 * 2)] {
-                assert!(bytes[..kept].iter().all(|&byte| byte == 7));
-                assert!(bytes[kept..].iter().all(|&byte| byte == 0));
+        for (value, widths) in [
+            (ValueWidth::Own(40), &[40, 40, 40, 40, 40, 40][..]),
+            (ValueWidth::Own(33), &[40, 40, 40, 33, 33, 33]),
+            (ValueWidth::PrefixOfKey(32), &[40, 40, 40]),
+        ] {
+            let layout = PageLayout { dtype: KvType::Q8, caches: 2, kv_heads: 3, key_dim: 40, value };
+            let block_bytes = |width: usize| 256 * (width + 2 * 2);
+            assert_eq!(layout.cache_bytes(), widths.iter().map(|&width| block_bytes(width)).sum::<usize>());
+            assert_eq!(layout.size_bytes(), 2 * layout.cache_bytes());
+            let mut page = vec![7; layout.size_bytes()];
+            layout.clear_from(200, &mut page);
+            let mut rest = &page[..];
+            for &width in [widths, widths].concat().iter() {
+                let (block, behind) = rest.split_at(block_bytes(width));
+                let (elements, scales) = block.split_at(256 * width);
+                for (bytes, kept) in [(elements, 200 * width), (scales, 200 * 2 * 2)] {
+                    assert!(bytes[..kept].iter().all(|&byte| byte == 7));
+                    assert!(bytes[kept..].iter().all(|&byte| byte == 0));
+                }
+                rest = behind;
             }
+            let mut whole = vec![7; layout.size_bytes()];
+            layout.clear_from(256, &mut whole);
+            assert!(whole.iter().all(|&byte| byte == 7));
         }
-        let mut whole = vec![7; layout.size_bytes()];
-        layout.clear_from(256, &mut whole);
-        assert!(whole.iter().all(|&byte| byte == 7));
     }
 }

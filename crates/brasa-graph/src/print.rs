@@ -122,13 +122,7 @@ fn header(graph: &Graph) -> String {
             CacheKind::Text => "caches",
             CacheKind::Memory => "memories",
         };
-        let _ = writeln!(
-            out,
-            "  group {number}: {} × {}{window}, {kind} {}",
-            group.spec.kv_heads,
-            group.spec.head_dim,
-            ids.join(" ")
-        );
+        let _ = writeln!(out, "  group {number}: {}{window}, {kind} {}", group.spec, ids.join(" "));
     }
     for (number, elements) in graph.states.iter().enumerate() {
         if number == 0 {

@@ -40,9 +40,15 @@ pub fn key_rotations(graph: &Graph) -> Result<Vec<Option<KeyRotation>>, String> 
     }
     let mut rotations = vec![None; graph.caches.len()];
     for node in graph.nodes() {
-        if let (Op::CacheWrite(CacheWrite { cache }), &[k, _]) = (&node.op, &node.inputs[..]) {
+        if let (Op::CacheWrite(CacheWrite { cache }), &[k, ..]) = (&node.op, &node.inputs[..]) {
             let rotation = &mut rotations[cache.0 as usize];
             let found = rotation_of(graph, k);
+            if found.is_some() && graph.cache(*cache).value.is_prefix() {
+                return Err(format!(
+                    "a context shift of cache {}, whose turned keys hold its values",
+                    cache.0
+                ));
+            }
             if rotation.is_some_and(|known| known != found) {
                 return Err(format!("cache {} holds keys turned in two ways", cache.0));
             }
@@ -147,7 +153,7 @@ fn check_known(node: &Node, id: NodeId) -> Result<(), String> {
         | Op::HeadLinear(_)
         | Op::ShortConv(_)
         | Op::StateScan(_)
-        | Op::GatedUnit(_)
+        | Op::ClampedUnit(_)
         | Op::RouterTopK(_)
         | Op::Matmul(_)
         | Op::RmsNorm(_)

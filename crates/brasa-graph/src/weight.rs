@@ -282,10 +282,95 @@ pub struct CacheId(pub u32);
 pub struct CacheSpec {
     /// K/V heads.
     pub kv_heads: usize,
-    /// Elements of one head's key, and of its value.
-    pub head_dim: usize,
+    /// Elements of one head's key.
+    pub key_dim: usize,
+    /// The values, and where they are stored.
+    pub value: ValueWidth,
     /// Positions that a query sees, its own included; `None` for all.
     pub window: Option<usize>,
+}
+
+/// The width of one head's value, and whether a cache stores values beside keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ValueWidth {
+    /// Values of this many elements, stored beside the keys.
+    Own(usize),
+    /// The first elements of the key, this many, are the value; nothing but keys is stored. Multi-head latent attention keeps one
+    /// such head (DeepSeek-AI 2024, arXiv:2405.04434).
+    PrefixOfKey(usize),
+}
+
+impl ValueWidth {
+    /// Elements of one head's value.
+    pub const fn dim(self) -> usize {
+        match self {
+            Self::Own(width) | Self::PrefixOfKey(width) => width,
+        }
+    }
+
+    /// Elements of one head's value that a cache stores beside the key.
+    pub const fn stored(self) -> usize {
+        match self {
+            Self::Own(width) => width,
+            Self::PrefixOfKey(_) => 0,
+        }
+    }
+
+    /// True if the values are the first elements of the keys.
+    pub const fn is_prefix(self) -> bool {
+        matches!(self, Self::PrefixOfKey(_))
+    }
+}
+
+impl CacheSpec {
+    /// A cache of `kv_heads` heads whose keys and values have `head_dim` elements each.
+    pub const fn new(kv_heads: usize, head_dim: usize, window: Option<usize>) -> Self {
+        Self { kv_heads, key_dim: head_dim, value: ValueWidth::Own(head_dim), window }
+    }
+
+    /// A cache of one head whose keys have `key_dim` elements, the first `value_dim` of which are the value.
+    pub const fn latent(key_dim: usize, value_dim: usize, window: Option<usize>) -> Self {
+        Self { kv_heads: 1, key_dim, value: ValueWidth::PrefixOfKey(value_dim), window }
+    }
+
+    /// Elements of one head's value.
+    pub const fn value_dim(self) -> usize {
+        self.value.dim()
+    }
+
+    /// The width of keys and of stored values if they are equal.
+    pub const fn head_dim(self) -> Option<usize> {
+        match self.value {
+            ValueWidth::Own(width) if width == self.key_dim => Some(width),
+            _ => None,
+        }
+    }
+
+    /// Fails if a head has no elements, or a value would be longer than the key that holds it.
+    pub(crate) fn check(self) -> Result<(), String> {
+        let Self { kv_heads, key_dim, value, .. } = self;
+        match value {
+            _ if kv_heads == 0 || key_dim == 0 || value.dim() == 0 => Err("a cache of nothing".into()),
+            ValueWidth::PrefixOfKey(width) if width > key_dim => {
+                Err(format!("values of the first {width} elements of keys of {key_dim}"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The sizes of a cache's heads: `2 × 128`; `2 × 192, values 128` for another width; `1 × 576, values their first 512` for values
+/// within keys.
+impl std::fmt::Display for CacheSpec {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { kv_heads, key_dim, value, .. } = *self;
+        write!(f, "{kv_heads} × {key_dim}")?;
+        match value {
+            ValueWidth::Own(width) if width == key_dim => Ok(()),
+            ValueWidth::Own(width) => write!(f, ", values {width}"),
+            ValueWidth::PrefixOfKey(width) => write!(f, ", values their first {width}"),
+        }
+    }
 }
 
 /// Number of a group of caches with equal geometry and window, which share block tables.

@@ -188,11 +188,7 @@ impl Block<'_, '_> {
                 if self.sight == Sight::Bidirectional {
                     return Ok(self.look_around([q_rhe, k_rge, v_rge], spec));
                 }
-                let cache = self.g.cache(CacheSpec {
-                    kv_heads: spec.num_kv_heads,
-                    head_dim: spec.head_dim,
-                    window: spec.window,
-                });
+                let cache = self.g.cache(CacheSpec::new(spec.num_kv_heads, spec.head_dim, spec.window));
                 self.g.cache_write(k_rge, v_rge, cache);
                 (q_rhe, cache)
             }

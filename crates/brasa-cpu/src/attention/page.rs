@@ -10,7 +10,7 @@ use std::ops::Range;
 use brasa_graph::step::PAGE_POSITIONS;
 
 use super::source::{KvFormat, Page};
-use crate::kv::layout::{BLOCKS, SCALE_ELEMENTS};
+use crate::kv::layout::SCALE_ELEMENTS;
 use crate::prefetch::{NEAR_BYTES, PrefetchPolicy, ReadRange};
 use crate::simd::{Kernel, LANES, Simd};
 
@@ -40,6 +40,11 @@ pub(super) struct Partial {
 impl Partial {
     /// The softmax over nothing.
     pub(super) const NONE: Self = Self { m: f32::NEG_INFINITY, s: 0.0 };
+
+    /// The softmax over a sink alone.
+    pub(super) fn of_sink(sink: f32) -> Self {
+        Self { m: sink, s: 1.0 }
+    }
 }
 
 /// How scores come from products.
@@ -129,7 +134,7 @@ impl<F: KvFormat> PageKernel<'_, Page<'_, F>> {
             return;
         }
         let blocks = first / LANES..end.div_ceil(LANES);
-        let vectors = self.page.head_dim().div_ceil(LANES);
+        let vectors = self.page.value_dim().div_ceil(LANES);
         let values = (&raw const self.page.values()[first * vectors]).cast();
         self.score::<S, Q>(simd, blocks.clone(), values);
         for query in 0..Q {
@@ -166,7 +171,7 @@ impl<F: KvFormat> PageKernel<'_, Page<'_, F>> {
         range: ReadRange,
     ) -> usize {
         let page = self.page;
-        let width = page.head_dim();
+        let width = page.key_dim();
         let (q, _) = self.q.as_chunks::<Q>();
         let q = &q[..width];
         let keys: [_; P] = std::array::from_fn(|p| page.keys(block + p));
@@ -257,7 +262,7 @@ impl<F: KvFormat> PageKernel<'_, Page<'_, F>> {
     /// Computes `o` = Σ weight · v over `slots`.
     #[inline(always)]
     fn weigh<S: Simd, const Q: usize>(&mut self, simd: S, slots: Range<usize>) {
-        let vectors = self.page.head_dim().div_ceil(LANES);
+        let vectors = self.page.value_dim().div_ceil(LANES);
         let mut vector = 0;
         while vector < vectors {
             let left = vectors - vector;
@@ -280,7 +285,7 @@ impl<F: KvFormat> PageKernel<'_, Page<'_, F>> {
         slots: &Range<usize>,
         vector: usize,
     ) -> usize {
-        let vectors = self.page.head_dim().div_ceil(LANES);
+        let vectors = self.page.value_dim().div_ceil(LANES);
         let page = self.page;
         let values = page.values();
         let mut sums = [[simd.splat(0.0); E]; Q];
@@ -334,11 +339,11 @@ impl<F: KvFormat> PageKernel<'_, Page<'_, F>> {
         let first = vector / VECTORS_PER_SCALE;
         let last = (vector + E - 1) / VECTORS_PER_SCALE;
         for (scaled, group) in self.scaled.iter_mut().zip(first..=last) {
-            let scales = &self.page.value_scales()[group * BLOCKS..][..BLOCKS];
+            let scales = self.page.value_scales();
             for (scaled, weights) in scaled.iter_mut().zip(&self.scores[..Q]) {
                 let ((scaled, _), (weights, _)) = (scaled.as_chunks_mut(), weights.as_chunks());
                 for block in slots.start / LANES..slots.end.div_ceil(LANES) {
-                    let scale = simd.load_f16(&scales[block]);
+                    let scale = simd.load_f16(scales.at(group, block));
                     simd.store(simd.mul(simd.load(&weights[block]), scale), &mut scaled[block]);
                 }
             }

@@ -35,7 +35,8 @@ const _: () = assert!(SCALE_ELEMENTS == BF16_INPUTS);
 /// The rounded keys and values of one page of one KV head.
 #[derive(Debug, Default)]
 pub(super) struct Panels {
-    head_dim: usize,
+    key_dim: usize,
+    value_dim: usize,
     /// Tiles of keys, by 16 positions and 32 elements.
     keys: TileMemory<Bf16Weights>,
     /// Tiles of what rounding to bf16 took from keys, by 16 positions and 32 elements.
@@ -47,9 +48,9 @@ pub(super) struct Panels {
 }
 
 impl Panels {
-    /// Makes room for heads of `head_dim` elements.
-    pub fn reserve(&mut self, head_dim: usize) {
-        self.head_dim = head_dim;
+    /// Makes room for keys of `key_dim` elements and values of `value_dim`.
+    pub fn reserve(&mut self, key_dim: usize, value_dim: usize) {
+        (self.key_dim, self.value_dim) = (key_dim, value_dim);
         self.keys.reserve(BLOCKS * self.key_tiles());
         self.key_residuals.reserve(BLOCKS * self.key_tiles());
         self.values.reserve(self.value_panels() * STEPS);
@@ -57,12 +58,12 @@ impl Panels {
 
     /// Number of tiles in a panel of keys.
     pub fn key_tiles(&self) -> usize {
-        self.head_dim.div_ceil(BF16_INPUTS)
+        self.key_dim.div_ceil(BF16_INPUTS)
     }
 
     /// Number of panels of values.
     pub fn value_panels(&self) -> usize {
-        self.head_dim.div_ceil(LANES)
+        self.value_dim.div_ceil(LANES)
     }
 
     /// Panel `block` of the keys.
@@ -98,7 +99,8 @@ impl Panels {
         page: Page<'_, F>,
         slots: Range<usize>,
     ) {
-        assert_eq!(page.head_dim(), self.head_dim, "elements of a head");
+        let widths = (page.key_dim(), page.value_dim());
+        assert_eq!(widths, (self.key_dim, self.value_dim), "elements of a head");
         // SAFETY: the proofs.
         unsafe {
             let blocks = slots.start / LANES..slots.end.div_ceil(LANES);
@@ -141,7 +143,7 @@ impl Panels {
             let to = &mut self.keys[block * tiles..][..tiles];
             // SAFETY: the proof.
             self.key_scales[block] = unsafe {
-                int16::round_columns(simd, self.head_dim, |element| keys.element(simd, element), to)
+                int16::round_columns(simd, self.key_dim, |element| keys.element(simd, element), to)
             };
         }
     }
@@ -152,7 +154,7 @@ impl Panels {
         let (values, scales) = (page.values(), page.value_scales());
         let scale = |slot: usize, panel: usize| {
             let group = panel * LANES / SCALE_ELEMENTS;
-            simd.splat(f16_to_f32(scales[group * BLOCKS + slot / LANES][slot % LANES]))
+            simd.splat(f16_to_f32(scales.at(group, slot / LANES)[slot % LANES]))
         };
         for step in slots.start / STEP..slots.end.div_ceil(STEP) {
             for pair in 0..ROWS {

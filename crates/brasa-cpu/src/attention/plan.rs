@@ -6,10 +6,11 @@ use brasa_graph::step::PAGE_POSITIONS;
 
 use crate::Isa;
 use crate::arena::Region;
+use crate::context::Context;
 #[cfg(target_arch = "x86_64")]
 use crate::isa::{Avx512, Avx512Bf16};
 use crate::simd::LANES;
-use crate::slot::Slot;
+use crate::slot::{Slot, Source};
 use crate::step_state::{SegmentState, StepState};
 
 use super::items::Item;
@@ -65,8 +66,12 @@ pub(crate) struct Attention {
     pub heads: usize,
     /// KV heads.
     pub kv_heads: usize,
-    /// Elements of a head.
-    pub head_dim: usize,
+    /// Elements of a head's query and key.
+    pub key_dim: usize,
+    /// Elements of a head's value and result.
+    pub value_dim: usize,
+    /// A score of each query head that belongs to no position.
+    pub sinks: Option<Source>,
     /// The positions that rows see.
     pub sight: Sight,
     /// How scores come from products.
@@ -109,13 +114,28 @@ impl Attention {
 
     /// Elements of a value, padded to whole vectors.
     pub(super) fn value_width(&self) -> usize {
-        self.head_dim.next_multiple_of(LANES)
+        self.value_dim.next_multiple_of(LANES)
     }
 
-    /// Columns of the query heads that share KV head `kv_head`.
-    pub(super) fn head_columns(&self, kv_head: usize) -> Range<usize> {
-        let width = self.group_heads() * self.head_dim;
+    /// Columns of the queries of the heads that share KV head `kv_head`.
+    pub(super) fn query_columns(&self, kv_head: usize) -> Range<usize> {
+        let width = self.group_heads() * self.key_dim;
         kv_head * width..(kv_head + 1) * width
+    }
+
+    /// Columns of the results of the heads that share KV head `kv_head`.
+    pub(super) fn result_columns(&self, kv_head: usize) -> Range<usize> {
+        let width = self.group_heads() * self.value_dim;
+        kv_head * width..(kv_head + 1) * width
+    }
+
+    /// Calls `begin` with the sinks of the heads that share KV head `kv_head`; empty if there are none.
+    pub(super) fn with_sinks(&self, cx: &Context<'_>, kv_head: usize, begin: impl FnOnce(&[f32])) {
+        let each = self.group_heads();
+        match &self.sinks {
+            Some(sinks) => begin(&cx.view(sinks).row(0)[kv_head * each..(kv_head + 1) * each]),
+            None => begin(&[]),
+        }
     }
 
     /// The penalties for distance of query `query` of an item on a page; `None` if distance does not count.
@@ -183,7 +203,7 @@ impl Attention {
         let row = |segment: &SegmentState| -> u64 {
             segment.rows.clone().map(|row| self.sight.of_row(segment, row).len() as u64).sum()
         };
-        step.segments.iter().map(row).sum::<u64>() * (self.heads * self.head_dim * 4) as u64
+        step.segments.iter().map(row).sum::<u64>() * (self.heads * (self.key_dim + self.value_dim) * 2) as u64
     }
 }
 

@@ -4,6 +4,7 @@
 //! attends to caches attends to them too.
 #![expect(unsafe_code, reason = "writes pages that several threads share")]
 
+use brasa_graph::ValueWidth;
 use brasa_graph::device::KvType;
 use brasa_graph::step::PAGE_POSITIONS;
 
@@ -20,7 +21,7 @@ use super::plan::Attention;
 impl Attention {
     /// The layout of pages of rows.
     fn row_layout(&self) -> TileLayout {
-        TileLayout { dtype: KvType::F32, head_dim: self.head_dim }
+        TileLayout { dtype: KvType::F32, key_dim: self.key_dim, value: ValueWidth::Own(self.value_dim) }
     }
 
     /// The pages that the rows of a step take.
@@ -44,10 +45,11 @@ impl Attention {
                 let count = (LANES - place % LANES).min(rows.end - first);
                 let page = (first_page + place / PAGE_POSITIONS) as u32;
                 for head in 0..self.kv_heads {
-                    let columns = head * self.head_dim..(head + 1) * self.head_dim;
+                    let of_key = head * self.key_dim..(head + 1) * self.key_dim;
+                    let of_value = head * self.value_dim..(head + 1) * self.value_dim;
                     let slot = place % PAGE_POSITIONS;
                     let positions = (first..first + count)
-                        .map(|row| [&k.row(row)[columns.clone()], &v.row(row)[columns.clone()]]);
+                        .map(|row| [&k.row(row)[of_key.clone()], &v.row(row)[of_value.clone()]]);
                     // SAFETY: rows have slots of their own, and each row is one thread's. Nothing reads the pages
                     // before the barrier, and nothing has read them since the barrier before this operation.
                     unsafe { view.write_some(cx.isa, page, head, slot, positions) };

@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "reads pages that other operations write, and writes items of one result")]
 
 use std::ops::Range;
-use std::ptr;
+use std::{iter, ptr};
 
 use brasa_graph::Sizes;
 use brasa_graph::device::KvType;
@@ -36,6 +36,9 @@ impl Operation for Attention {
             Keys::Cache { group, place } => list.reads("cache", Place::Cache(group, place)),
             Keys::Rows { k, v } => list.reads("k", k).reads("v", v),
         };
+        if let Some(sinks) = self.sinks {
+            list.reads("sinks", sinks);
+        }
         list.writes("out", self.out);
     }
 
@@ -54,7 +57,7 @@ impl Operation for Attention {
                     match self.class(cx.isa, item.segment) {
                         Class::Vectors => self.run_item(cx, cache, &item, scratch),
                         #[cfg(target_arch = "x86_64")]
-                        Class::Tiled(tiled) => self.run_tiled(cx, cache, &item, tiled, &mut scratch.tiled),
+                        Class::Tiled(tiled) => self.run_tiled(cx, cache, &item, tiled, scratch),
                     }
                 }
             }
@@ -77,7 +80,7 @@ impl Operation for Attention {
     }
 
     fn scratch(&self, _: &Sizes, size: &mut ScratchSize) {
-        size.add_heads(self.heads, self.kv_heads, self.head_dim);
+        size.add_heads(self.heads, self.kv_heads, self.key_dim.max(self.value_dim));
     }
 
     fn partial_elements(&self, step: &StepState, threads: usize) -> usize {
@@ -113,14 +116,16 @@ impl Attention {
         let queries = item.rows.len() * self.group_heads();
         let width = self.value_width();
         self.load_queries(cx, item, scratch);
-        scratch.seen[..queries].fill(Partial::NONE);
+        self.begin(cx, item, &mut scratch.seen[..queries]);
         scratch.o[..queries * width].fill(0.0);
         let pages = self.sight.pages(item.segment, &item.rows);
         for page in pages.clone() {
             let stored = self.stored(cx.step, item, page);
             let next = (page + 1 < pages.end).then(|| self.stored(cx.step, item, page + 1));
             let behind = next.map_or(ptr::null(), |next| cache.keys::<u8>(next, item.head).as_ptr().cast());
-            let staged = queries >= STAGED_QUERIES && self.stage(cx.isa, cache, item, page, stored, scratch);
+            let must_stage = cache.layout().value.is_prefix();
+            let staged = (must_stage || queries >= STAGED_QUERIES)
+                && self.stage(cx.isa, cache, item, page, stored, scratch);
             for first in (0..queries).step_by(tile_queries(cx.isa)) {
                 let count = tile_queries(cx.isa).min(queries - first);
                 let tile = Tile { page, stored, staged, queries: first..first + count, behind };
@@ -136,7 +141,15 @@ impl Attention {
         self.store(cx, item, scratch);
     }
 
-    /// Converts the positions of a page that the item sees to f32; false if the cache holds f32 already.
+    /// The softmax of an item's queries before the first page: over nothing, or over their heads' sinks.
+    fn begin(&self, cx: &Context<'_>, item: &Item<'_>, seen: &mut [Partial]) {
+        self.with_sinks(cx, item.head, |sinks| {
+            let begun = sinks.iter().map(|&sink| Partial::of_sink(sink)).cycle();
+            seen.iter_mut().zip(begun.chain(iter::repeat(Partial::NONE))).for_each(|(seen, of)| *seen = of);
+        });
+    }
+
+    /// Converts the positions of a page that the item sees to f32; false if the cache holds f32 already, and values beside keys.
     fn stage(
         &self,
         isa: Isa,
@@ -149,7 +162,8 @@ impl Attention {
         let slots = self.sight.of_rows(item.segment, &item.rows, page);
         let stage = &mut scratch.stage;
         match cache.layout().dtype {
-            KvType::F32 => return false,
+            KvType::F32 if !cache.layout().value.is_prefix() => return false,
+            KvType::F32 => stage.fill(isa, Page::<F32>::of(cache, stored, item.head), slots),
             KvType::F16 => stage.fill(isa, Page::<F16>::of(cache, stored, item.head), slots),
             KvType::BF16 => stage.fill(isa, Page::<Bf16>::of(cache, stored, item.head), slots),
             KvType::Q8 => stage.fill(isa, Page::<Q8>::of(cache, stored, item.head), slots),
@@ -176,12 +190,14 @@ impl Attention {
         let queries = item.rows.len() * self.group_heads();
         let width = self.value_width();
         let stored = self.stored(cx.step, item, page);
+        let staged =
+            cache.layout().value.is_prefix() && self.stage(cx.isa, cache, item, page, stored, scratch);
         // SAFETY: the units of a step have regions of their own; only this thread took this unit.
         let mut out = unsafe { cx.partials().write::<f32>(split.unit(unit, queries, width)) };
         for first in (0..queries).step_by(tile_queries(cx.isa)) {
             let count = tile_queries(cx.isa).min(queries - first);
             let queries = first..first + count;
-            let tile = Tile { page, stored, staged: false, queries, behind: ptr::null() };
+            let tile = Tile { page, stored, staged, queries, behind: ptr::null() };
             self.run_tile(cx.isa, cache, item, &tile, scratch);
             for (query, next) in scratch.next[..count].iter().enumerate() {
                 let row = out.row(first + query);
@@ -197,7 +213,7 @@ impl Attention {
         let queries = item.rows.len() * self.group_heads();
         let width = self.value_width();
         let number = item.number * self.kv_heads + item.head;
-        scratch.seen[..queries].fill(Partial::NONE);
+        self.begin(cx, item, &mut scratch.seen[..queries]);
         scratch.o[..queries * width].fill(0.0);
         for page in 0..self.sight.pages(item.segment, &item.rows).len() {
             let unit = number * split.pages + page;
@@ -216,9 +232,9 @@ impl Attention {
 
     /// Lays the item's queries out as `[E][queries]` of each tile; a short tile is filled up with zeroes.
     fn load_queries(&self, cx: &Context<'_>, item: &Item<'_>, scratch: &mut AttentionScratch) {
-        let width = self.head_dim;
+        let width = self.key_dim;
         let heads = self.group_heads();
-        let region = cx.region(&self.q).of_rows(item.rows.clone()).of_columns(self.head_columns(item.head));
+        let region = cx.region(&self.q).of_rows(item.rows.clone()).of_columns(self.query_columns(item.head));
         let q = cx.rows_in::<f32>(&self.q, region);
         let queries = item.rows.len() * heads;
         let tile = tile_queries(cx.isa);
@@ -258,7 +274,7 @@ impl Attention {
             *visible = if real { self.sight.of_page(item.segment, row, tile.page) } else { Visible::NONE };
             scratch.distances.extend(self.distances(item, queries.start + i, tile.page));
         }
-        let width = self.head_dim;
+        let width = self.key_dim;
         let kernel = PageKernel {
             page: (),
             q: &scratch.q[queries.start * width..][..padded * width],
@@ -283,9 +299,10 @@ impl Attention {
 
     /// Writes `o / s` of every query of the item.
     fn store(&self, cx: &Context<'_>, item: &Item<'_>, scratch: &AttentionScratch) {
-        let (width, stride) = (self.head_dim, self.value_width());
+        let (width, stride) = (self.value_dim, self.value_width());
         let heads = self.group_heads();
-        let region = cx.region(&self.out).of_rows(item.rows.clone()).of_columns(self.head_columns(item.head));
+        let region =
+            cx.region(&self.out).of_rows(item.rows.clone()).of_columns(self.result_columns(item.head));
         // SAFETY: the items of a step have rows and columns of their own; only this thread took this item.
         let mut out = unsafe { cx.write::<f32>(&self.out, region) };
         for row in 0..item.rows.len() {

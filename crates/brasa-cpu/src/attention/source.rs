@@ -3,13 +3,17 @@
 //! To convert an element costs as much as two multiplications with it. If many queries meet one page, its keys and values
 //! are therefore converted once, into memory that the second cache holds. Conversion is exact and scales are applied
 //! later in either case, so results are equal.
+//!
+//! Keys lie element by element, for 16 positions at once, and values position by position. If values are the first elements of keys,
+//! conversion also turns them around, and a page is always converted: then its keys are read from memory once, and the values
+//! not at all.
 
 use std::ops::Range;
 
 use brasa_graph::step::PAGE_POSITIONS;
 
 use crate::Isa;
-use crate::kv::CacheReader;
+use crate::kv::{CacheReader, ValueScales};
 use crate::memory::Element;
 use crate::simd::{Kernel, LANES, Simd, vectorize};
 
@@ -72,10 +76,16 @@ impl<'a, F: KvFormat> Page<'a, F> {
         Self { cache, number, head, keys, key_stride, values }
     }
 
-    /// Elements of a head, E.
+    /// Elements of a head's key, E.
     #[inline(always)]
-    pub fn head_dim(&self) -> usize {
-        self.cache.layout().head_dim
+    pub fn key_dim(&self) -> usize {
+        self.cache.layout().key_dim
+    }
+
+    /// Elements of a head's value, V.
+    #[inline(always)]
+    pub fn value_dim(&self) -> usize {
+        self.cache.layout().value.dim()
     }
 
     /// Bytes from a block of keys to the next.
@@ -87,7 +97,7 @@ impl<'a, F: KvFormat> Page<'a, F> {
     /// Keys of 16 positions: for each of E elements, a vector of 16 positions.
     #[inline(always)]
     pub fn keys(&self, block: usize) -> &'a [[F::Raw; LANES]] {
-        &self.keys[block * self.key_stride..][..self.head_dim()]
+        &self.keys[block * self.key_stride..][..self.key_dim()]
     }
 
     /// Scales of the keys of 16 positions: for each 32 elements, a vector of 16 positions.
@@ -96,15 +106,16 @@ impl<'a, F: KvFormat> Page<'a, F> {
         self.cache.key_scales(self.number, self.head, block)
     }
 
-    /// Values of all positions, `[256][⌈E/16⌉][16]`.
+    /// Values of all positions, `[256][⌈V/16⌉][16]`. A page whose values are the first elements of keys has them once it is
+    /// [staged](Stage).
     #[inline(always)]
     pub fn values(&self) -> &'a [[F::Raw; LANES]] {
         self.values
     }
 
-    /// Scales of the values: for each 32 elements, `[256 / 16][16]` positions.
+    /// Scales of the values.
     #[inline(always)]
-    pub fn value_scales(&self) -> &'a [[u16; LANES]] {
+    pub fn value_scales(&self) -> ValueScales<'a> {
         self.cache.value_scales(self.number, self.head)
     }
 }
@@ -126,12 +137,26 @@ impl Stage {
     pub fn over<'a, F: KvFormat>(&'a self, stored: Page<'a, F>) -> Page<'a, F::Staged> {
         let Page { cache, number, head, .. } = stored;
         let (keys, values) = (&self.keys[..], &self.values[..]);
-        Page { cache, number, head, keys, key_stride: stored.head_dim(), values }
+        Page { cache, number, head, keys, key_stride: stored.key_dim(), values }
     }
 
     /// Converts the positions `slots` of a page.
     pub fn fill<F: KvFormat>(&mut self, isa: Isa, stored: Page<'_, F>, slots: Range<usize>) {
         vectorize(isa, Fill { stored, slots, stage: self });
+    }
+}
+
+/// Lays the first elements of the keys of 16 positions out as values, `[16][vectors][16]`.
+#[inline(always)]
+fn turn<S: Simd>(simd: S, keys: &[[f32; LANES]], values: &mut [[f32; LANES]], vectors: usize) {
+    const NONE: [f32; LANES] = [0.0; LANES];
+    let mut square = [NONE; LANES];
+    for vector in 0..vectors {
+        let elements = std::array::from_fn(|element| keys.get(vector * LANES + element).unwrap_or(&NONE));
+        simd.transpose(&elements, &mut square);
+        for (position, elements) in square.iter().enumerate() {
+            values[position * vectors + vector] = *elements;
+        }
     }
 }
 
@@ -147,14 +172,23 @@ impl<F: KvFormat> Kernel for Fill<'_, F> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let Self { stored, slots, stage } = self;
-        let width = stored.head_dim();
+        let width = stored.key_dim();
+        let vectors = stored.value_dim().div_ceil(LANES);
+        let values_are_keys = stored.cache.layout().value.is_prefix();
         for block in slots.start / LANES..slots.end.div_ceil(LANES) {
             let keys = stored.keys(block);
-            for (to, raw) in stage.keys[block * width..][..width].iter_mut().zip(keys) {
+            let staged = &mut stage.keys[block * width..][..width];
+            for (to, raw) in staged.iter_mut().zip(keys) {
                 simd.store(F::load(simd, raw), to);
             }
+            if values_are_keys {
+                let values = &mut stage.values[block * LANES * vectors..][..LANES * vectors];
+                turn(simd, staged, values, vectors);
+            }
         }
-        let vectors = width.div_ceil(LANES);
+        if values_are_keys {
+            return;
+        }
         let range = slots.start * vectors..slots.end * vectors;
         for (to, raw) in stage.values[range.clone()].iter_mut().zip(&stored.values()[range]) {
             simd.store(F::load(simd, raw), to);

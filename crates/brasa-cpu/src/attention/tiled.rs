@@ -23,12 +23,13 @@ use std::ops::Range;
 
 use brasa_graph::device::KvType;
 
+use crate::Isa;
 use crate::bf16::{Bf16Multiplier, bf16, round};
 use crate::context::Context;
 use crate::int16;
 use crate::isa::Avx512;
 use crate::kv::CacheReader;
-use crate::kv::layout::BLOCKS;
+use crate::kv::layout::{BLOCKS, TileLayout};
 use crate::prefetch::lines;
 use crate::rounded::RoundedRows;
 use crate::simd::{LANES, Simd};
@@ -38,7 +39,8 @@ use super::items::Item;
 use super::page::{Distances, Scoring};
 use super::panels::{Panels, STEP, STEPS};
 use super::plan::{Attention, Tiled};
-use super::source::{Bf16, F16, F32, Page, Q8};
+use super::scratch::AttentionScratch;
+use super::source::{Bf16, F16, F32, KvFormat, Page, Q8, Stage};
 
 /// Queries that meet a page together, two groups of 16.
 const TOGETHER: usize = BF16_SIDE * ROWS;
@@ -67,6 +69,8 @@ pub(super) struct TiledScratch {
     o: Vec<Sums<f32>>,
     /// The softmax of each group so far.
     seen: Vec<Seen>,
+    /// True if the softmax of each query began with a sink, and sums with zeros.
+    has_sinks: bool,
 }
 
 /// The softmax of a group of queries so far: `m`, the largest score, and `s` = Σ 2^(score − m). Scores are in units of ln 2.
@@ -82,10 +86,10 @@ impl Seen {
 }
 
 impl TiledScratch {
-    fn reserve(&mut self, queries: usize, head_dim: usize) {
-        self.panels.reserve(head_dim);
+    fn reserve(&mut self, queries: usize, key_dim: usize, value_dim: usize) {
+        self.panels.reserve(key_dim, value_dim);
         let groups = queries.div_ceil(ROWS);
-        self.q.reshape(queries, head_dim);
+        self.q.reshape(queries, key_dim);
         self.factors.resize(queries, 1.0);
         self.weights.reserve(BF16_SIDE * STEPS);
         self.distances.clear();
@@ -97,6 +101,23 @@ impl TiledScratch {
         }
         self.seen.clear();
         self.seen.resize(groups, Seen::NONE);
+        self.has_sinks = false;
+    }
+
+    /// Lets the softmax of each query begin with its head's sink, if there are sinks.
+    fn begin_with(&mut self, sinks: &[f32], queries: usize) {
+        if sinks.is_empty() {
+            return;
+        }
+        self.has_sinks = true;
+        for query in 0..queries {
+            let seen = &mut self.seen[query / ROWS];
+            // A sink of −∞ is none; the difference of two largest scores stays a number.
+            let m = sinks[query % sinks.len()] * std::f32::consts::LOG2_E;
+            seen.m[query % ROWS] = if m < f32::MIN { f32::MIN } else { m };
+            seen.s[query % ROWS] = 1.0;
+        }
+        self.o.fill(Sums([[0.0; LANES]; ROWS]));
     }
 }
 
@@ -108,16 +129,18 @@ impl Attention {
         cache: CacheReader<'_>,
         item: &Item<'_>,
         tiled: Tiled,
-        scratch: &mut TiledScratch,
+        scratch: &mut AttentionScratch,
     ) {
+        let AttentionScratch { stage, tiled: scratch, .. } = scratch;
         let heads = self.group_heads();
         let queries = item.rows.len() * heads;
-        scratch.reserve(queries, self.head_dim);
+        scratch.reserve(queries, self.key_dim, self.value_dim);
+        self.with_sinks(cx, item.head, |sinks| scratch.begin_with(sinks, queries));
         self.load_tiles(cx, item, tiled.proof, scratch);
         let unit = Bf16Multiplier::new(tiled.proof, tiled.bf16);
         for page in self.sight.pages(item.segment, &item.rows) {
             let stored = self.stored(cx.step, item, page);
-            self.fill(cache, item, page, stored, tiled, &mut scratch.panels);
+            self.fill(cx.isa, cache, item, (page, stored), tiled, stage, &mut scratch.panels);
             for first in (0..queries).step_by(TOGETHER) {
                 let count = TOGETHER.min(queries - first);
                 let mut visible = [const { 0..0 }; TOGETHER];
@@ -135,10 +158,10 @@ impl Attention {
 
     /// Rounds the queries of an item.
     fn load_tiles(&self, cx: &Context<'_>, item: &Item<'_>, proof: Avx512, scratch: &mut TiledScratch) {
-        let region = cx.region(&self.q).of_rows(item.rows.clone()).of_columns(self.head_columns(item.head));
+        let region = cx.region(&self.q).of_rows(item.rows.clone()).of_columns(self.query_columns(item.head));
         let q = cx.rows_in::<f32>(&self.q, region);
         for row in 0..item.rows.len() {
-            for (head, q) in q.row(row).chunks_exact(self.head_dim).enumerate() {
+            for (head, q) in q.row(row).chunks_exact(self.key_dim).enumerate() {
                 let query = row * self.group_heads() + head;
                 if proof.tiles().is_some() {
                     scratch.q.round_row(cx.isa, query, q);
@@ -150,38 +173,64 @@ impl Attention {
     }
 
     /// Rounds the positions of a page that the item sees.
+    #[expect(clippy::too_many_arguments, reason = "a page and the memory for it")]
     fn fill(
         &self,
+        isa: Isa,
         cache: CacheReader<'_>,
         item: &Item<'_>,
-        page: usize,
-        stored: u32,
-        Tiled { proof, bf16 }: Tiled,
+        (page, stored): (usize, u32),
+        tiled: Tiled,
+        stage: &mut Stage,
         panels: &mut Panels,
     ) {
         let slots = self.sight.of_rows(item.segment, &item.rows, page);
         let head = item.head;
+        let to = FillPanels { isa, tiled, slots, stage, panels };
         match cache.layout().dtype {
-            KvType::F32 => panels.fill(proof, bf16, Page::<F32>::of(cache, stored, head), slots),
-            KvType::F16 => panels.fill(proof, bf16, Page::<F16>::of(cache, stored, head), slots),
-            KvType::BF16 => panels.fill(proof, bf16, Page::<Bf16>::of(cache, stored, head), slots),
-            KvType::Q8 => panels.fill(proof, bf16, Page::<Q8>::of(cache, stored, head), slots),
+            KvType::F32 => to.fill(cache.layout(), Page::<F32>::of(cache, stored, head)),
+            KvType::F16 => to.fill(cache.layout(), Page::<F16>::of(cache, stored, head)),
+            KvType::BF16 => to.fill(cache.layout(), Page::<Bf16>::of(cache, stored, head)),
+            KvType::Q8 => to.fill(cache.layout(), Page::<Q8>::of(cache, stored, head)),
         }
     }
 
     /// Writes `o / s` of every query of the item.
     fn store_tiles(&self, cx: &Context<'_>, item: &Item<'_>, proof: Avx512, scratch: &TiledScratch) {
         let heads = self.group_heads();
-        let region = cx.region(&self.out).of_rows(item.rows.clone()).of_columns(self.head_columns(item.head));
+        let region =
+            cx.region(&self.out).of_rows(item.rows.clone()).of_columns(self.result_columns(item.head));
         // SAFETY: the items of a step have rows and columns of their own; only this thread took this item.
         let mut out = unsafe { cx.write::<f32>(&self.out, region) };
         for row in 0..item.rows.len() {
             let ahead = out.row((row + ROWS_AHEAD).min(item.rows.len() - 1));
             lines(ahead.as_ptr().cast(), size_of_val(ahead));
-            for (head, out) in out.row(row).chunks_exact_mut(self.head_dim).enumerate() {
+            for (head, out) in out.row(row).chunks_exact_mut(self.value_dim).enumerate() {
                 // SAFETY: the proof.
                 unsafe { scratch.result(proof, row * heads + head, out) }
             }
+        }
+    }
+}
+
+/// Where positions of a page are rounded to.
+struct FillPanels<'a> {
+    isa: Isa,
+    tiled: Tiled,
+    slots: Range<usize>,
+    stage: &'a mut Stage,
+    panels: &'a mut Panels,
+}
+
+impl FillPanels<'_> {
+    /// Rounds the positions of a page; values that are the first elements of keys are turned around first.
+    fn fill<F: KvFormat>(self, layout: TileLayout, page: Page<'_, F>) {
+        let Self { isa, tiled: Tiled { proof, bf16 }, slots, stage, panels } = self;
+        if layout.value.is_prefix() {
+            stage.fill(isa, page, slots.clone());
+            panels.fill(proof, bf16, stage.over(page), slots);
+        } else {
+            panels.fill(proof, bf16, page, slots);
         }
     }
 }
@@ -226,7 +275,8 @@ impl TiledScratch {
         let panels = self.panels.value_panels();
         let o = &mut self.o[first * panels..][..groups * panels];
         // Sums that are still to begin.
-        let fresh = self.seen[first..first + groups].iter().all(|seen| seen.m == Seen::NONE.m);
+        let fresh =
+            !self.has_sinks && self.seen[first..first + groups].iter().all(|seen| seen.m == Seen::NONE.m);
         for (group, visible) in visible.chunks(ROWS).enumerate() {
             let softmax = Softmax {
                 scoring,

@@ -10,7 +10,7 @@ use crate::linear::{ExpertInput, PackedLinear, WeightClass};
 use crate::ops::CompiledOp;
 use crate::ops::arrange::NarrowOp;
 use crate::ops::attention_gradient::{
-    AttentionGradientOp, AttentionGradientTangentOp, AttentionTangentOp, Geometry,
+    AttentionGradientOp, AttentionGradientTangentOp, AttentionTangentOp, Geometry, SinkChanges,
 };
 use crate::ops::cross_entropy::{CHUNK, LinearCrossEntropyOp, LossGradient, LossHead};
 use crate::ops::elementwise::{BinaryOp, Columns, Spread};
@@ -89,16 +89,24 @@ impl Lowering<'_> {
                 let (kind, eps, out) = (op.kind, op.eps, self.by_rows(y)?);
                 CompiledOp::NormGradient(NormGradientOp { kind, eps, width, x, t, out })
             }
-            (Op::AttentionTangent(op), &[q, k, v, tq, tk, tv], &[y]) => {
-                let geometry = self.geometry(&op.attention, q, k)?;
+            (Op::AttentionTangent(op), operands, &[y]) => {
+                let (&[q, k, v], sinks, &[tq, tk, tv], t_sinks) = halves(operands) else {
+                    return Err(unsupported(name));
+                };
+                let geometry = self.geometry(&op.attention, [q, k, v])?;
                 let [q, k, v, tq, tk, tv] = self.slots([q, k, v, tq, tk, tv])?;
+                let sinks = match sinks.zip(t_sinks) {
+                    Some((sinks, t_sinks)) => Some([self.vector(sinks)?, self.vector(t_sinks)?]),
+                    None => None,
+                };
                 let out = self.by_rows(y)?;
-                CompiledOp::AttentionTangent(AttentionTangentOp { geometry, q, k, v, tq, tk, tv, out })
+                CompiledOp::AttentionTangent(AttentionTangentOp { geometry, q, k, v, tq, tk, tv, sinks, out })
             }
-            (Op::AttentionGradient(op), &[q, k, v, dy], &[dq, dk, dv]) => {
-                let geometry = self.geometry(&op.attention, q, k)?;
+            (Op::AttentionGradient(op), &[q, k, v, ref rest @ .., dy], &[dq, dk, dv, ref d_sinks @ ..]) => {
+                let geometry = self.geometry(&op.attention, [q, k, v])?;
                 let [q, k, v, dy] = self.slots([q, k, v, dy])?;
                 let (dq, dk, dv) = (self.make(dq)?, self.make(dk)?, self.make(dv)?);
+                let sinks = self.sink_changes(rest, d_sinks, geometry.heads)?;
                 let rounds = self.rounding(geometry.sight.over) == Rounding::Everywhere;
                 CompiledOp::AttentionGradient(AttentionGradientOp {
                     geometry,
@@ -109,11 +117,20 @@ impl Lowering<'_> {
                     dq,
                     dk,
                     dv,
+                    sinks,
                     rounds,
                 })
             }
-            (Op::AttentionGradientTangent(op), &[q, k, v, dy, tq, tk, tv], &[of_q, of_k, of_v]) => {
-                let geometry = self.geometry(&op.attention, q, k)?;
+            (Op::AttentionGradientTangent(op), operands, &[of_q, of_k, of_v, ref of_sinks @ ..]) => {
+                let dy = operands[operands.len() / 2];
+                let mut around = operands.to_vec();
+                around.remove(operands.len() / 2);
+                let (&[q, k, v], sinks, &[tq, tk, tv], t_sinks) = halves(&around) else {
+                    return Err(unsupported(name));
+                };
+                let geometry = self.geometry(&op.attention, [q, k, v])?;
+                let t_sinks = t_sinks.map(|t_sinks| self.vector(t_sinks)).transpose()?;
+                let sinks = self.sink_changes(sinks.as_slice(), of_sinks, geometry.heads)?;
                 let [q, k, v, dy, tq, tk, tv] = self.slots([q, k, v, dy, tq, tk, tv])?;
                 let (of_q, of_k, of_v) = (self.make(of_q)?, self.make(of_k)?, self.make(of_v)?);
                 CompiledOp::AttentionGradientTangent(AttentionGradientTangentOp {
@@ -128,6 +145,8 @@ impl Lowering<'_> {
                     of_q,
                     of_k,
                     of_v,
+                    sinks,
+                    t_sinks,
                 })
             }
             (Op::LinearCrossEntropy(op), &[x, w, targets], &[y]) => {
@@ -220,18 +239,34 @@ impl Lowering<'_> {
     }
 
     /// The heads of attention to the rows of a step.
-    fn geometry(&self, attention: &Attention, q: ValueId, k: ValueId) -> Result<Geometry, DeviceError> {
+    fn geometry(&self, attention: &Attention, [q, k, v]: [ValueId; 3]) -> Result<Geometry, DeviceError> {
         let &Attention { source, scale, window, softcap } = attention;
         let KvSource::Step(mask) = source else { return Err(unsupported("derivatives of kept keys")) };
-        let head_dim = self.width(q)?;
+        let (key_dim, value_dim) = (self.width(q)?, self.width(v)?);
         let over = Over::Rows(mask);
         Ok(Geometry {
-            heads: self.row_elements(q)? / head_dim,
-            kv_heads: self.row_elements(k)? / head_dim,
-            head_dim,
+            heads: self.row_elements(q)? / key_dim,
+            kv_heads: self.row_elements(k)? / key_dim,
+            key_dim,
+            value_dim,
             sight: Sight { over, window },
             scoring: Scoring { scale, softcap },
         })
+    }
+
+    /// The sinks of `heads` heads and the sums of their changes; `None` if there are none.
+    fn sink_changes(
+        &mut self,
+        sinks: &[ValueId],
+        out: &[ValueId],
+        heads: usize,
+    ) -> Result<Option<SinkChanges>, DeviceError> {
+        let (&[sinks], &[out]) = (sinks, out) else { return Ok(None) };
+        let sinks = self.vector(sinks)?;
+        let out = self.make(out)?;
+        let (terms_buffer, terms) = self.temporary(Dim::ROWS, heads);
+        self.need(terms_buffer);
+        Ok(Some(SinkChanges { sinks, terms, out }))
     }
 
     /// A head and its loss, and the memory for logits of a chunk of rows.
@@ -275,4 +310,11 @@ impl Lowering<'_> {
 fn turns_many(linear: &PackedLinear) -> bool {
     let classes = linear.weight_classes();
     classes.has(WeightClass::Float16) || classes.has(WeightClass::Quantised)
+}
+
+/// Queries, keys and values, sinks if there are any, and the tangents of both.
+fn halves(operands: &[ValueId]) -> (&[ValueId], Option<ValueId>, &[ValueId], Option<ValueId>) {
+    let (values, tangents) = operands.split_at(operands.len() / 2);
+    let (first, second) = (values.split_at(values.len().min(3)), tangents.split_at(tangents.len().min(3)));
+    (first.0, first.1.first().copied(), second.0, second.1.first().copied())
 }

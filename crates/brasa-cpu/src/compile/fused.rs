@@ -162,7 +162,7 @@ impl Lowering<'_> {
         };
         let (q_norm, k_norm, v_norm) =
             (norm(&heads.q_norm, heads.q)?, norm(&heads.k_norm, heads.k)?, norm(&heads.v_norm, heads.v)?);
-        let query_heads = self.row_elements(heads.q)? / target.head_dim;
+        let query_heads = self.row_elements(heads.q)? / target.key_dim;
         let (q, k, v) = (self.source(heads.q)?, self.source(heads.k)?, self.source(heads.v)?);
         let out = self.make(heads.y)?;
         let op = HeadsOp {

@@ -5,7 +5,7 @@ use brasa_graph::op::{
     Attention, Binary, CacheWrite, ExpertLinear, GatedUnit, KvSource, LayerNorm, MemoryWrite, RmsNorm, Rope,
     Unfold,
 };
-use brasa_graph::{CacheId, Dim, MemoryId, NodeId, Op, Shape, ValueId};
+use brasa_graph::{CacheId, CacheSpec, Dim, GroupId, MemoryId, NodeId, Op, Shape, ValueId};
 
 use super::{Lowering, takes_norm, unsupported};
 use crate::attention::{self, Keys, Over, Rounding, Scoring, Sight};
@@ -118,15 +118,11 @@ impl Lowering<'_> {
                 let head_dim = self.width(x)?;
                 CompiledOp::Rope(RopeOp { rope, head_dim, x: self.source(x)?, table, out: self.by_rows(y)? })
             }
-            (&Op::CacheWrite(CacheWrite { cache }), &[k, v], []) => {
-                let target = self.target(cache);
-                let [k, v] = self.sources([k, v])?;
-                CompiledOp::CacheWrite(CacheWriteOp { k, v, target })
+            (&Op::CacheWrite(CacheWrite { cache }), keys_and_values, []) => {
+                self.cache_write(self.target(cache), keys_and_values)?
             }
-            (&Op::MemoryWrite(MemoryWrite { memory }), &[k, v], []) => {
-                let target = self.memory_target(memory);
-                let [k, v] = self.sources([k, v])?;
-                CompiledOp::CacheWrite(CacheWriteOp { k, v, target })
+            (&Op::MemoryWrite(MemoryWrite { memory }), keys_and_values, []) => {
+                self.cache_write(self.memory_target(memory), keys_and_values)?
             }
             (Op::Attention(attention), operands, &[y]) => self.attention(*attention, operands, y)?,
             (Op::Softmax(_), &[x], &[y]) => {
@@ -348,15 +344,24 @@ impl Lowering<'_> {
     /// The place of a memory, and its geometry.
     fn memory_target(&self, memory: MemoryId) -> Target {
         let (group, place) = self.graph.memory_place(memory);
-        let spec = self.graph.memory(memory);
-        Target { group: group.0 as usize, place, kv_heads: spec.kv_heads, head_dim: spec.head_dim }
+        target_of(group, place, self.graph.memory(memory))
     }
 
     /// The place of a cache, and its geometry.
     pub(super) fn target(&self, cache: CacheId) -> Target {
         let (group, place) = self.graph.cache_place(cache);
-        let spec = self.graph.cache(cache);
-        Target { group: group.0 as usize, place, kv_heads: spec.kv_heads, head_dim: spec.head_dim }
+        target_of(group, place, self.graph.cache(cache))
+    }
+
+    /// The write of keys, and of values if they are not the first elements of keys.
+    fn cache_write(
+        &mut self,
+        target: Target,
+        keys_and_values: &[ValueId],
+    ) -> Result<CompiledOp, DeviceError> {
+        let k = self.source(keys_and_values[0])?;
+        let v = keys_and_values.get(1).map(|&v| self.source(v)).transpose()?;
+        Ok(CompiledOp::CacheWrite(CacheWriteOp { k, v, target }))
     }
 
     fn attention(
@@ -367,9 +372,11 @@ impl Lowering<'_> {
     ) -> Result<CompiledOp, DeviceError> {
         let Attention { source, scale, window, softcap } = attention;
         let scoring = Scoring { scale, softcap };
+        let count = if matches!(source, KvSource::Step(_)) { 3 } else { 1 };
+        let (operands, sinks) = operands.split_at(count.min(operands.len()));
         let q = operands[0];
-        let (head_dim, elements) = (self.width(q)?, self.row_elements(q)?);
-        let heads = elements / head_dim;
+        let (key_dim, elements) = (self.width(q)?, self.row_elements(q)?);
+        let (heads, value_dim) = (elements / key_dim, self.width(y)?);
         let q = self.slot(q)?;
         let (keys, kv_heads, over) = match (source, operands) {
             (KvSource::Cache(cache), _) => {
@@ -381,7 +388,7 @@ impl Lowering<'_> {
                 (Keys::Cache { group, place }, kv_heads, Over::Memory)
             }
             (KvSource::Step(mask), &[_, k, v]) => {
-                let kv_heads = self.row_elements(k)? / head_dim;
+                let kv_heads = self.row_elements(k)? / key_dim;
                 let over = Over::Rows(mask);
                 (Keys::Rows { k: self.slot(k)?, v: self.slot(v)? }, kv_heads, over)
             }
@@ -389,10 +396,21 @@ impl Lowering<'_> {
         };
         let rounding = self.rounding(over);
         let sight = Sight { over, window };
+        let sinks = sinks.first().map(|&sinks| self.vector(sinks)).transpose()?;
         let out = self.make(y)?;
-        let attention =
-            attention::Attention { q, out, keys, heads, kv_heads, head_dim, sight, scoring, rounding };
-        Ok(CompiledOp::Attention(attention))
+        Ok(CompiledOp::Attention(attention::Attention {
+            q,
+            out,
+            keys,
+            heads,
+            kv_heads,
+            key_dim,
+            value_dim,
+            sinks,
+            sight,
+            scoring,
+            rounding,
+        }))
     }
 
     /// The rounding of attention's operands. Texts whose rows attend to each other are whole in a step, so rounding gives them the
@@ -479,4 +497,10 @@ fn spread(large: &[usize], small: &[usize]) -> Box<[u32]> {
             found as u32
         })
         .collect()
+}
+
+/// Cache number `place` of `group`, and its geometry.
+fn target_of(group: GroupId, place: usize, spec: CacheSpec) -> Target {
+    let CacheSpec { kv_heads, key_dim, value, .. } = spec;
+    Target { group: group.0 as usize, place, kv_heads, key_dim, value_dim: value.stored() }
 }

@@ -2,7 +2,7 @@
 //!
 //! Values keep their order. Keys lie as `[E][16]` in blocks of 16 positions, so they are transposed, and so are scales.
 
-use brasa_graph::page::PageLayout;
+use brasa_graph::page::{HeadBlock, PageLayout};
 use brasa_graph::step::PAGE_POSITIONS;
 
 use super::layout::TileLayout;
@@ -43,29 +43,32 @@ fn each_piece(layout: PageLayout, piece: impl FnMut(usize, usize, usize, usize))
 }
 
 fn each_piece_of<const N: usize>(layout: PageLayout, mut piece: impl FnMut(usize, usize, usize, usize)) {
-    let PageLayout { dtype, caches, kv_heads, head_dim } = layout;
-    let tiles = TileLayout { dtype, head_dim };
-    let (scales, elements_bytes) = (dtype.scales(head_dim), PAGE_POSITIONS * layout.slot_bytes());
+    let PageLayout { dtype, caches, kv_heads, key_dim, value } = layout;
+    let tiles = TileLayout { dtype, key_dim, value };
+    let (of_keys, of_values) = (layout.keys(), layout.values());
+    let scale_of = |block: HeadBlock, slot: usize, scale: usize| {
+        PAGE_POSITIONS * block.slot_bytes() + slot * block.scales_bytes() + scale * 2
+    };
     for head in 0..caches * kv_heads {
         let key_tile = head * tiles.head_bytes();
         let value_tile = key_tile + tiles.key_tile_bytes();
-        // The keys of all heads of a cache come before its values.
-        let keys = (head + head / kv_heads * kv_heads) * layout.head_bytes();
-        let values = keys + kv_heads * layout.head_bytes();
+        let keys = layout.keys_offset(head / kv_heads, head % kv_heads);
+        let values = layout.values_offset(head / kv_heads, head % kv_heads);
         for slot in 0..PAGE_POSITIONS {
             let (block, lane) = (key_tile + slot / LANES * tiles.key_block_bytes(), slot % LANES);
-            for element in 0..head_dim {
-                let place = keys + (slot * head_dim + element) * N;
+            for element in 0..key_dim {
+                let place = keys + (slot * key_dim + element) * N;
                 piece(block + (element * LANES + lane) * N, place, N, N);
             }
             let row = value_tile + slot * tiles.value_width() * N;
-            piece(row, values + slot * layout.slot_bytes(), layout.slot_bytes(), N);
-            for scale in 0..scales {
-                let place = elements_bytes + (slot * scales + scale) * 2;
-                let key_scales = block + LANES * layout.slot_bytes();
-                piece(key_scales + (scale * LANES + lane) * 2, keys + place, 2, 2);
-                let value_scales = value_tile + tiles.value_scales_bytes();
-                piece(value_scales + (scale * PAGE_POSITIONS + slot) * 2, values + place, 2, 2);
+            piece(row, values + slot * of_values.slot_bytes(), of_values.slot_bytes(), N);
+            for scale in 0..tiles.key_scales() {
+                let key_scales = block + LANES * of_keys.slot_bytes();
+                piece(key_scales + (scale * LANES + lane) * 2, keys + scale_of(of_keys, slot, scale), 2, 2);
+            }
+            for scale in 0..tiles.value_scales() {
+                let place = value_tile + tiles.value_scales_bytes() + (scale * PAGE_POSITIONS + slot) * 2;
+                piece(place, values + scale_of(of_values, slot, scale), 2, 2);
             }
         }
     }

@@ -12,16 +12,16 @@ mod rotate;
 mod states;
 mod write;
 
-pub(crate) use read::CacheReader;
+pub(crate) use read::{CacheReader, ValueScales};
 
 use std::any::Any;
 use std::ops::Range;
 
-use brasa_graph::GroupId;
 use brasa_graph::device::{DeviceError, KvPool, KvPoolSpec};
 use brasa_graph::page::PageLayout;
 use brasa_graph::state::check_state_page;
 use brasa_graph::step::{PAGE_POSITIONS, PageId};
+use brasa_graph::{CacheSpec, GroupId};
 
 use crate::memory::{Element, Memory};
 use crate::simd::LANES;
@@ -51,8 +51,8 @@ impl CpuKvPool {
             .groups
             .iter()
             .map(|group| {
-                let layout = TileLayout { dtype: spec.dtype, head_dim: group.spec.head_dim };
-                let heads = group.spec.kv_heads;
+                let CacheSpec { kv_heads: heads, key_dim, value, .. } = group.spec;
+                let layout = TileLayout { dtype: spec.dtype, key_dim, value };
                 let page_bytes = group.caches.len() * heads * layout.head_bytes();
                 Group { layout, heads, page_bytes, pages: Vec::new() }
             })

@@ -40,12 +40,12 @@ impl<'a> CacheReader<'a> {
     #[inline(always)]
     pub(crate) fn key_scales(&self, page: u32, head: usize, block: usize) -> &'a [[u16; LANES]] {
         let layout = self.0.layout;
-        let offset = block * layout.key_block_bytes() + LANES * layout.head_dim * layout.element_bytes();
+        let offset = block * layout.key_block_bytes() + LANES * layout.key_dim * layout.element_bytes();
         // SAFETY: not written meanwhile, by the contract of `reader`.
-        unsafe { self.0.get(page, head, offset, layout.scales() * LANES) }.as_chunks().0
+        unsafe { self.0.get(page, head, offset, layout.key_scales() * LANES) }.as_chunks().0
     }
 
-    /// Values of all positions of a page, `[256][value_width / 16][16]`.
+    /// Values of all positions of a page, `[256][value_width / 16][16]`; empty if they are the first elements of keys.
     #[inline(always)]
     pub(crate) fn values<T: Element>(&self, page: u32, head: usize) -> &'a [[T; LANES]] {
         let layout = self.0.layout;
@@ -54,12 +54,39 @@ impl<'a> CacheReader<'a> {
         unsafe { self.0.get(page, head, layout.key_tile_bytes(), len) }.as_chunks().0
     }
 
-    /// Scales of the values of all positions: for each 32 elements, `[256 / 16][16]`.
+    /// Scales of the values of all positions.
     #[inline(always)]
-    pub(crate) fn value_scales(&self, page: u32, head: usize) -> &'a [[u16; LANES]] {
+    pub(crate) fn value_scales(&self, page: u32, head: usize) -> ValueScales<'a> {
         let layout = self.0.layout;
+        if layout.value.is_prefix() {
+            // They lie behind the elements of each block of keys.
+            let (block_stride, first) = (layout.key_block_bytes() / 2, LANES * layout.key_dim / 2);
+            // SAFETY: not written meanwhile, by the contract of `reader`.
+            let scales = unsafe { self.0.get(page, head, 0, BLOCKS * block_stride) };
+            return ValueScales { scales, first, group_stride: LANES, block_stride };
+        }
         let offset = layout.key_tile_bytes() + layout.value_scales_bytes();
         // SAFETY: not written meanwhile, by the contract of `reader`.
-        unsafe { self.0.get(page, head, offset, PAGE_POSITIONS * layout.scales()) }.as_chunks().0
+        let scales = unsafe { self.0.get(page, head, offset, PAGE_POSITIONS * layout.value_scales()) };
+        ValueScales { scales, first: 0, group_stride: PAGE_POSITIONS, block_stride: LANES }
+    }
+}
+
+/// The scales of the values of a page.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ValueScales<'a> {
+    scales: &'a [u16],
+    /// Where the first begins, and how far it is to the next 32 elements and to the next 16 positions.
+    first: usize,
+    group_stride: usize,
+    block_stride: usize,
+}
+
+impl<'a> ValueScales<'a> {
+    /// Scales of elements 32 · `group` and following, at the positions 16 · `block` and following.
+    #[inline(always)]
+    pub(crate) fn at(self, group: usize, block: usize) -> &'a [u16; LANES] {
+        let start = self.first + group * self.group_stride + block * self.block_stride;
+        self.scales[start..].first_chunk().expect("a scale for each value")
     }
 }

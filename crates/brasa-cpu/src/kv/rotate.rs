@@ -65,7 +65,7 @@ impl CpuKvPool {
             for block in 0..BLOCKS {
                 let offset_bytes =
                     (place * heads + head) * layout.head_bytes() + block * layout.key_block_bytes();
-                let keys = &mut elements[offset_bytes / size_of::<T>()..][..layout.head_dim * LANES];
+                let keys = &mut elements[offset_bytes / size_of::<T>()..][..layout.key_dim * LANES];
                 let (keys, _) = keys.as_chunks_mut::<LANES>();
                 for (pair, &(cos, sin)) in angles.iter().enumerate() {
                     let (first, second) = rotation.elements(pair);

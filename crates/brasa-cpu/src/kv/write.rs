@@ -15,15 +15,16 @@ use crate::simd::{Kernel, LANES, Simd, vectorize};
 const CHUNK: usize = 64;
 
 impl CacheView<'_> {
-    /// Writes key and value of `head` into `slot` of `page`, rounded to the cache's element type.
+    /// Writes key and value of `head` into `slot` of `page`, rounded to the cache's element type. A value that is the first elements
+    /// of the key is empty.
     ///
     /// # Safety
     ///
     /// No other thread reads or writes this slot of this head meanwhile. Other slots of the same key block may be written, since
     /// they are other elements.
     pub(crate) unsafe fn write(&self, page: u32, head: usize, slot: usize, key: &[f32], value: &[f32]) {
-        let e = self.layout.head_dim;
-        assert_eq!((key.len(), value.len()), (e, e), "elements of a head");
+        let widths = (self.layout.key_dim, self.layout.value.stored());
+        assert_eq!((key.len(), value.len()), widths, "elements of a head");
         // SAFETY: the caller's promise covers what these functions touch.
         unsafe {
             match self.layout.dtype {
@@ -61,7 +62,7 @@ impl CacheView<'_> {
         slot: usize,
         positions: impl ExactSizeIterator<Item = [&'x [f32]; 2]>,
     ) {
-        let TileLayout { dtype, head_dim } = self.layout;
+        let TileLayout { dtype, key_dim, value: value_width } = self.layout;
         assert_eq!(dtype, KvType::F32, "type of the rows of a step");
         if positions.len() < LANES {
             for (number, [key, value]) in positions.enumerate() {
@@ -81,13 +82,13 @@ impl CacheView<'_> {
         let values = unsafe { self.get_mut(page, head, offset, LANES * stride) };
         for ((position, keys), values) in positions.zip(&mut keys).zip(values.chunks_exact_mut(stride)) {
             let [key, value] = position;
-            assert_eq!((key.len(), value.len()), (head_dim, head_dim), "elements of a head");
+            assert_eq!((key.len(), value.len()), (key_dim, value_width.stored()), "elements of a head");
             *keys = key;
-            values[..head_dim].copy_from_slice(value);
+            values[..value.len()].copy_from_slice(value);
         }
         let offset = slot / LANES * self.layout.key_block_bytes();
         // SAFETY: the keys of these slots, which are all of the block.
-        let block: &mut [f32] = unsafe { self.get_mut(page, head, offset, LANES * head_dim) };
+        let block: &mut [f32] = unsafe { self.get_mut(page, head, offset, LANES * key_dim) };
         vectorize(isa, Turn { keys: &keys, block: block.as_chunks_mut().0 });
     }
 
@@ -120,7 +121,7 @@ impl CacheView<'_> {
     /// Writes int8 codes and their scales.
     unsafe fn write_q8(&self, page: u32, head: usize, slot: usize, key: &[f32], value: &[f32]) {
         let layout = self.layout;
-        let e = layout.head_dim;
+        let e = layout.key_dim;
         let block = slot / LANES * layout.key_block_bytes();
         let lane = slot % LANES;
         for (group, x) in key.chunks(SCALE_ELEMENTS).enumerate() {

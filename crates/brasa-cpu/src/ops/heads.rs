@@ -23,7 +23,8 @@ use super::scratch::{Scratch, ScratchSize};
 #[derive(Clone, Debug)]
 pub(crate) struct CacheWriteOp {
     pub k: Source,
-    pub v: Source,
+    /// Values; `None` if they are the first elements of keys.
+    pub v: Option<Source>,
     pub target: Target,
 }
 
@@ -36,8 +37,10 @@ pub(crate) struct Target {
     pub place: usize,
     /// KV heads.
     pub kv_heads: usize,
-    /// Elements of a head.
-    pub head_dim: usize,
+    /// Elements of a head's key.
+    pub key_dim: usize,
+    /// Elements of a head's value that are stored beside the key.
+    pub value_dim: usize,
 }
 
 /// Optional norms of Q, K and V, the rotation of Q and K, and the cache write of K and V.
@@ -67,19 +70,24 @@ impl Target {
 
 impl Operation for CacheWriteOp {
     fn operands(&self, list: &mut Operands) {
-        list.reads("k", self.k).reads("v", self.v).writes("cache", self.target.place());
+        list.reads("k", self.k);
+        if let Some(v) = self.v {
+            list.reads("v", v);
+        }
+        list.writes("cache", self.target.place());
     }
 
     fn run(&self, cx: &mut Context<'_>, _: &mut Scratch) {
-        let (k, v) = (cx.view(&self.k), cx.view(&self.v));
+        let (k, v) = (cx.view(&self.k), self.v.as_ref().map(|v| cx.view(v)));
         let cache = cx.kv.cache(self.target.group, self.target.place);
-        let width = self.target.head_dim;
+        let Target { key_dim, value_dim, .. } = self.target;
         for row in cx.share(cx.step.sizes.rows) {
-            let (k, v) = (k.row(row), v.row(row));
+            let (k, v) = (k.row(row), v.as_ref().map_or(&[][..], |v| v.row(row)));
             for head in 0..self.target.kv_heads {
-                let columns = head * width..(head + 1) * width;
+                let key = &k[head * key_dim..(head + 1) * key_dim];
+                let value = &v[head * value_dim..(head + 1) * value_dim];
                 // SAFETY: each row belongs to one thread.
-                unsafe { write(cx.step, &self.target, cache, row, head, &k[columns.clone()], &v[columns]) };
+                unsafe { write(cx.step, &self.target, cache, row, head, key, value) };
             }
         }
     }
@@ -95,12 +103,12 @@ impl Operation for HeadsOp {
     }
 
     fn scratch(&self, _: &Sizes, size: &mut ScratchSize) {
-        size.add_heads(self.heads, self.target.kv_heads, self.target.head_dim);
+        size.add_heads(self.heads, self.target.kv_heads, self.target.key_dim);
     }
 
     /// A thread takes whole rows, or some heads of all rows if there are few rows.
     fn run(&self, cx: &mut Context<'_>, scratch: &mut Scratch) {
-        let width = self.target.head_dim;
+        let width = self.target.key_dim;
         let (k, v) = (cx.view(&self.k), cx.view(&self.v));
         let q = cx.view(&self.q);
         let table = cx.rows::<f32>(&self.table);

@@ -9,7 +9,7 @@ use brasa_graph::device::{KvType, Precision};
 use brasa_graph::op::{Attention, KvSource};
 use brasa_graph::reference::ReferenceBackend;
 use brasa_graph::testing::{Random, Tolerance, compare, weight};
-use brasa_graph::{Builder, CacheSpec, Graph, Input};
+use brasa_graph::{Builder, CacheSpec, Graph, Input, ValueWidth};
 
 const VOCAB: usize = 150;
 /// Rows of this token have keys and values that are no numbers.
@@ -18,6 +18,9 @@ const POISON: u32 = VOCAB as u32;
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     head_dim: usize,
+    /// Values of another width than keys, or within them.
+    value: Option<ValueWidth>,
+    sinks: bool,
     kv_heads: usize,
     /// Query heads of a KV head.
     share: usize,
@@ -29,11 +32,12 @@ struct Shape {
 impl Shape {
     /// Queries, keys and values are looked up; the heads' results are what comes out.
     fn graph(self, seed: u64) -> Arc<Graph> {
-        let Self { head_dim, kv_heads, share, scale, window, softcap } = self;
+        let Self { head_dim, value, sinks, kv_heads, share, scale, window, softcap } = self;
+        let value = value.unwrap_or(ValueWidth::Own(head_dim));
         let mut random = Random::new(seed);
         let mut b = Builder::new();
         let ids = b.input(Input::TokenIds);
-        let mut rows = |name: &str, heads: usize, poison: f32| {
+        let mut rows = |name: &str, heads: usize, head_dim: usize, poison: f32| {
             let width = heads * head_dim;
             let mut values = random.normals(VOCAB * width, 1.0);
             values.resize((VOCAB + 1) * width, poison);
@@ -41,12 +45,21 @@ impl Shape {
             let rows = b.embed(ids, table);
             b.reshape(rows, &[heads, head_dim])
         };
-        let q = rows("q", kv_heads * share, 1.0);
-        let (k, v) = (rows("k", kv_heads, f32::NAN), rows("v", kv_heads, f32::NAN));
-        let cache = b.cache(CacheSpec { kv_heads, head_dim, window });
-        b.cache_write(k, v, cache);
-        let o = b.attention(&[q], Attention { source: KvSource::Cache(cache), scale, window, softcap });
-        let o = b.reshape(o, &[kv_heads * share * head_dim]);
+        let q = rows("q", kv_heads * share, head_dim, 1.0);
+        let k = rows("k", kv_heads, head_dim, f32::NAN);
+        let v = (!value.is_prefix()).then(|| rows("v", kv_heads, value.dim(), f32::NAN));
+        let cache = b.cache(CacheSpec { kv_heads, key_dim: head_dim, value, window });
+        match v {
+            Some(v) => b.cache_write(k, v, cache),
+            None => b.cache_write_keys(k, cache),
+        }
+        let mut operands = vec![q];
+        if sinks {
+            let sinks = random.normals(kv_heads * share, 1.0);
+            operands.push(b.weight(Ok(weight("sinks", &[kv_heads * share], &sinks))));
+        }
+        let o = b.attention(&operands, Attention { source: KvSource::Cache(cache), scale, window, softcap });
+        let o = b.reshape(o, &[kv_heads * share * value.dim()]);
         Arc::new(b.finish(&[o]).unwrap())
     }
 }
@@ -89,6 +102,8 @@ fn every_shape_and_kv_type_stays_within_its_bound() {
                 let share = [1, 2, 4, 8][(i + j) % 4];
                 let shape = Shape {
                     head_dim,
+                    value: None,
+                    sinks: false,
                     kv_heads: if share < 4 { 2 } else { 1 },
                     share,
                     scale: 1.5 / (head_dim as f32).sqrt(),
@@ -106,9 +121,46 @@ fn odd_widths_and_scales_that_turn_scores_around() {
     for isa in rounding_tiles() {
         for (seed, (head_dim, scale)) in [(1, 0.5), (17, -0.3), (33, 0.0), (47, 2.0)].into_iter().enumerate()
         {
-            let shape = Shape { head_dim, kv_heads: 1, share: 3, scale, window: None, softcap: None };
+            let shape = Shape {
+                head_dim,
+                value: None,
+                sinks: false,
+                kv_heads: 1,
+                share: 3,
+                scale,
+                window: None,
+                softcap: None,
+            };
             for kv in [KvType::F16, KvType::Q8] {
                 check(shape, kv, isa, 100 + seed as u64);
+            }
+        }
+    }
+}
+
+#[test]
+fn sinks_and_values_of_other_widths_stay_within_their_bound() {
+    let values = [
+        (64, None),
+        (48, Some(ValueWidth::Own(20))),
+        (20, Some(ValueWidth::Own(48))),
+        (72, Some(ValueWidth::PrefixOfKey(56))),
+        (576, Some(ValueWidth::PrefixOfKey(512))),
+    ];
+    for isa in rounding_tiles() {
+        for (i, (head_dim, value)) in values.into_iter().enumerate() {
+            for (j, kv) in [KvType::F32, KvType::F16, KvType::BF16, KvType::Q8].into_iter().enumerate() {
+                let shape = Shape {
+                    head_dim,
+                    value,
+                    sinks: i == 0 || (i + j) % 2 == 0,
+                    kv_heads: if head_dim == 576 { 1 } else { 2 },
+                    share: 4,
+                    scale: 1.5 / (head_dim as f32).sqrt(),
+                    window: [None, Some(70), Some(300)][(i + 2 * j) % 3],
+                    softcap: [None, Some(2.0), None][(i + j) % 3],
+                };
+                check(shape, kv, isa, (200 + i * 4 + j) as u64);
             }
         }
     }
@@ -117,7 +169,16 @@ fn odd_widths_and_scales_that_turn_scores_around() {
 /// A row's result is its own, whichever rows are computed with it, as long as they are many.
 #[test]
 fn chunks_of_many_rows_are_the_whole() {
-    let shape = Shape { head_dim: 64, kv_heads: 2, share: 2, scale: 0.1, window: Some(400), softcap: None };
+    let shape = Shape {
+        head_dim: 64,
+        value: None,
+        sinks: false,
+        kv_heads: 2,
+        share: 2,
+        scale: 0.1,
+        window: Some(400),
+        softcap: None,
+    };
     let (graph, tokens) = (shape.graph(1), tokens(600, 2));
     for isa in rounding_tiles() {
         let of = |rows: &[usize]| {
@@ -136,8 +197,16 @@ fn chunks_of_many_rows_are_the_whole() {
 fn slots_that_no_row_sees_may_hold_anything() {
     for kv in [KvType::F32, KvType::F16, KvType::BF16] {
         for isa in rounding_tiles() {
-            let shape =
-                Shape { head_dim: 48, kv_heads: 1, share: 2, scale: 0.2, window: None, softcap: None };
+            let shape = Shape {
+                head_dim: 48,
+                value: None,
+                sinks: false,
+                kv_heads: 1,
+                share: 2,
+                scale: 0.2,
+                window: None,
+                softcap: None,
+            };
             let mut running = Running::new(&device(1, isa), &shape.graph(5), Precision::Fast, kv);
             let rows = tokens(40 + 28, 6);
             let expected = running.chunked(1, &rows, &[40, 28]);

@@ -7,6 +7,7 @@ use crate::common::running::{Running, assert_same_bits, device, exact, tokens};
 use crate::common::sets::swept_tiles;
 use brasa_cpu::Isa;
 use brasa_formats::StorageFormat;
+use brasa_graph::ValueWidth;
 use brasa_graph::device::{KvType, Precision};
 use brasa_graph::reference::ReferenceBackend;
 use brasa_graph::testing::Decoder;
@@ -124,6 +125,37 @@ fn the_law_holds_on_every_instruction_set() {
     };
     for isa in Isa::available() {
         assert_law(&decoder, isa, Precision::Fast, KvType::F16);
+    }
+}
+
+/// Sinks and windows, values of another width than keys, and latent attention.
+fn wide_decoders(format: StorageFormat) -> [Decoder; 3] {
+    let small = |decoder: Decoder| Decoder { hidden: 64, feed_forward: 64, ..decoder };
+    let sinks = small(Decoder::with_sinks(format, &[Some(100), None]));
+    let widths = Decoder { head_dim: 48, value: Some(ValueWidth::Own(20)), ..sinks.clone() };
+    [sinks, widths, small(Decoder::latent(format))]
+}
+
+#[test]
+fn the_law_holds_for_sinks_and_values_of_other_widths() {
+    for decoder in wide_decoders(StorageFormat::Q8_0) {
+        for kv in [KvType::F32, KvType::F16, KvType::BF16, KvType::Q8] {
+            assert_law(&decoder, exact(), Precision::Fast, kv);
+        }
+        for isa in Isa::available() {
+            assert_law(&decoder, isa, Precision::Fast, KvType::F16);
+        }
+    }
+}
+
+#[test]
+fn sinks_and_values_of_other_widths_are_near_the_reference() {
+    for decoder in wide_decoders(StorageFormat::F32) {
+        for (kv, bound) in
+            [(KvType::F32, 1e-5), (KvType::F16, 1e-3), (KvType::BF16, 1e-2), (KvType::Q8, 1e-2)]
+        {
+            assert_near_reference(&decoder, Precision::Reference, kv, bound);
+        }
     }
 }
 

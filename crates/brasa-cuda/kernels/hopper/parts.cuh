@@ -64,6 +64,11 @@ __device__ __forceinline__ void write_means(const PartsParams& all, uint32_t row
     *reinterpret_cast<uint2*>(panel_piece(all.panels, all.subs, row, k) + k % 8 * 2) = make_uint2(pack_halves(h[0], h[1]), pack_halves(h[2], h[3]));
 }
 
+// A head's sink in units of ln 2: a score that has been seen before all others, of no value; −∞ where there are no sinks.
+__device__ __forceinline__ float sink_of(const AttentionParams& p, uint32_t head) {
+    return p.sinks ? p.sinks[head] * 1.4426950408889634f : -INFINITY;
+}
+
 template <int E> __device__ __forceinline__ void attend_part(const PartsParams& all) {
     let_next_start();
     using T = PartShape<E>;
@@ -238,9 +243,11 @@ template <int E> __device__ __forceinline__ void attend_part(const PartsParams& 
     const uint32_t all_width = p.heads * E;
     for (uint32_t i = threadIdx.x * 4; i < heads * E; i += PART_WARPS * 32 * 4) {
         const uint32_t h = i / E, e = i % E;
-        float top = -INFINITY, total = 0.0f, sum[4] = {};
+        const float sink = whole ? sink_of(p, first_head + h) : -INFINITY;
+        float top = sink, total = 0.0f, sum[4] = {};
 #pragma unroll
         for (int w = 0; w < PART_WARPS; w++) top = fmaxf(top, tops[w][h]);
+        if (whole && p.sinks) total = raise_two(sink - top);
 #pragma unroll
         for (int w = 0; w < PART_WARPS; w++) {
             if (tops[w][h] == -INFINITY) {  // nothing in sight, or no score that is a number
@@ -272,7 +279,7 @@ template <int E> __device__ __forceinline__ void attend_part(const PartsParams& 
         if (threadIdx.x == 0) all.arrivals[blockIdx.x] = 0;
         for (uint32_t i = threadIdx.x * 4; i < heads * E; i += PART_WARPS * 32 * 4) {
             const float* from = of_task + i / E * T::HEAD;
-            float top = -INFINITY, total = 0.0f, sum[4] = {};
+            float top = sink_of(p, first_head + i / E), total = p.sinks ? 1.0f : 0.0f, sum[4] = {};
             for (uint32_t n = 0; n < parts; n++) {
                 const float2 facts = __ldcg(reinterpret_cast<const float2*>(from + n * (PART_HEADS * T::HEAD) + E));
                 if (facts.y == -INFINITY) {

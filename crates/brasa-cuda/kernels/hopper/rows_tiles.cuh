@@ -224,6 +224,15 @@ template <u32 E> struct Attended {
     SharedAt values = 0;
 
     DEVICE Attended() { clear(sums); }
+    // Begins with a sink: a score, in units of ln 2, that has been seen before all others, of no value.
+    DEVICE void begin_with(float sink) {
+        const bool is_first = threadIdx.x % 4 == 0;  // of the four lanes whose weights are added
+#pragma unroll
+        for (u32 side = 0; side < 2; ++side) {
+            largest.at[side] = sink;
+            total[side] = is_first ? 1.0f : 0.0f;
+        }
+    }
     // Takes the keys of a tile, behind which are its values: `start` starts the products that are its scores, `finish` makes them scores.
     template <class Start, class Finish> DEVICE void take(SharedAt tile, Start start, Finish finish) {
         float s[32];

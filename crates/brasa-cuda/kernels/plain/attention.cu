@@ -1,6 +1,6 @@
-// attention_<type>: y[R, H, E] = softmax(cap(scale · q·k)) · v over the positions that a row sees, of a paged cache or memory whose
+// attention_<type>: y[R, H, V] = softmax(cap(scale · q·k)) · v over the positions that a row sees, of a paged cache or memory whose
 // heads pages.cu cannot hold; attention_step: of the rows of its segment. GQA: head h reads KV head h / (H / G).
-// Grid: x: rows, y: heads; a block of 256 threads. Shared memory: 2·E + 288 floats.
+// Grid: x: rows, y: heads; a block of 256 threads. Shared memory: E + V + 288 floats.
 //
 // Positions are taken 256 at a time, a page, in order: a thread scores one position, then a thread sums one element of the
 // values (online softmax: Milakov & Gimelshein 2018, arXiv:1805.02867). The order of sums depends on the positions alone, so a
@@ -11,10 +11,10 @@
 template <class Head>
 DEVICE void attention(const AttentionParams& p) {
     DYNAMIC_SHARED(shared);
-    u32 width = p.head_dim, t = threadIdx.x;
+    const u32 width = p.head_dim, of_values = p.value_dim, t = threadIdx.x;
     float* q = shared;
     float* sums = q + width;
-    float* weights = sums + width;
+    float* weights = sums + of_values;
     float* scratch = weights + PAGE_POSITIONS;
 
     u32 r = blockIdx.x, h = blockIdx.y, g = h / (p.heads / p.kv_heads);
@@ -24,11 +24,14 @@ DEVICE void attention(const AttentionParams& p) {
     const float slope = p.source == SOURCE_STEP_ALIBI ? alibi_slope(p.heads, h) : 0.0f;
     for (u32 e = t; e < width; e += blockDim.x) {
         q[e] = p.q[(u64)r * p.q_stride + h * width + e];
+    }
+    for (u32 e = t; e < of_values; e += blockDim.x) {
         sums[e] = 0.0f;
     }
     __syncthreads();
 
-    float largest = -INFINITY, total = 0.0f;
+    // A sink is a score that has been seen before all others, of no value.
+    float largest = p.sinks == nullptr ? -INFINITY : p.sinks[h], total = p.sinks == nullptr ? 0.0f : 1.0f;
     for (u32 page = sight.first / PAGE_POSITIONS * PAGE_POSITIONS; page < sight.end; page += PAGE_POSITIONS) {
         Head head(p, segment, page, g);
         float score = -INFINITY;
@@ -54,17 +57,17 @@ DEVICE void attention(const AttentionParams& p) {
         largest = higher;
         u32 begin = sight.first > page ? sight.first - page : 0;
         u32 end = sight.end - page < PAGE_POSITIONS ? sight.end - page : PAGE_POSITIONS;
-        for (u32 e = t; e < width; e += blockDim.x) {
+        for (u32 e = t; e < of_values; e += blockDim.x) {
             float sum = sums[e] * shrink;
             for (u32 j = begin; j < end; ++j) {
-                sum = fmaf(weights[j], head.value(j, e, width), sum);
+                sum = fmaf(weights[j], head.value(j, e), sum);
             }
             sums[e] = sum;
         }
         __syncthreads();
     }
-    for (u32 e = t; e < width; e += blockDim.x) {
-        p.y[((u64)r * p.heads + h) * width + e] = sums[e] / total;
+    for (u32 e = t; e < of_values; e += blockDim.x) {
+        p.y[((u64)r * p.heads + h) * of_values + e] = sums[e] / total;
     }
 }
 

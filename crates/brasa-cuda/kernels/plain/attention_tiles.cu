@@ -1,5 +1,5 @@
 // Attention to the rows of the step, and its gradient, in tiles of 64 queries and 64 keys: what attention_step, attention_gradient_queries and
-// attention_gradient_keys compute (attention.cu, gradients.cu), f32 throughout, for heads of up to 128, a multiple of four. Operands are
+// attention_gradient_keys compute (attention.cu, gradients.cu), f32 throughout, for heads of up to 128, a multiple of four, whose values are as wide. Operands are
 // aligned to 16 bytes.
 // Grid: x: tiles of queries or keys, those of a segment behind each other; y: heads, of keys KV heads. A block of 256 threads.
 // Shared memory: 3 or 4 tiles of 64 · (E + 4) floats, and one or two of 64 · 68.
@@ -212,8 +212,8 @@ KERNEL(attention_tiles, AttentionParams) {
     sums.clear();
 #pragma unroll
     for (u32 m = 0; m < 4; ++m) {
-        largest[m] = -INFINITY;
-        total[m] = 0.0f;
+        largest[m] = p.sinks == nullptr ? -INFINITY : p.sinks[h];
+        total[m] = p.sinks == nullptr ? 0.0f : 1.0f;
     }
     const KeyRange range(p, rows, first);
     for (u32 key = range.begin; key < range.end; key += TILE_ROWS) {
@@ -272,8 +272,9 @@ KERNEL(attention_gradient_query_tiles, AttentionGradientParams) {
     dq.clear();
 #pragma unroll
     for (u32 m = 0; m < 4; ++m) {
-        largest[m] = -INFINITY;
-        total[m] = mean[m] = 0.0f;
+        largest[m] = a.sinks == nullptr ? -INFINITY : a.sinks[h];
+        total[m] = a.sinks == nullptr ? 0.0f : 1.0f;
+        mean[m] = 0.0f;
     }
     const KeyRange range(a, rows, first);
     for (u32 pass = 0; pass < 2; ++pass) {

@@ -1,5 +1,5 @@
-// cache_write_<type>: writes each row's keys and values, [R, G, E] each, at the row's index of its segment's pages.
-// Grid: x: one thread an element (q8: a block of 32 elements), blocks of 256; y: keys, values.
+// cache_write_<type>: writes each row's keys [R, G, E] and values [R, G, V] at the row's index of its segment's pages.
+// Grid: x: one thread an element (q8: a block of 32 elements), blocks of 256; y: keys, and values that are not parts of keys.
 #include "kv.cuh"
 
 // Head `head` of the row's keys or values: where it comes from, where it goes to, and at which position of its page.
@@ -9,20 +9,23 @@ struct HeadWrite {
     u32 position;
 };
 
+// Elements of a head of what is written.
+DEVICE u32 width_of(const CacheWriteParams& p) { return blockIdx.y == 1 ? p.cache.value_row : p.cache.head_dim; }
+
 DEVICE HeadWrite head_write(const CacheWriteParams& p, u32 row, u32 head) {
     u32 segment = p.step.row_segments[row];
     const SegmentRows& rows = p.step.segments[segment];
     u32 index = rows.first_index + (row - rows.first_row);
     bool values = blockIdx.y == 1;
     const float* from = values ? p.v + (u64)row * p.v_stride : p.k + (u64)row * p.k_stride;
-    u64 place = (u64)(values ? p.cache.kv_heads + head : head) * p.cache.head_bytes;
-    return {from + head * p.cache.head_dim, cache_of(p.cache, segment, index) + place, index % PAGE_POSITIONS};
+    u64 place = values ? p.cache.values_bytes + (u64)head * p.cache.value_bytes : (u64)head * p.cache.head_bytes;
+    return {from + head * width_of(p), cache_of(p.cache, segment, index) + place, index % PAGE_POSITIONS};
 }
 
 template <class Type>
 DEVICE void cache_write(const CacheWriteParams& p) {
     u64 i = thread_number();
-    u32 width = p.cache.head_dim, row_elements = p.cache.kv_heads * width;
+    u32 width = width_of(p), row_elements = p.cache.kv_heads * width;
     if (i >= (u64)p.step.rows * row_elements) {
         return;
     }
@@ -38,7 +41,7 @@ KERNEL(cache_write_bf16, CacheWriteParams) { cache_write<KvBF16>(p); }
 // Codes round(x · 127 / max|x|), half away from zero, and the scale max|x| / 127 as f16.
 KERNEL(cache_write_q8, CacheWriteParams) {
     u64 i = thread_number();
-    u32 width = p.cache.head_dim, blocks = (width + 31) / 32, row_blocks = p.cache.kv_heads * blocks;
+    u32 width = width_of(p), blocks = (width + 31) / 32, row_blocks = p.cache.kv_heads * blocks;
     if (i >= (u64)p.step.rows * row_blocks) {
         return;
     }

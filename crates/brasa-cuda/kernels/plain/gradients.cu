@@ -139,6 +139,15 @@ DEVICE float dot(const float* a, const float* b, u32 width) {
 struct Softmax {
     float largest = -INFINITY, total = 0.0f, mean = 0.0f;
 
+    DEVICE Softmax() {}
+    // Begins with a head's sink, if there are sinks; `change` is how the sink changes.
+    DEVICE Softmax(const float* sinks, u32 head, float change) {
+        if (sinks != nullptr) {
+            largest = sinks[head];
+            total = 1.0f;
+            mean = change;
+        }
+    }
     // Takes each thread's score and change; −∞ for a thread without a score.
     DEVICE void add(float score, float change, float* scratch) {
         float higher = fmaxf(largest, block_max(score, scratch));
@@ -154,22 +163,24 @@ struct Softmax {
     DEVICE float probability(float score) const { return expf(score - largest) / total; }
 };
 
-// Grid: x: rows, y: heads; a block of 256 threads. Shared memory: 3·E + 544 floats.
+// Grid: x: rows, y: heads; a block of 256 threads. Shared memory: 2·E + V + 544 floats.
 KERNEL(attention_tangent, AttentionTangentParams) {
     DYNAMIC_SHARED(shared);
     const AttentionParams& a = p.attention;
-    const u32 width = a.head_dim, t = threadIdx.x;
-    float *q = shared, *tq = q + width, *sums = tq + width, *changes = sums + width, *weights = changes + PAGE_POSITIONS,
+    const u32 width = a.head_dim, of_values = a.value_dim, t = threadIdx.x;
+    float *q = shared, *tq = q + width, *sums = tq + width, *changes = sums + of_values, *weights = changes + PAGE_POSITIONS,
           *scratch = weights + PAGE_POSITIONS;
     const u32 r = blockIdx.x, h = blockIdx.y, g = h / (a.heads / a.kv_heads), segment = a.step.row_segments[r];
     const SegmentRows& rows = a.step.segments[segment];
     const Sight sight(a, rows, r - rows.first_row);
-    const u64 head = ((u64)r * a.heads + h) * width, of_keys = (u64)rows.first_row * a.kv_heads * width + (u64)g * width;
-    const float *tk = p.tk + of_keys, *tv = p.tv + of_keys;
-    const u64 stride = (u64)a.kv_heads * width;
+    const u64 head = (u64)r * a.heads + h, first_key = (u64)rows.first_row * a.kv_heads + g;
+    const float *tk = p.tk + first_key * width, *tv = p.tv + first_key * of_values;
+    const u64 stride = (u64)a.kv_heads * width, value_stride = (u64)a.kv_heads * of_values;
     for (u32 e = t; e < width; e += blockDim.x) {
         q[e] = a.q[(u64)r * a.q_stride + h * width + e];
-        tq[e] = p.tq[head + e];
+        tq[e] = p.tq[head * width + e];
+    }
+    for (u32 e = t; e < of_values; e += blockDim.x) {
         sums[e] = 0.0f;
     }
     __syncthreads();
@@ -180,7 +191,7 @@ KERNEL(attention_tangent, AttentionTangentParams) {
         score = of.value;
         return of.slope * a.scale * (dot(tq, k, width) + dot(q, tk + j * stride, width));
     };
-    Softmax softmax;
+    Softmax softmax(a.sinks, h, a.sinks == nullptr ? 0.0f : p.t_sinks[h]);
     const u32 first = sight.first / PAGE_POSITIONS * PAGE_POSITIONS;
     for (u32 page = first; page < sight.end; page += PAGE_POSITIONS) {
         float score = -INFINITY, ts = 0.0f;
@@ -202,43 +213,45 @@ KERNEL(attention_tangent, AttentionTangentParams) {
         changes[t] = weight * (ts - softmax.mean);
         __syncthreads();
         const u32 count = sight.end - page < PAGE_POSITIONS ? sight.end - page : PAGE_POSITIONS;
-        for (u32 e = t; e < width; e += blockDim.x) {
+        for (u32 e = t; e < of_values; e += blockDim.x) {
             for (u32 j = sight.first > page ? sight.first - page : 0; j < count; ++j) {
-                sums[e] = fmaf(changes[j], keys.value(page + j, e, width), sums[e]);
-                sums[e] = fmaf(weights[j], tv[(page + j) * stride + e], sums[e]);
+                sums[e] = fmaf(changes[j], keys.value(page + j, e), sums[e]);
+                sums[e] = fmaf(weights[j], tv[(page + j) * value_stride + e], sums[e]);
             }
         }
     }
-    for (u32 e = t; e < width; e += blockDim.x) {
-        a.y[head + e] = sums[e];
+    for (u32 e = t; e < of_values; e += blockDim.x) {
+        a.y[head * of_values + e] = sums[e];
     }
 }
 
 // The queries' gradients, and the sums of each row and head.
-// Grid: x: rows, y: heads; a block of 256 threads. Shared memory: 3·E + 288 floats.
+// Grid: x: rows, y: heads; a block of 256 threads. Shared memory: 2·E + V + 288 floats.
 KERNEL(attention_gradient_queries, AttentionGradientParams) {
     DYNAMIC_SHARED(shared);
     const AttentionParams& a = p.attention;
-    const u32 width = a.head_dim, t = threadIdx.x;
-    float *q = shared, *dy = q + width, *dq = dy + width, *changes = dq + width, *scratch = changes + PAGE_POSITIONS;
+    const u32 width = a.head_dim, of_values = a.value_dim, t = threadIdx.x;
+    float *q = shared, *dy = q + width, *dq = dy + of_values, *changes = dq + width, *scratch = changes + PAGE_POSITIONS;
     const u32 r = blockIdx.x, h = blockIdx.y, g = h / (a.heads / a.kv_heads), segment = a.step.row_segments[r];
     const SegmentRows& rows = a.step.segments[segment];
     const Sight sight(a, rows, r - rows.first_row);
     const u64 head = (u64)r * a.heads + h;
     for (u32 e = t; e < width; e += blockDim.x) {
         q[e] = a.q[(u64)r * a.q_stride + h * width + e];
-        dy[e] = p.dy[head * width + e];
         dq[e] = 0.0f;
+    }
+    for (u32 e = t; e < of_values; e += blockDim.x) {
+        dy[e] = p.dy[head * of_values + e];
     }
     __syncthreads();
     const StepHead keys(a, segment, 0, g);
     const u32 first = sight.first / PAGE_POSITIONS * PAGE_POSITIONS;
-    Softmax softmax;
+    Softmax softmax(a.sinks, h, 0.0f);
     for (u32 page = first; page < sight.end; page += PAGE_POSITIONS) {
         float score = -INFINITY, dp = 0.0f;
         if (const u32 j = page + t; sight.sees(a, j)) {
             score = Score(a, h, sight.place, j, dot(q, keys.keys + (u64)j * keys.k_stride, width)).value;
-            dp = dot(dy, keys.values + (u64)j * keys.v_stride, width);
+            dp = dot(dy, keys.values + (u64)j * keys.v_stride, of_values);
         }
         softmax.add(score, dp, scratch);
     }
@@ -247,7 +260,7 @@ KERNEL(attention_gradient_queries, AttentionGradientParams) {
         float ds = 0.0f;
         if (const u32 j = page + t; sight.sees(a, j)) {
             const Score score(a, h, sight.place, j, dot(q, keys.keys + (u64)j * keys.k_stride, width));
-            const float dp = dot(dy, keys.values + (u64)j * keys.v_stride, width);
+            const float dp = dot(dy, keys.values + (u64)j * keys.v_stride, of_values);
             ds = score.slope * a.scale * softmax.probability(score.value) * (dp - softmax.mean);
         }
         __syncthreads();
@@ -271,20 +284,23 @@ KERNEL(attention_gradient_queries, AttentionGradientParams) {
 }
 
 // The gradients of keys and values: heads in order, of each the queries in order. Runs behind attention_gradient_queries.
-// Grid: x: rows, y: KV heads; a block of 256 threads. Shared memory: 4·E + 512 floats.
+// Grid: x: rows, y: KV heads; a block of 256 threads. Shared memory: 2·E + 2·V + 512 floats.
 KERNEL(attention_gradient_keys, AttentionGradientParams) {
     DYNAMIC_SHARED(shared);
     const AttentionParams& a = p.attention;
-    const u32 width = a.head_dim, t = threadIdx.x;
-    float *k = shared, *v = k + width, *dk = v + width, *dv = dk + width, *changes = dv + width, *weights = changes + PAGE_POSITIONS;
+    const u32 width = a.head_dim, of_values = a.value_dim, t = threadIdx.x;
+    float *k = shared, *v = k + width, *dk = v + of_values, *dv = dk + width, *changes = dv + of_values, *weights = changes + PAGE_POSITIONS;
     const u32 r = blockIdx.x, g = blockIdx.y, sharing = a.heads / a.kv_heads, segment = a.step.row_segments[r];
     const SegmentRows& rows = a.step.segments[segment];
     const u32 j = r - rows.first_row;
     const StepHead own(a, segment, j, g);
     for (u32 e = t; e < width; e += blockDim.x) {
         k[e] = own.key(0, e, width);
-        v[e] = own.value(0, e, width);
-        dk[e] = dv[e] = 0.0f;
+        dk[e] = 0.0f;
+    }
+    for (u32 e = t; e < of_values; e += blockDim.x) {
+        v[e] = own.value(0, e);
+        dv[e] = 0.0f;
     }
     __syncthreads();
     const auto [begin, end] = QueryRange(a, rows, j, j);
@@ -298,7 +314,7 @@ KERNEL(attention_gradient_keys, AttentionGradientParams) {
                     const Score score(a, h, sight.place, j, dot(a.q + row * a.q_stride + h * width, k, width));
                     const float* sums = p.sums + 3 * head;
                     weight = expf(score.value - sums[0]) / sums[1];
-                    ds = score.slope * a.scale * weight * (dot(p.dy + head * width, v, width) - sums[2]);
+                    ds = score.slope * a.scale * weight * (dot(p.dy + head * of_values, v, of_values) - sums[2]);
                 }
             }
             __syncthreads();
@@ -310,15 +326,37 @@ KERNEL(attention_gradient_keys, AttentionGradientParams) {
                 for (u32 i = 0; i < count; ++i) {
                     const u64 row = rows.first_row + base + i;
                     dk[e] = fmaf(changes[i], a.q[row * a.q_stride + h * width + e], dk[e]);
-                    dv[e] = fmaf(weights[i], p.dy[(row * a.heads + h) * width + e], dv[e]);
+                }
+            }
+            for (u32 e = t; e < of_values; e += blockDim.x) {
+                for (u32 i = 0; i < count; ++i) {
+                    const u64 row = rows.first_row + base + i;
+                    dv[e] = fmaf(weights[i], p.dy[(row * a.heads + h) * of_values + e], dv[e]);
                 }
             }
         }
     }
     for (u32 e = t; e < width; e += blockDim.x) {
-        const u64 to = ((u64)r * a.kv_heads + g) * width + e;
-        p.dk[to] = dk[e];
-        p.dv[to] = dv[e];
+        p.dk[((u64)r * a.kv_heads + g) * width + e] = dk[e];
+    }
+    for (u32 e = t; e < of_values; e += blockDim.x) {
+        p.dv[((u64)r * a.kv_heads + g) * of_values + e] = dv[e];
+    }
+}
+
+// The gradients of sinks, from the sums of each row and head. Runs behind attention_gradient_queries or its tiles.
+// Grid: heads; a block of 256 threads, of which each takes every 256th row.
+KERNEL(attention_gradient_sinks, SinkGradientParams) {
+    __shared__ float scratch[32];
+    const u32 h = blockIdx.x;
+    float sum = 0.0f;
+    for (u32 row = threadIdx.x; row < p.rows; row += blockDim.x) {
+        const float* sums = p.sums + 3 * ((u64)row * p.heads + h);
+        sum = fmaf(-expf(p.sinks[h] - sums[0]) / sums[1], sums[2], sum);
+    }
+    sum = block_sum(sum, scratch);
+    if (threadIdx.x == 0) {
+        p.d_sinks[h] = sum;
     }
 }
 

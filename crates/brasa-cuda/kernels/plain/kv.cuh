@@ -1,7 +1,7 @@
 // Keys and values in pages of 256 positions.
 //
-// A page holds each cache of its group one after the other; a cache holds its keys head by head, then its values head by head;
-// a head holds [256][E] elements and, for q8, [256][ceil(E / 32)] scales behind them. Where E is a multiple of eight, the 16-byte
+// A page holds each cache of its group one after the other; a cache holds its keys head by head, then its values head by head,
+// unless these are the first elements of the keys; a head holds [256][E] elements and, for q8, [256][ceil(E / 32)] scales behind them. Where E is a multiple of eight, the 16-byte
 // pieces of a position's halves are permuted (`kv_piece` of ../hopper/layout.cuh), so that tensor cores read them without conflicts.
 #pragma once
 

@@ -1,21 +1,25 @@
 // attend_pages_<type>: attention of rows to one page of a cache or memory: for each head the sum of values weighted by
-// exp(score - largest score of the page), the sum of weights, and that largest score, [E + 2] floats.
-// Grid: x: tasks, a KV head of a row each; y: pages; a block of 256 threads. Heads of up to 256. Shared memory: 4·(9·E + 256) floats.
+// exp(score - largest score of the page), the sum of weights, and that largest score, [V + 2] floats.
+// Grid: x: tasks, a KV head of a row each; y: pages; a block of 256 threads. Keys of up to 576 and values of up to 512. Shared memory:
+// 4·(E + 256 + 8·V) floats where both are at most 256; 4·(E + 256) + 8·V for wider ones, whose warps are added head by head.
 //
-// attend_merge: y[R, H, E] from the pages' sums, in order of pages. Grid: x: heads of tasks; a block of 128 threads.
+// attend_merge: y[R, H, V] from the pages' sums, in order of pages, and from the heads' sinks. Grid: x: heads of tasks; a block of 128 threads.
 //
 // A warp scores 32 positions, one after the other, for four heads that share keys; then it sums the values of its positions. The
 // order of sums depends on positions alone, so a row has the same bits whatever else is in its step.
 #include "sight.cuh"
 
-static const u32 PAGE_WARPS = 8, HEADS_AT_ONCE = 4, POSITIONS_AT_ONCE = 8;
+static const u32 PAGE_WARPS = 8, HEADS_AT_ONCE = 4;
 
-// LANE_ELEMENTS: elements of a head that a lane takes.
-template <class Type, u32 LANE_ELEMENTS>
+// LANE_ELEMENTS, LANE_VALUES: elements of a key and of a value that a lane takes. Wide heads take fewer keys at a time, for want of registers, and add
+// the warps' sums of one head at a time, for want of shared memory.
+template <class Type, u32 LANE_ELEMENTS, u32 LANE_VALUES>
 DEVICE void attend_page(const PagesParams& all) {
     DYNAMIC_SHARED(shared);
+    constexpr bool IS_WIDE = LANE_ELEMENTS > 8;
+    constexpr u32 POSITIONS_AT_ONCE = IS_WIDE ? 4 : 8, HEADS_ADDED = IS_WIDE ? 1 : HEADS_AT_ONCE;
     const AttentionParams& p = all.attention;
-    const u32 width = p.head_dim, group = p.heads / p.kv_heads, t = threadIdx.x;
+    const u32 width = p.head_dim, of_values = p.value_dim, group = p.heads / p.kv_heads, t = threadIdx.x;
     float* q = shared;
     float* weights = q + HEADS_AT_ONCE * width;
     float* sums = weights + HEADS_AT_ONCE * PAGE_POSITIONS;
@@ -23,12 +27,12 @@ DEVICE void attend_page(const PagesParams& all) {
     const u32 segment = p.step.row_segments[r];
     const SegmentRows& rows = p.step.segments[segment];
     const Sight sight(p, rows, r - rows.first_row);
-    float* partial = all.partial + ((u64)blockIdx.x * group * all.pages + blockIdx.y) * (width + 2);
-    const u64 next_head = (u64)all.pages * (width + 2);
+    float* partial = all.partial + ((u64)blockIdx.x * group * all.pages + blockIdx.y) * (of_values + 2);
+    const u64 next_head = (u64)all.pages * (of_values + 2);
     if (first >= sight.end || first + PAGE_POSITIONS <= sight.first) {
-        if (t < group) {
-            partial[t * next_head + width] = 0.0f;
-            partial[t * next_head + width + 1] = -INFINITY;
+        for (u32 h = t; h < group; h += blockDim.x) {
+            partial[h * next_head + of_values] = 0.0f;
+            partial[h * next_head + of_values + 1] = -INFINITY;
         }
         return;
     }
@@ -108,19 +112,19 @@ DEVICE void attend_page(const PagesParams& all) {
             }
             total = warp_sum(total);
             if (lane() == 0) {
-                partial[(h + warp()) * next_head + width] = total;
-                partial[(h + warp()) * next_head + width + 1] = largest;
+                partial[(h + warp()) * next_head + of_values] = total;
+                partial[(h + warp()) * next_head + of_values + 1] = largest;
             }
         }
         __syncthreads();
-        float values[HEADS_AT_ONCE][LANE_ELEMENTS] = {};
+        float values[HEADS_AT_ONCE][LANE_VALUES] = {};
 #pragma unroll 8
         for (u32 j = begin; j < end; ++j) {
 #pragma unroll
-            for (u32 i = 0; i < LANE_ELEMENTS; ++i) {
+            for (u32 i = 0; i < LANE_VALUES; ++i) {
                 const u32 e = i * 32 + lane();
-                if (e < width) {
-                    const float value = head.value(j - first, e, width);
+                if (e < of_values) {
+                    const float value = head.value(j - first, e);
 #pragma unroll
                     for (u32 k = 0; k < HEADS_AT_ONCE; ++k) {
                         values[k][i] = fmaf(weights[k * PAGE_POSITIONS + j - first], value, values[k][i]);
@@ -129,38 +133,41 @@ DEVICE void attend_page(const PagesParams& all) {
             }
         }
 #pragma unroll
-        for (u32 k = 0; k < HEADS_AT_ONCE; ++k) {
+        for (u32 added = 0; added < HEADS_AT_ONCE; added += HEADS_ADDED) {
 #pragma unroll
-            for (u32 i = 0; i < LANE_ELEMENTS; ++i) {
-                const u32 e = i * 32 + lane();
-                if (e < width) {
-                    sums[(warp() * HEADS_AT_ONCE + k) * width + e] = values[k][i];
+            for (u32 k = 0; k < HEADS_ADDED; ++k) {
+#pragma unroll
+                for (u32 i = 0; i < LANE_VALUES; ++i) {
+                    const u32 e = i * 32 + lane();
+                    if (e < of_values) {
+                        sums[(warp() * HEADS_ADDED + k) * of_values + e] = values[added + k][i];
+                    }
                 }
             }
-        }
-        __syncthreads();
-        for (u32 i = t; i < heads * width; i += blockDim.x) {
-            float sum = 0.0f;
-            for (u32 w = 0; w < PAGE_WARPS; ++w) {
-                sum += sums[w * HEADS_AT_ONCE * width + i];
+            __syncthreads();
+            for (u32 i = t; i < HEADS_ADDED * of_values && added + i / of_values < heads; i += blockDim.x) {
+                float sum = 0.0f;
+                for (u32 w = 0; w < PAGE_WARPS; ++w) {
+                    sum += sums[w * HEADS_ADDED * of_values + i];
+                }
+                partial[(h + added + i / of_values) * next_head + i % of_values] = sum;
             }
-            partial[(h + i / width) * next_head + i % width] = sum;
+            __syncthreads();
         }
-        __syncthreads();
     }
 }
 
 template <class Type>
 DEVICE void attend_pages(const PagesParams& p) {
-    const u32 width = p.attention.head_dim;
+    const u32 width = p.attention.head_dim > p.attention.value_dim ? p.attention.head_dim : p.attention.value_dim;
     if (width <= 32) {
-        attend_page<Type, 1>(p);
+        attend_page<Type, 1, 1>(p);
     } else if (width <= 64) {
-        attend_page<Type, 2>(p);
+        attend_page<Type, 2, 2>(p);
     } else if (width <= 128) {
-        attend_page<Type, 4>(p);
+        attend_page<Type, 4, 4>(p);
     } else {
-        attend_page<Type, 8>(p);
+        attend_page<Type, 8, 8>(p);
     }
 }
 
@@ -168,6 +175,11 @@ KERNEL(attend_pages_f32, PagesParams) { attend_pages<KvF32>(p); }
 KERNEL(attend_pages_f16, PagesParams) { attend_pages<KvF16>(p); }
 KERNEL(attend_pages_bf16, PagesParams) { attend_pages<KvBF16>(p); }
 KERNEL(attend_pages_q8, PagesParams) { attend_pages<KvQ8>(p); }
+
+KERNEL(attend_wide_pages_f32, PagesParams) { attend_page<KvF32, 18, 16>(p); }
+KERNEL(attend_wide_pages_f16, PagesParams) { attend_page<KvF16, 18, 16>(p); }
+KERNEL(attend_wide_pages_bf16, PagesParams) { attend_page<KvBF16, 18, 16>(p); }
+KERNEL(attend_wide_pages_q8, PagesParams) { attend_page<KvQ8, 18, 16>(p); }
 
 // A head of a task, and the pages' sums of it.
 struct Merging {
@@ -180,14 +192,16 @@ struct Merging {
         const u32 group = a.heads / a.kv_heads, task = p.first_task + blockIdx.x / group;
         row = task / a.kv_heads;
         head = task % a.kv_heads * group + blockIdx.x % group;
-        width = a.head_dim;
+        width = a.value_dim;
         pages = p.pages;
         partial = p.partial + (u64)blockIdx.x * p.pages * (width + 2);
-        largest = -INFINITY;
-        total = 0.0f;
+        const bool has_sink = a.sinks != nullptr;
+        largest = has_sink ? a.sinks[head] : -INFINITY;
+        const float sink = largest;
         for (u32 page = 0; page < pages; ++page) {
             largest = fmaxf(largest, partial[page * (width + 2) + width + 1]);
         }
+        total = has_sink ? expf(sink - largest) : 0.0f;
         for (u32 page = 0; page < pages; ++page) {
             const float* of_page = partial + page * (width + 2) + width;
             // A page without a position in sight adds nothing, one without a score that is a number NaN.

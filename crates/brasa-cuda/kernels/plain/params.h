@@ -184,14 +184,20 @@ struct CachePages {
     u32 kv_heads;
     u32 head_dim;
     u32 head_bytes;
+    u32 values_bytes;
+    u32 value_bytes;
+    u32 value_row;
 };
-static_assert(sizeof(CachePages) == 40, "");
+static_assert(sizeof(CachePages) == 48, "");
 static_assert(offsetof(CachePages, pages) == 0, "");
 static_assert(offsetof(CachePages, starts) == 8, "");
 static_assert(offsetof(CachePages, offset_bytes) == 16, "");
 static_assert(offsetof(CachePages, kv_heads) == 24, "");
 static_assert(offsetof(CachePages, head_dim) == 28, "");
 static_assert(offsetof(CachePages, head_bytes) == 32, "");
+static_assert(offsetof(CachePages, values_bytes) == 36, "");
+static_assert(offsetof(CachePages, value_bytes) == 40, "");
+static_assert(offsetof(CachePages, value_row) == 44, "");
 
 struct EmbedParams {
     u32 *ids;
@@ -1377,7 +1383,7 @@ struct HeadsParams {
     float *k_bias;
     float *v_bias;
 };
-static_assert(sizeof(HeadsParams) == 224, "");
+static_assert(sizeof(HeadsParams) == 232, "");
 static_assert(offsetof(HeadsParams, q) == 0, "");
 static_assert(offsetof(HeadsParams, k) == 8, "");
 static_assert(offsetof(HeadsParams, v) == 16, "");
@@ -1388,18 +1394,18 @@ static_assert(offsetof(HeadsParams, k_norm) == 56, "");
 static_assert(offsetof(HeadsParams, v_norm) == 72, "");
 static_assert(offsetof(HeadsParams, step) == 88, "");
 static_assert(offsetof(HeadsParams, cache) == 120, "");
-static_assert(offsetof(HeadsParams, q_stride) == 160, "");
-static_assert(offsetof(HeadsParams, k_stride) == 164, "");
-static_assert(offsetof(HeadsParams, v_stride) == 168, "");
-static_assert(offsetof(HeadsParams, heads) == 172, "");
-static_assert(offsetof(HeadsParams, rotary_dim) == 176, "");
-static_assert(offsetof(HeadsParams, interleaved) == 180, "");
-static_assert(offsetof(HeadsParams, threads) == 184, "");
-static_assert(offsetof(HeadsParams, parts) == 188, "");
-static_assert(offsetof(HeadsParams, part_stride) == 192, "");
-static_assert(offsetof(HeadsParams, q_bias) == 200, "");
-static_assert(offsetof(HeadsParams, k_bias) == 208, "");
-static_assert(offsetof(HeadsParams, v_bias) == 216, "");
+static_assert(offsetof(HeadsParams, q_stride) == 168, "");
+static_assert(offsetof(HeadsParams, k_stride) == 172, "");
+static_assert(offsetof(HeadsParams, v_stride) == 176, "");
+static_assert(offsetof(HeadsParams, heads) == 180, "");
+static_assert(offsetof(HeadsParams, rotary_dim) == 184, "");
+static_assert(offsetof(HeadsParams, interleaved) == 188, "");
+static_assert(offsetof(HeadsParams, threads) == 192, "");
+static_assert(offsetof(HeadsParams, parts) == 196, "");
+static_assert(offsetof(HeadsParams, part_stride) == 200, "");
+static_assert(offsetof(HeadsParams, q_bias) == 208, "");
+static_assert(offsetof(HeadsParams, k_bias) == 216, "");
+static_assert(offsetof(HeadsParams, v_bias) == 224, "");
 
 struct CacheWriteParams {
     float *k;
@@ -1409,18 +1415,19 @@ struct CacheWriteParams {
     u32 k_stride;
     u32 v_stride;
 };
-static_assert(sizeof(CacheWriteParams) == 96, "");
+static_assert(sizeof(CacheWriteParams) == 104, "");
 static_assert(offsetof(CacheWriteParams, k) == 0, "");
 static_assert(offsetof(CacheWriteParams, v) == 8, "");
 static_assert(offsetof(CacheWriteParams, step) == 16, "");
 static_assert(offsetof(CacheWriteParams, cache) == 48, "");
-static_assert(offsetof(CacheWriteParams, k_stride) == 88, "");
-static_assert(offsetof(CacheWriteParams, v_stride) == 92, "");
+static_assert(offsetof(CacheWriteParams, k_stride) == 96, "");
+static_assert(offsetof(CacheWriteParams, v_stride) == 100, "");
 
 struct AttentionParams {
     float *q;
     float *k;
     float *v;
+    float *sinks;
     float *y;
     StepRows step;
     CachePages cache;
@@ -1430,6 +1437,7 @@ struct AttentionParams {
     u32 heads;
     u32 kv_heads;
     u32 head_dim;
+    u32 value_dim;
     u32 source;
     float scale;
     u32 has_softcap;
@@ -1437,25 +1445,27 @@ struct AttentionParams {
     u32 has_window;
     u32 window;
 };
-static_assert(sizeof(AttentionParams) == 152, "");
+static_assert(sizeof(AttentionParams) == 176, "");
 static_assert(offsetof(AttentionParams, q) == 0, "");
 static_assert(offsetof(AttentionParams, k) == 8, "");
 static_assert(offsetof(AttentionParams, v) == 16, "");
-static_assert(offsetof(AttentionParams, y) == 24, "");
-static_assert(offsetof(AttentionParams, step) == 32, "");
-static_assert(offsetof(AttentionParams, cache) == 64, "");
-static_assert(offsetof(AttentionParams, q_stride) == 104, "");
-static_assert(offsetof(AttentionParams, k_stride) == 108, "");
-static_assert(offsetof(AttentionParams, v_stride) == 112, "");
-static_assert(offsetof(AttentionParams, heads) == 116, "");
-static_assert(offsetof(AttentionParams, kv_heads) == 120, "");
-static_assert(offsetof(AttentionParams, head_dim) == 124, "");
-static_assert(offsetof(AttentionParams, source) == 128, "");
-static_assert(offsetof(AttentionParams, scale) == 132, "");
-static_assert(offsetof(AttentionParams, has_softcap) == 136, "");
-static_assert(offsetof(AttentionParams, softcap) == 140, "");
-static_assert(offsetof(AttentionParams, has_window) == 144, "");
-static_assert(offsetof(AttentionParams, window) == 148, "");
+static_assert(offsetof(AttentionParams, sinks) == 24, "");
+static_assert(offsetof(AttentionParams, y) == 32, "");
+static_assert(offsetof(AttentionParams, step) == 40, "");
+static_assert(offsetof(AttentionParams, cache) == 72, "");
+static_assert(offsetof(AttentionParams, q_stride) == 120, "");
+static_assert(offsetof(AttentionParams, k_stride) == 124, "");
+static_assert(offsetof(AttentionParams, v_stride) == 128, "");
+static_assert(offsetof(AttentionParams, heads) == 132, "");
+static_assert(offsetof(AttentionParams, kv_heads) == 136, "");
+static_assert(offsetof(AttentionParams, head_dim) == 140, "");
+static_assert(offsetof(AttentionParams, value_dim) == 144, "");
+static_assert(offsetof(AttentionParams, source) == 148, "");
+static_assert(offsetof(AttentionParams, scale) == 152, "");
+static_assert(offsetof(AttentionParams, has_softcap) == 156, "");
+static_assert(offsetof(AttentionParams, softcap) == 160, "");
+static_assert(offsetof(AttentionParams, has_window) == 164, "");
+static_assert(offsetof(AttentionParams, window) == 168, "");
 
 struct PagesParams {
     AttentionParams attention;
@@ -1463,11 +1473,11 @@ struct PagesParams {
     u32 first_task;
     u32 pages;
 };
-static_assert(sizeof(PagesParams) == 168, "");
+static_assert(sizeof(PagesParams) == 192, "");
 static_assert(offsetof(PagesParams, attention) == 0, "");
-static_assert(offsetof(PagesParams, partial) == 152, "");
-static_assert(offsetof(PagesParams, first_task) == 160, "");
-static_assert(offsetof(PagesParams, pages) == 164, "");
+static_assert(offsetof(PagesParams, partial) == 176, "");
+static_assert(offsetof(PagesParams, first_task) == 184, "");
+static_assert(offsetof(PagesParams, pages) == 188, "");
 
 struct PartsParams {
     AttentionParams attention;
@@ -1479,18 +1489,19 @@ struct PartsParams {
     u32 first_task;
     u32 span;
 };
-static_assert(sizeof(PartsParams) == 200, "");
+static_assert(sizeof(PartsParams) == 224, "");
 static_assert(offsetof(PartsParams, attention) == 0, "");
-static_assert(offsetof(PartsParams, partial) == 152, "");
-static_assert(offsetof(PartsParams, arrivals) == 160, "");
-static_assert(offsetof(PartsParams, panels) == 168, "");
-static_assert(offsetof(PartsParams, row_scale) == 176, "");
-static_assert(offsetof(PartsParams, subs) == 184, "");
-static_assert(offsetof(PartsParams, first_task) == 188, "");
-static_assert(offsetof(PartsParams, span) == 192, "");
+static_assert(offsetof(PartsParams, partial) == 176, "");
+static_assert(offsetof(PartsParams, arrivals) == 184, "");
+static_assert(offsetof(PartsParams, panels) == 192, "");
+static_assert(offsetof(PartsParams, row_scale) == 200, "");
+static_assert(offsetof(PartsParams, subs) == 208, "");
+static_assert(offsetof(PartsParams, first_task) == 212, "");
+static_assert(offsetof(PartsParams, span) == 216, "");
 
 struct FlashParams {
     float *q;
+    float *sinks;
     float *y;
     StepRows step;
     CachePages cache;
@@ -1501,17 +1512,18 @@ struct FlashParams {
     float scale;
     float softcap;
 };
-static_assert(sizeof(FlashParams) == 112, "");
+static_assert(sizeof(FlashParams) == 128, "");
 static_assert(offsetof(FlashParams, q) == 0, "");
-static_assert(offsetof(FlashParams, y) == 8, "");
-static_assert(offsetof(FlashParams, step) == 16, "");
-static_assert(offsetof(FlashParams, cache) == 48, "");
-static_assert(offsetof(FlashParams, q_stride) == 88, "");
-static_assert(offsetof(FlashParams, heads) == 92, "");
-static_assert(offsetof(FlashParams, fewest_rows) == 96, "");
-static_assert(offsetof(FlashParams, window) == 100, "");
-static_assert(offsetof(FlashParams, scale) == 104, "");
-static_assert(offsetof(FlashParams, softcap) == 108, "");
+static_assert(offsetof(FlashParams, sinks) == 8, "");
+static_assert(offsetof(FlashParams, y) == 16, "");
+static_assert(offsetof(FlashParams, step) == 24, "");
+static_assert(offsetof(FlashParams, cache) == 56, "");
+static_assert(offsetof(FlashParams, q_stride) == 104, "");
+static_assert(offsetof(FlashParams, heads) == 108, "");
+static_assert(offsetof(FlashParams, fewest_rows) == 112, "");
+static_assert(offsetof(FlashParams, window) == 116, "");
+static_assert(offsetof(FlashParams, scale) == 120, "");
+static_assert(offsetof(FlashParams, softcap) == 124, "");
 
 struct UnaryGradientParams {
     Strided x;
@@ -1736,12 +1748,28 @@ struct AttentionTangentParams {
     float *tq;
     float *tk;
     float *tv;
+    float *t_sinks;
 };
-static_assert(sizeof(AttentionTangentParams) == 176, "");
+static_assert(sizeof(AttentionTangentParams) == 208, "");
 static_assert(offsetof(AttentionTangentParams, attention) == 0, "");
-static_assert(offsetof(AttentionTangentParams, tq) == 152, "");
-static_assert(offsetof(AttentionTangentParams, tk) == 160, "");
-static_assert(offsetof(AttentionTangentParams, tv) == 168, "");
+static_assert(offsetof(AttentionTangentParams, tq) == 176, "");
+static_assert(offsetof(AttentionTangentParams, tk) == 184, "");
+static_assert(offsetof(AttentionTangentParams, tv) == 192, "");
+static_assert(offsetof(AttentionTangentParams, t_sinks) == 200, "");
+
+struct SinkGradientParams {
+    float *sinks;
+    float *d_sinks;
+    float *sums;
+    u32 rows;
+    u32 heads;
+};
+static_assert(sizeof(SinkGradientParams) == 32, "");
+static_assert(offsetof(SinkGradientParams, sinks) == 0, "");
+static_assert(offsetof(SinkGradientParams, d_sinks) == 8, "");
+static_assert(offsetof(SinkGradientParams, sums) == 16, "");
+static_assert(offsetof(SinkGradientParams, rows) == 24, "");
+static_assert(offsetof(SinkGradientParams, heads) == 28, "");
 
 struct AttentionGradientParams {
     AttentionParams attention;
@@ -1750,12 +1778,12 @@ struct AttentionGradientParams {
     float *dv;
     float *sums;
 };
-static_assert(sizeof(AttentionGradientParams) == 184, "");
+static_assert(sizeof(AttentionGradientParams) == 208, "");
 static_assert(offsetof(AttentionGradientParams, attention) == 0, "");
-static_assert(offsetof(AttentionGradientParams, dy) == 152, "");
-static_assert(offsetof(AttentionGradientParams, dk) == 160, "");
-static_assert(offsetof(AttentionGradientParams, dv) == 168, "");
-static_assert(offsetof(AttentionGradientParams, sums) == 176, "");
+static_assert(offsetof(AttentionGradientParams, dy) == 176, "");
+static_assert(offsetof(AttentionGradientParams, dk) == 184, "");
+static_assert(offsetof(AttentionGradientParams, dv) == 192, "");
+static_assert(offsetof(AttentionGradientParams, sums) == 200, "");
 
 struct RowsHalvesParams {
     float *from[4];

@@ -8,14 +8,16 @@ template <class Type>
 struct PagedHead {
     const u8* keys;
     const u8* values;
+    u32 value_row;
 
     DEVICE PagedHead(const AttentionParams& p, u32 segment, u32 first, u32 head) {
         const u8* cache = cache_of(p.cache, segment, first);
         keys = cache + (u64)head * p.cache.head_bytes;
-        values = cache + (u64)(p.cache.kv_heads + head) * p.cache.head_bytes;
+        values = cache + p.cache.values_bytes + (u64)head * p.cache.value_bytes;
+        value_row = p.cache.value_row;
     }
     DEVICE float key(u32 position, u32 e, u32 width) const { return Type::at(keys, position, e, width); }
-    DEVICE float value(u32 position, u32 e, u32 width) const { return Type::at(values, position, e, width); }
+    DEVICE float value(u32 position, u32 e) const { return Type::at(values, position, e, value_row); }
 };
 
 // Keys and values of a head in 256 rows of the step.
@@ -29,10 +31,10 @@ struct StepHead {
         k_stride = p.k_stride;
         v_stride = p.v_stride;
         keys = p.k + row * k_stride + head * p.head_dim;
-        values = p.v + row * v_stride + head * p.head_dim;
+        values = p.v + row * v_stride + head * p.value_dim;
     }
     DEVICE float key(u32 position, u32 e, u32) const { return keys[(u64)position * k_stride + e]; }
-    DEVICE float value(u32 position, u32 e, u32) const { return values[(u64)position * v_stride + e]; }
+    DEVICE float value(u32 position, u32 e) const { return values[(u64)position * v_stride + e]; }
 };
 
 // By how much scores of head `head` fall with each position of distance: those of 2^n heads are a geometric sequence that ends at 2^-8; further

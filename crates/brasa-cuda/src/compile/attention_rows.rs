@@ -19,7 +19,7 @@ impl Lowering<'_> {
         attention: &Attention,
         kv_heads: usize,
     ) -> Result<Option<AttentionRows>, DeviceError> {
-        let of_kernels = self.rows_kernels(operands[0], attention, kv_heads, false)?;
+        let of_kernels = self.rows_kernels(operands, attention, kv_heads, false)?;
         let Some(([kernel, ..], room)) = of_kernels else { return Ok(None) };
         let halves = self.gpu.flash("rows_halves", 0)?;
         let reads_alike = |node: &brasa_graph::Node| {
@@ -41,7 +41,7 @@ impl Lowering<'_> {
         operands: [ValueId; 3],
         of: &StepAttention,
     ) -> Result<Option<AttentionGradientRows>, DeviceError> {
-        let of_kernels = self.rows_kernels(operands[0], &of.attention, of.kv_heads, true)?;
+        let of_kernels = self.rows_kernels(operands, &of.attention, of.kv_heads, true)?;
         let Some(([_, queries, keys], room)) = of_kernels else { return Ok(None) };
         let (largest, halves) = (self.gpu.flash("rows_largest", 0)?, self.gpu.flash("rows_halves", 0)?);
         let is_forward = |made: &&Attended| made.operands == operands && made.attention == of.attention;
@@ -60,13 +60,16 @@ impl Lowering<'_> {
     /// Kernels of attention, of its gradient by queries and by keys, and the buffer of their room.
     fn rows_kernels(
         &mut self,
-        q: ValueId,
+        [q, _, v]: [ValueId; 3],
         attention: &Attention,
         kv_heads: usize,
         of_gradient: bool,
     ) -> Result<Option<([Flash; 3], usize)>, DeviceError> {
         let &[rows, heads, width] = &self.shape(q).resolve(&self.sizes)[..] else { return Ok(None) };
         let Some(named) = rows_kernels(width, attention.softcap.is_some()) else { return Ok(None) };
+        if self.shape(v).width() != Some(width) {
+            return Ok(None);
+        }
         if self.exact || !self.gpu.has_tensor_kernels() {
             return Ok(None);
         }
@@ -84,14 +87,17 @@ impl Lowering<'_> {
         &mut self,
         attention: Attention,
         [q, k, v]: [ValueId; 3],
+        sinks: Option<ValueId>,
     ) -> Result<StepAttention, DeviceError> {
         let KvSource::Step(mask) = attention.source else { return Err(self.odd(q)) };
-        let width = self.shape(q).width().ok_or_else(|| self.odd(q))?;
+        let width = self.shape(q).width().max(self.shape(v).width()).ok_or_else(|| self.odd(q))?;
         if width > WIDEST_GRADIENT {
             let what = format!("gradients of heads of {width}, at most {WIDEST_GRADIENT}");
             return Err(self.gpu.unsupported(what));
         }
         let kv_heads = self.shape(k).0[1].constant().ok_or_else(|| self.odd(k))?;
-        Ok(StepAttention { attention, mask, kv_heads, q: self.slot(q)?, k: self.slot(k)?, v: self.slot(v)? })
+        let sinks = sinks.map(|sinks| self.dense(sinks)).transpose()?;
+        let [q, k, v] = [self.slot(q)?, self.slot(k)?, self.slot(v)?];
+        Ok(StepAttention { attention, mask, kv_heads, q, k, v, sinks })
     }
 }

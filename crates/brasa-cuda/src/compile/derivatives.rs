@@ -49,28 +49,41 @@ impl Lowering<'_> {
                 let out = self.make(dw);
                 self.push(ExpertGradientOp { kernel, dy, experts, own_rows, x, out }, name);
             }
-            (Op::AttentionTangent(op), &[q, k, v, tq, tk, tv], &[y]) => {
+            (Op::AttentionTangent(op), operands, &[y]) => {
+                let (&[q, k, v, ref sinks @ ..], &[tq, tk, tv, ref t_sinks @ ..]) =
+                    operands.split_at(operands.len() / 2)
+                else {
+                    return Err(self.odd(y));
+                };
                 let kernel = self.kernel(name)?;
                 let tangents = [self.dense(tq)?, self.dense(tk)?, self.dense(tv)?];
-                let of = self.step_attention(op.attention, [q, k, v])?;
+                let t_sinks = t_sinks.first().map(|&t_sinks| self.dense(t_sinks)).transpose()?;
+                let of = self.step_attention(op.attention, [q, k, v], sinks.first().copied())?;
                 let out = self.make(y);
-                self.push(AttentionTangentOp { kernel, of, tangents, out }, name);
+                self.push(AttentionTangentOp { kernel, of, tangents, t_sinks, out }, name);
             }
-            (Op::AttentionGradient(op), &[q, k, v, dy], &[dq, dk, dv]) => {
+            (Op::AttentionGradient(op), &[q, k, v, ref sinks @ .., dy], &[dq, dk, dv, ref d_sinks @ ..]) => {
                 let kernels =
                     [self.kernel("attention_gradient_queries")?, self.kernel("attention_gradient_keys")?];
                 let dy = self.dense(dy)?;
-                let of = self.step_attention(op.attention, [q, k, v])?;
+                let of = self.step_attention(op.attention, [q, k, v], sinks.first().copied())?;
                 let rows_and_heads = &self.shape(q).resolve(&self.sizes)[..2];
                 let sums =
                     self.scratch(rows_and_heads.iter().fold(3, |all, &count| all.saturating_mul(count)));
-                let width = self.shape(q).width().ok_or_else(|| self.odd(q))?;
-                let of_queries = self.step_tiles("attention_gradient_query_tiles", width, [4, 1])?;
-                let of_keys = self.step_tiles("attention_gradient_key_tiles", width, [4, 2])?;
+                let widths = [self.shape(q).width(), self.shape(v).width()];
+                let of_queries = self.step_tiles("attention_gradient_query_tiles", widths, [4, 1])?;
+                let of_keys = self.step_tiles("attention_gradient_key_tiles", widths, [4, 2])?;
                 let tiles = of_queries.zip(of_keys).map(<[_; 2]>::from);
-                let on_tensor_cores = self.attention_gradient_rows([q, k, v], &of)?;
+                let on_tensor_cores = match of.sinks {
+                    None => self.attention_gradient_rows([q, k, v], &of)?,
+                    Some(_) => None,
+                };
                 let out = [self.make(dq), self.make(dk), self.make(dv)];
-                let op = AttentionGradientOp { kernels, tiles, on_tensor_cores, of, dy, sums, out };
+                let d_sinks = match d_sinks.first() {
+                    Some(&d_sinks) => Some((self.kernel("attention_gradient_sinks")?, self.make(d_sinks))),
+                    None => None,
+                };
+                let op = AttentionGradientOp { kernels, tiles, on_tensor_cores, of, dy, sums, out, d_sinks };
                 self.push(op, name);
             }
             (Op::LinearCrossEntropy(op), &[x, w, targets], &[y]) => {

@@ -11,7 +11,8 @@ use crate::ops::{
     EachElement, EmbedOp, ExpertLinearOp, FlashPages, Floats, GatherOp, IndexAddOp, MATMUL_TILES,
     MOST_PAGE_SUMS, MOST_PARTS, Matmul, MatmulOp, MeanPoolOp, NormOp, Pages, Parts, PositionScaleOp,
     ReduceOp, RopeOp, RouterTopKOp, SelectRowsOp, SoftmaxOp, Source, StepTiles, TransposeOp, UnaryOp,
-    UnfoldOp, WIDEST_PAGED, cast_target, flash_kernels, parts_kernel, router_kernel, step_tiles_bytes,
+    UnfoldOp, WIDEST_PAGED, WIDEST_PAGED_KEY, WIDEST_PAGED_VALUE, cast_target, flash_kernels, parts_kernel,
+    router_kernel, step_tiles_bytes,
 };
 use crate::params::{self, Ptr};
 
@@ -111,9 +112,11 @@ impl Lowering<'_> {
                 let out = self.make_in_place(y);
                 self.push(RopeOp { kernel, rope, x, positions, frequencies, out }, name);
             }
-            (Op::CacheWrite(op), &[k, v], []) => self.cache_write(graph.cache_place(op.cache), k, v, name)?,
-            (Op::MemoryWrite(op), &[k, v], []) => {
-                self.cache_write(graph.memory_place(op.memory), k, v, name)?;
+            (Op::CacheWrite(op), written, []) => {
+                self.cache_write(graph.cache_place(op.cache), written, name)?;
+            }
+            (Op::MemoryWrite(op), written, []) => {
+                self.cache_write(graph.memory_place(op.memory), written, name)?;
             }
             (&Op::Attention(attention), inputs, &[y]) => self.attention(attention, inputs, y, name)?,
             (Op::Softmax(_), &[x], &[y]) => {
@@ -280,12 +283,12 @@ impl Lowering<'_> {
     fn cache_write(
         &mut self,
         (GroupId(group), place): (GroupId, usize),
-        k: ValueId,
-        v: ValueId,
+        keys_and_values: &[ValueId],
         name: &str,
     ) -> Result<(), DeviceError> {
         let kernels = self.kernels_of_types("cache_write")?;
-        let (k, v) = (self.slot(k)?, self.slot(v)?);
+        let k = self.slot(keys_and_values[0])?;
+        let v = keys_and_values.get(1).map(|&v| self.slot(v)).transpose()?;
         self.push(CacheWriteOp { kernels, k, v, group: group as usize, place }, name);
         Ok(())
     }
@@ -298,8 +301,19 @@ impl Lowering<'_> {
         name: &str,
     ) -> Result<(), DeviceError> {
         let graph = self.graph;
-        let head_dim = self.shape(inputs[0]).width().ok_or_else(|| self.odd(inputs[0]))?;
-        CAPABILITIES.check_head(head_dim).map_err(|what| self.gpu.unsupported(what))?;
+        let key_dim = self.shape(inputs[0]).width().ok_or_else(|| self.odd(inputs[0]))?;
+        let value_dim = self.shape(y).width().ok_or_else(|| self.odd(y))?;
+        let widest = key_dim.max(value_dim);
+        CAPABILITIES.check_head(widest).map_err(|what| self.gpu.unsupported(what))?;
+        // Tensor cores read keys and values of one width, side by side.
+        let head_dim = match attention.source {
+            KvSource::Cache(cache) => graph.cache(cache).head_dim(),
+            KvSource::Memory(memory) => graph.memory(memory).head_dim(),
+            KvSource::Step(_) => (key_dim == value_dim).then_some(key_dim),
+        };
+        let count = if matches!(attention.source, KvSource::Step(_)) { 3 } else { 1 };
+        let (inputs, sinks) = inputs.split_at(count.min(inputs.len()));
+        let sinks = sinks.first().map(|&sinks| self.dense(sinks)).transpose()?;
         let paged = |cache: CacheId| graph.cache(cache).kv_heads;
         let (source, kv_heads) = match attention.source {
             KvSource::Cache(cache) => {
@@ -321,10 +335,12 @@ impl Lowering<'_> {
             _ => self.kernels_of_types("attention")?.into(),
         };
         let tiles = match source {
-            Source::Step { .. } => self.step_tiles("attention_tiles", head_dim, [3, 1])?,
+            Source::Step { .. } => {
+                self.step_tiles("attention_tiles", [Some(key_dim), Some(value_dim)], [3, 1])?
+            }
             _ => None,
         };
-        let flash = match (&source, flash_kernels(head_dim)) {
+        let flash = match (&source, head_dim.and_then(flash_kernels)) {
             (Source::Cache { .. }, Some(([of_f16, of_q8], shared_bytes)))
                 if !self.exact && self.gpu.has_tensor_kernels() =>
             {
@@ -335,27 +351,29 @@ impl Lowering<'_> {
         };
         let pages = match source {
             Source::Step { .. } => None,
-            _ if head_dim > WIDEST_PAGED => None,
+            _ if key_dim > WIDEST_PAGED_KEY || value_dim > WIDEST_PAGED_VALUE => None,
             _ => {
+                let is_wide = widest > WIDEST_PAGED;
                 // Room for 64 pages of each row; longer texts take a few rows at a time.
-                let elements: usize = self.shape(inputs[0]).resolve(&self.sizes).iter().product();
+                let elements: usize = self.shape(y).resolve(&self.sizes).iter().product();
                 let floats = MOST_PAGE_SUMS.min(elements.saturating_mul(2 * 64));
-                let (kernels, merge) = (self.kernels_of_types("attend_pages")?, self.kernel("attend_merge")?);
+                let kernels = if is_wide { "attend_wide_pages" } else { "attend_pages" };
+                let (kernels, merge) = (self.kernels_of_types(kernels)?, self.kernel("attend_merge")?);
                 let sharing =
                     self.shape(inputs[0]).0[1].constant().map_or(usize::MAX, |heads| heads / kv_heads);
-                let parts = match parts_kernel(head_dim, sharing) {
+                let parts = match head_dim.and_then(|width| parts_kernel(width, sharing)) {
                     Some((name, shared_bytes)) if !self.exact && self.gpu.has_tensor_kernels() => {
                         Some(Parts { kernel: self.gpu.flash(&name, shared_bytes)?, shared_bytes })
                     }
                     _ => None,
                 };
-                Some(Pages { kernels, parts, merge, partial: (self.scratch(floats), floats) })
+                Some(Pages { kernels, is_wide, parts, merge, partial: (self.scratch(floats), floats) })
             }
         };
         let has_parts = pages.as_ref().is_some_and(|pages| pages.parts.is_some());
         let ahead = if has_parts { self.attention_ahead(y)? } else { None };
         let on_tensor_cores = match source {
-            Source::Step { .. } => {
+            Source::Step { .. } if sinks.is_none() => {
                 self.attention_rows([inputs[0], inputs[1], inputs[2]], y, &attention, kv_heads)?
             }
             _ => None,
@@ -371,6 +389,7 @@ impl Lowering<'_> {
             source,
             kv_heads,
             q,
+            sinks,
             ahead,
             out,
         };
@@ -382,9 +401,10 @@ impl Lowering<'_> {
     pub(super) fn step_tiles(
         &self,
         name: &str,
-        width: usize,
+        [keys, values]: [Option<usize>; 2],
         [operands, scores]: [usize; 2],
     ) -> Result<Option<StepTiles>, DeviceError> {
+        let Some(width) = keys.filter(|_| keys == values) else { return Ok(None) };
         let Some(shared_bytes) = step_tiles_bytes(width, operands, scores) else { return Ok(None) };
         let kernel = self.gpu.kernel_with_shared(name, shared_bytes)?;
         Ok(kernel.map(|kernel| StepTiles { kernel, shared_bytes }))

@@ -314,7 +314,7 @@ impl Encoder<'_> {
         // A multiprocessor attends to one KV head.
         (cache.kv_heads as u32 <= self.dealer.multiprocessors()).then_some(())?;
         let weight = |weight: Option<usize>| weight.map_or(Some(0), |weight| self.places.decoded(weight));
-        let side_bytes = (cache.kv_heads * PAGE_POSITIONS * cache.head_dim * KV_BYTES) as u64;
+        let side_bytes = (cache.kv_heads * PAGE_POSITIONS * cache.key_dim * KV_BYTES) as u64;
         let number = self.instrs.len();
         let mut instr = Instr {
             op: ATTENTION,
@@ -328,7 +328,7 @@ impl Encoder<'_> {
             attention_scale: attention.scale,
             heads: heads as u32,
             kv_heads: cache.kv_heads as u32,
-            head_dim: cache.head_dim as u32,
+            head_dim: cache.key_dim as u32,
             rotary_dim: attention.rotary_dim as u32,
             window: attention.window.unwrap_or(0) as u32,
             table: attention.group as u32,

@@ -202,7 +202,7 @@ impl<'g> Walk<'g> {
         }
         let [q, k, v] = views.map(|view| view.elements);
         let (cache, (GroupId(group), place)) = (graph.cache(fused.cache), graph.cache_place(fused.cache));
-        let heads = q.len() / cache.head_dim.max(1);
+        let heads = q.len() / cache.key_dim.max(1);
         let eps = match (fused.q_norm, fused.k_norm) {
             (Some(a), Some(b)) if a.eps.to_bits() != b.eps.to_bits() => return None,
             (Some(norm), _) | (None, Some(norm)) => norm.eps,
@@ -217,9 +217,9 @@ impl<'g> Walk<'g> {
         let fits = v.start == k.end
             && k.start >= q.start
             && k.len() == v.len()
-            && k.len() == cache.kv_heads * cache.head_dim
-            && q.len() == heads * cache.head_dim
-            && HEAD_DIMS.contains(&cache.head_dim)
+            && k.len() == cache.kv_heads * cache.key_dim
+            && q.len() == heads * cache.key_dim
+            && HEAD_DIMS.contains(&cache.key_dim)
             && fused.rope.rotary_dim.is_multiple_of(ROTARY_STEP)
             && heads.is_multiple_of(cache.kv_heads)
             && heads / cache.kv_heads <= LARGEST_QUERY_GROUP
@@ -393,7 +393,7 @@ impl<'g> Walk<'g> {
             rotary_dim: rotary_dim as u32,
             widths: self.widths,
             heads: attentions().map(|attention| attention.heads).max().unwrap_or(0),
-            head_dim: attentions().map(|attention| attention.cache.head_dim).max().unwrap_or(0),
+            head_dim: attentions().map(|attention| attention.cache.key_dim).max().unwrap_or(0),
             groups: self.graph.cache_groups().len(),
             vocab_size: self.graph.value(logits).shape.width().unwrap_or(0),
             ops: self.ops,

@@ -34,7 +34,8 @@ pub(crate) struct CacheWriteOp {
     /// For pools of f32, f16, bf16 and q8.
     pub kernels: [Kernel; 4],
     pub k: Slot,
-    pub v: Slot,
+    /// Values; `None` if they are the first elements of keys.
+    pub v: Option<Slot>,
     pub group: usize,
     pub place: usize,
 }
@@ -67,6 +68,8 @@ pub(crate) struct AttentionOp {
     pub source: Source,
     pub kv_heads: usize,
     pub q: Slot,
+    /// A number for each head.
+    pub sinks: Option<Slot>,
     /// Rounding of the result for the product behind.
     pub ahead: Option<Rounding>,
     pub out: Slot,
@@ -155,6 +158,8 @@ fn flash_groups(width: usize) -> u32 {
 pub(crate) struct Pages {
     /// For pools of f32, f16, bf16 and q8.
     pub kernels: [Kernel; 4],
+    /// Whether the kernels are those for wide heads.
+    pub is_wide: bool,
     /// For pools of f16, if there is one for such heads and sums need not be exact.
     pub parts: Option<Parts>,
     pub merge: Kernel,
@@ -162,17 +167,19 @@ pub(crate) struct Pages {
     pub partial: (usize, usize),
 }
 
-/// The widest head that kernels attend to page by page.
+/// The widest head that kernels attend to page by page, and the widest keys and values of kernels for wide heads.
 pub(crate) const WIDEST_PAGED: usize = 256;
+pub(crate) const WIDEST_PAGED_KEY: usize = 576;
+pub(crate) const WIDEST_PAGED_VALUE: usize = 512;
 /// Most floats of pages' sums.
 pub(crate) const MOST_PAGE_SUMS: usize = 8 << 20;
 /// Threads of a block that merges.
 const MERGE_THREADS: u32 = 128;
 
-/// Bytes of shared memory where a block attends to all positions: two rows of a head, weights of a page's positions, and those
-/// of warps.
-fn shared_bytes(head_dim: u32) -> u32 {
-    (2 * head_dim + PAGE_POSITIONS as u32 + 32) * 4
+/// Bytes of shared memory where a block attends to all positions: a key, a value, weights of a page's positions, and those of
+/// warps.
+fn shared_bytes(params: &AttentionParams) -> u32 {
+    (params.head_dim + params.value_dim + PAGE_POSITIONS as u32 + 32) * 4
 }
 
 impl Launch for RopeOp {
@@ -202,23 +209,26 @@ impl Launch for RopeOp {
 
 impl Launch for CacheWriteOp {
     fn launch(&self, run: &Run<'_>) -> Result<(), DriverError> {
-        let ((k, rows), (v, _)) = (run.tensor(&self.k).outer_rows(), run.tensor(&self.v).outer_rows());
+        let (k, rows) = run.tensor(&self.k).outer_rows();
+        let v = self.v.as_ref().map(|v| run.tensor(v).outer_rows().0);
         let params = CacheWriteParams {
             k: k.data,
-            v: v.data,
+            v: v.map_or(Ptr::NONE, |v| v.data),
             step: run.step.rows(),
             cache: run.step.cache(run.pool, self.group, self.place),
             k_stride: k.stride,
-            v_stride: v.stride,
+            v_stride: v.map_or(0, |v| v.stride),
         };
         let kernel = &self.kernels[run.pool.type_number()];
         // Enough for an element each; q8 takes 32 at once.
-        let elements = u64::from(rows) * u64::from(k.width);
-        run.launch(kernel, elements.div_ceil(u64::from(THREADS)) as u32, 2, THREADS, 0, &params)
+        let elements = u64::from(rows) * u64::from(k.width.max(v.map_or(0, |v| v.width)));
+        let kinds = 1 + usize::from(v.is_some());
+        run.launch(kernel, elements.div_ceil(u64::from(THREADS)) as u32, kinds, THREADS, 0, &params)
     }
 }
 
-/// The parameters of attention of `q` to what `kv_heads` KV heads have, without what it reads; and the number of rows.
+/// The parameters of attention of `q` to what `kv_heads` KV heads have, without what it reads; and the number of rows. Values
+/// are as wide as queries.
 pub(super) fn parameters(
     run: &Run<'_>,
     attention: &Attention,
@@ -235,11 +245,15 @@ pub(super) fn parameters(
         kv_heads: 0,
         head_dim: 0,
         head_bytes: 0,
+        values_bytes: 0,
+        value_bytes: 0,
+        value_row: 0,
     };
     let params = AttentionParams {
         q: q.data,
         k: Ptr::NONE,
         v: Ptr::NONE,
+        sinks: Ptr::NONE,
         y: run.tensor(y).floats(),
         step: run.step.rows(),
         cache: none,
@@ -249,6 +263,7 @@ pub(super) fn parameters(
         heads: tensor.dim_from_end(1),
         kv_heads: kv_heads as u32,
         head_dim: tensor.dim_from_end(0),
+        value_dim: tensor.dim_from_end(0),
         source: params::SOURCE_CACHE,
         scale: attention.scale,
         has_softcap: u32::from(attention.softcap.is_some()),
@@ -261,6 +276,7 @@ pub(super) fn parameters(
 
 /// Lets attention read keys and values of the step's rows.
 pub(super) fn read_step(params: &mut AttentionParams, run: &Run<'_>, k: &Slot, v: &Slot, mask: Mask) {
+    params.value_dim = run.tensor(v).dim_from_end(0);
     let ((k, _), (v, _)) = (run.tensor(k).outer_rows(), run.tensor(v).outer_rows());
     (params.k, params.v, params.k_stride, params.v_stride) = (k.data, v.data, k.stride, v.stride);
     params.source = match mask {
@@ -273,7 +289,11 @@ pub(super) fn read_step(params: &mut AttentionParams, run: &Run<'_>, k: &Slot, v
 impl Launch for AttentionOp {
     fn launch(&self, run: &Run<'_>) -> Result<(), DriverError> {
         let (mut params, rows) = parameters(run, &self.attention, self.kv_heads, &self.q, &self.out);
-        let AttentionParams { heads, head_dim, .. } = params;
+        params.value_dim = run.tensor(&self.out).dim_from_end(0);
+        if let Some(sinks) = &self.sinks {
+            params.sinks = run.tensor(sinks).floats();
+        }
+        let AttentionParams { heads, value_dim, .. } = params;
         match &self.source {
             Source::Cache { group, place } | Source::Memory { group, place } => {
                 params.cache = run.step.cache(run.pool, *group, *place);
@@ -292,7 +312,7 @@ impl Launch for AttentionOp {
                     let StepTiles { kernel, shared_bytes } = tiled;
                     return run.launch(kernel, tiles, heads as usize, THREADS, *shared_bytes, &params);
                 }
-                let shared_bytes = shared_bytes(head_dim);
+                let shared_bytes = shared_bytes(&params);
                 return run.launch(&self.kernels[0], rows, heads as usize, THREADS, shared_bytes, &params);
             }
         }
@@ -303,12 +323,12 @@ impl Launch for AttentionOp {
         let has_rounded = if let Some(pages) = &self.pages {
             pages.launch(run, &params, is_flash, kernel, ahead)?
         } else {
-            run.launch(kernel, rows, heads as usize, THREADS, shared_bytes(head_dim), &params)?;
+            run.launch(kernel, rows, heads as usize, THREADS, shared_bytes(&params), &params)?;
             false
         };
         match ahead {
             Some(rounding) if !has_rounded => {
-                let width = heads * head_dim;
+                let width = heads * value_dim;
                 let y = Rows { data: params.y, per: 1, stride: width, width };
                 rounding.launch(run, y, Norm::NONE, rows, width)
             }
@@ -317,7 +337,8 @@ impl Launch for AttentionOp {
     }
 
     fn cost(&self, run: &Run<'_>) -> (u64, u64) {
-        let row_elements: u64 = run.tensor(&self.q).outer_rows().0.width.into();
+        let row_elements: u64 =
+            [&self.q, &self.out].iter().map(|slot| u64::from(run.tensor(slot).outer_rows().0.width)).sum();
         let window = self.attention.window.unwrap_or(usize::MAX);
         let (mut bytes, mut flops) = (0, 0);
         for &SegmentSizes { first_index, rows, memory_rows, .. } in &run.step.segments {
@@ -332,7 +353,7 @@ impl Launch for AttentionOp {
                 Source::Step { .. } => (0, rows * rows, None),
             };
             bytes += group.map_or(0, |group| read as u64 * run.pool.position_bytes(group));
-            flops += 4 * pairs as u64 * row_elements;
+            flops += 2 * pairs as u64 * row_elements;
         }
         (bytes, flops)
     }
@@ -350,6 +371,7 @@ impl FlashPages {
         };
         let of_flash = FlashParams {
             q: params.q,
+            sinks: params.sinks,
             y: params.y,
             step: params.step,
             cache: params.cache,
@@ -378,7 +400,7 @@ impl Pages {
         whole: &Kernel,
         rounding: Option<&Rounding>,
     ) -> Result<bool, DriverError> {
-        let (heads, kv_heads, width) = (params.heads, params.kv_heads, params.head_dim);
+        let AttentionParams { heads, kv_heads, head_dim, value_dim, .. } = *params;
         let left = rows_left(run, params, is_flash);
         if let Some(parts) = self.parts.as_ref().filter(|_| run.pool.type_number() == F16) {
             // Rounding needs no scale where values are halves.
@@ -389,16 +411,17 @@ impl Pages {
             return Ok(rounding.is_some());
         }
         let kernel = &self.kernels[run.pool.type_number()];
-        let shared = 4 * (9 * width + PAGE_POSITIONS as u32) * 4;
+        let heads_added = if self.is_wide { 1 } else { 4 };
+        let shared = (4 * (head_dim + PAGE_POSITIONS as u32) + heads_added * 8 * value_dim) * 4;
         let sharing = heads / kv_heads;
         for (first_row, rows) in left {
             let positions = rows.iter().map(|some| some.positions).max().unwrap_or(0);
             let pages = positions.div_ceil(PAGE_POSITIONS).max(1) as u32;
-            let of_task = sharing as usize * pages as usize * (width as usize + 2);
+            let of_task = sharing as usize * pages as usize * (value_dim as usize + 2);
             let once = (self.partial.1 / of_task.max(1)) as u32;
             if once == 0 {
                 let rows = run.step.sizes.rows as u32;
-                run.launch(whole, rows, heads as usize, THREADS, shared_bytes(width), params)?;
+                run.launch(whole, rows, heads as usize, THREADS, shared_bytes(params), params)?;
                 return Ok(false);
             }
             let first = first_row * kv_heads;

@@ -8,9 +8,9 @@ use crate::ops::elementwise::unary;
 use crate::ops::flat::{self, EachElement};
 use crate::ops::{AttentionGradientRows, Launch, Panels, row_threads};
 use crate::params::{
-    AttentionGradientParams, AttentionTangentParams, ExpertGradientParams, ExpertTransposedParams,
-    FoldParams, NormGradientParams, PickParams, PlaceParams, Ptr, Rows, SpreadMeanParams, StoredWeight,
-    UnaryGradientParams,
+    AttentionGradientParams, AttentionParams, AttentionTangentParams, ExpertGradientParams,
+    ExpertTransposedParams, FoldParams, NormGradientParams, PickParams, PlaceParams, Ptr, Rows,
+    SinkGradientParams, SpreadMeanParams, StoredWeight, UnaryGradientParams,
 };
 use crate::run::{Run, Slot, THREADS};
 
@@ -75,6 +75,21 @@ pub(crate) struct StepAttention {
     pub q: Slot,
     pub k: Slot,
     pub v: Slot,
+    /// A number for each head.
+    pub sinks: Option<Slot>,
+}
+
+impl StepAttention {
+    /// The parameters of the attention, whose result or gradient of queries is `y`, and the number of rows.
+    fn parameters(&self, run: &Run<'_>, y: &Slot) -> (AttentionParams, u32) {
+        let Self { attention, mask, kv_heads, q, k, v, sinks } = self;
+        let (mut params, rows) = parameters(run, attention, *kv_heads, q, y);
+        read_step(&mut params, run, k, v, *mask);
+        if let Some(sinks) = sinks {
+            params.sinks = run.tensor(sinks).floats();
+        }
+        (params, rows)
+    }
 }
 
 /// How attention changes along a direction; tangents are dense.
@@ -84,6 +99,8 @@ pub(crate) struct AttentionTangentOp {
     pub of: StepAttention,
     /// Tangents of queries, keys and values.
     pub tangents: [Slot; 3],
+    /// Tangents of sinks, if there are any.
+    pub t_sinks: Option<Slot>,
     pub out: Slot,
 }
 
@@ -102,6 +119,8 @@ pub(crate) struct AttentionGradientOp {
     pub sums: usize,
     /// Gradients of queries, keys and values.
     pub out: [Slot; 3],
+    /// `attention_gradient_sinks` and the gradients of sinks, if there are any.
+    pub d_sinks: Option<(Kernel, Slot)>,
 }
 
 /// `out[r,j] = x[r, indices[r,j]]`.
@@ -213,24 +232,22 @@ impl Launch for ExpertGradientOp {
 
 impl Launch for AttentionTangentOp {
     fn launch(&self, run: &Run<'_>) -> Result<(), DriverError> {
-        let StepAttention { attention, mask, kv_heads, q, k, v } = &self.of;
-        let (mut params, rows) = parameters(run, attention, *kv_heads, q, &self.out);
-        read_step(&mut params, run, k, v, *mask);
+        let (params, rows) = self.of.parameters(run, &self.out);
         let [tq, tk, tv] = [0, 1, 2].map(|place| run.tensor(&self.tangents[place]).floats());
-        let shared_bytes = (3 * params.head_dim + 544) * 4;
+        let t_sinks = self.t_sinks.as_ref().map_or(Ptr::NONE, |t_sinks| run.tensor(t_sinks).floats());
+        let shared_bytes = (2 * params.head_dim + params.value_dim + 544) * 4;
         let heads = params.heads as usize;
-        let params = AttentionTangentParams { attention: params, tq, tk, tv };
+        let params = AttentionTangentParams { attention: params, tq, tk, tv, t_sinks };
         run.launch(&self.kernel, rows, heads, THREADS, shared_bytes, &params)
     }
 }
 
 impl Launch for AttentionGradientOp {
     fn launch(&self, run: &Run<'_>) -> Result<(), DriverError> {
-        let StepAttention { attention, mask, kv_heads, q, k, v } = &self.of;
         let [dq, dk, dv] = &self.out;
-        let (mut params, rows) = parameters(run, attention, *kv_heads, q, dq);
-        read_step(&mut params, run, k, v, *mask);
-        let (heads, width) = (params.heads as usize, params.head_dim);
+        let (params, rows) = self.of.parameters(run, dq);
+        let AttentionParams { heads, head_dim, value_dim, .. } = params;
+        let (heads, kv_heads) = (heads as usize, self.of.kv_heads);
         let [dy, dk, dv] = [&self.dy, dk, dv].map(|slot| run.tensor(slot).floats());
         if let Some(halves) = &self.on_tensor_cores
             && halves.launch(run, &params, dy, [dk, dv])?
@@ -244,11 +261,18 @@ impl Launch for AttentionGradientOp {
             let StepTiles { kernel, shared_bytes } = of_queries;
             run.launch(kernel, tiles, heads, THREADS, *shared_bytes, &params)?;
             let StepTiles { kernel, shared_bytes } = of_keys;
-            return run.launch(kernel, tiles, *kv_heads, THREADS, *shared_bytes, &params);
+            run.launch(kernel, tiles, kv_heads, THREADS, *shared_bytes, &params)?;
+        } else {
+            let [of_queries, of_keys] = &self.kernels;
+            let shared_bytes = |rest: u32| (2 * head_dim + value_dim + rest) * 4;
+            run.launch(of_queries, rows, heads, THREADS, shared_bytes(288), &params)?;
+            run.launch(of_keys, rows, kv_heads, THREADS, shared_bytes(value_dim + 512), &params)?;
         }
-        let [of_queries, of_keys] = &self.kernels;
-        run.launch(of_queries, rows, heads, THREADS, (3 * width + 288) * 4, &params)?;
-        run.launch(of_keys, rows, *kv_heads, THREADS, (4 * width + 512) * 4, &params)
+        let Some((kernel, d_sinks)) = &self.d_sinks else { return Ok(()) };
+        let AttentionGradientParams { attention: AttentionParams { sinks, .. }, sums, .. } = params;
+        let d_sinks = run.tensor(d_sinks).floats();
+        let params = SinkGradientParams { sinks, d_sinks, sums, rows, heads: heads as u32 };
+        run.launch(kernel, heads as u32, 1, THREADS, 0, &params)
     }
 }
 

@@ -76,10 +76,12 @@ params! {
         k_stride: u32,
         v_stride: u32,
     }
+    /// Heads of `head_dim` elements a query and key, and `value_dim` a value and result; `sinks` has a number for each head, or is null.
     struct AttentionParams {
         q: Ptr<f32>,
         k: Ptr<f32>,
         v: Ptr<f32>,
+        sinks: Ptr<f32>,
         y: Ptr<f32>,
         step: StepRows,
         cache: CachePages,
@@ -89,6 +91,7 @@ params! {
         heads: u32,
         kv_heads: u32,
         head_dim: u32,
+        value_dim: u32,
         source: u32,
         scale: f32,
         has_softcap: u32,
@@ -114,6 +117,7 @@ params! {
     /// Attention of segments of `fewest_rows` or more to a cache of halves; softcap and window are 0 for none.
     struct FlashParams {
         q: Ptr<f32>,
+        sinks: Ptr<f32>,
         y: Ptr<f32>,
         step: StepRows,
         cache: CachePages,

@@ -131,7 +131,15 @@ params! {
         inputs: u32,
     }
     /// Attention whose result's place, `y`, is that of the result's tangent; tangents are dense.
-    struct AttentionTangentParams { attention: AttentionParams, tq: Ptr<f32>, tk: Ptr<f32>, tv: Ptr<f32>, }
+    struct AttentionTangentParams {
+        attention: AttentionParams,
+        tq: Ptr<f32>,
+        tk: Ptr<f32>,
+        tv: Ptr<f32>,
+        t_sinks: Ptr<f32>,
+    }
+    /// Sinks of heads and their gradients, from `sums` of each row and head.
+    struct SinkGradientParams { sinks: Ptr<f32>, d_sinks: Ptr<f32>, sums: Ptr<f32>, rows: u32, heads: u32, }
     /// Attention whose result's place, `y`, is that of the queries' gradient; gradients are dense. `sums` has three numbers for each
     /// row and head: the largest score, the sum of exponentials over it, the mean of `dp`.
     struct AttentionGradientParams {

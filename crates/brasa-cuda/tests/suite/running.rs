@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use brasa_formats::StorageFormat;
+use brasa_graph::ValueWidth;
 use brasa_graph::device::{Backend, KvType, Precision};
 use brasa_graph::pass::add_low_rank_bank;
 use brasa_graph::reference::ReferenceBackend;
@@ -14,6 +15,59 @@ use brasa_graph::testing::{
 };
 
 use crate::device::{deterministic, device, full_or_few};
+
+/// Sinks and windows, values of another width than keys, and latent attention.
+fn wide_decoders(format: StorageFormat) -> [Decoder; 3] {
+    let sinks = Decoder::with_sinks(format, &[Some(10), None]);
+    let widths = Decoder { head_dim: 48, value: Some(ValueWidth::Own(24)), ..sinks.clone() };
+    [sinks, widths, Decoder { hidden: 64, feed_forward: 64, ..Decoder::latent(format) }]
+}
+
+#[test]
+fn sinks_and_values_of_other_widths_agree_with_the_reference() {
+    let Some(device) = device() else { return };
+    let rows = full_or_few(device, 300, 18);
+    for decoder in wide_decoders(StorageFormat::F16) {
+        let graph = Arc::new(decoder.graph(7));
+        let (text, more) = (tokens(rows, 1), tokens(10, 2));
+        for (kv, bound) in
+            [(KvType::F32, 1e-5), (KvType::F16, 1e-3), (KvType::BF16, 1e-2), (KvType::Q8, 1e-2)]
+        {
+            let run = |mut running: Running| {
+                let mut found = running.step(&[(1, &text), (2, &more)]);
+                found.extend(running.step(&[(1, &more[..1]), (2, &text[..1])]));
+                found
+            };
+            let expected = run(Running::new(&ReferenceBackend, &graph, Precision::Reference, kv));
+            for (precision, bound) in
+                [(Precision::Reference, bound), (Precision::Fast, Tolerance::BITS_16.0.max(bound))]
+            {
+                let comparison = compare(&run(Running::new(device, &graph, precision, kv)), &expected);
+                let label = format!("{} of {:?} {kv:?} {precision:?}", decoder.head_dim, decoder.value);
+                assert!(comparison.within(Tolerance(bound)), "{label}: {comparison}");
+            }
+        }
+    }
+}
+
+#[test]
+fn chunks_and_company_change_no_bit_of_sinks_and_values_of_other_widths() {
+    let Some(device) = deterministic() else { return };
+    let rows = full_or_few(device, 600, 20);
+    for decoder in wide_decoders(StorageFormat::F16) {
+        let graph = Arc::new(decoder.graph(9));
+        for kv in [KvType::F32, KvType::F16, KvType::Q8, KvType::BF16] {
+            let text = tokens(rows, 3);
+            let mut running = Running::new(device, &graph, Precision::Fast, kv);
+            let whole = running.step(&[(1, &text)]);
+            let label = format!("{} of {:?} {kv:?}", decoder.head_dim, decoder.value);
+            assert_same_bits(&running.chunked(2, &text, &[1, 7, 64]), &whole, &format!("{label}, chunks"));
+            let beside = tokens(20, 4);
+            let with_company = running.step(&[(3, &beside), (4, &text)]);
+            assert_same_bits(&with_company[20 * 150..], &whole, &format!("{label}, company"));
+        }
+    }
+}
 
 fn decoders() -> Vec<Decoder> {
     vec![

@@ -77,7 +77,7 @@ fn store_that(copies: bool, windows: &[Option<usize>], context: usize) -> KvStor
         .iter()
         .enumerate()
         .map(|(index, &window)| CacheGroup {
-            spec: CacheSpec { kv_heads: 1, head_dim: 8, window },
+            spec: CacheSpec::new(1, 8, window),
             kind: CacheKind::Text,
             caches: vec![CacheId(index as u32)],
         })

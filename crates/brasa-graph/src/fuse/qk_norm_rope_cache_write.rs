@@ -42,6 +42,8 @@ impl QkNormRopeCacheWrite {
         else {
             return None;
         };
+        // The fused kernels of devices have heads of one width.
+        finder.graph().cache(*cache).head_dim()?;
         let reads = |node: &&Node| matches!(node.op, Op::Attention(Attention { source: KvSource::Cache(read), .. }) if read == *cache);
         let attention = finder.graph().nodes()[anchor.0 as usize..].iter().find(reads)?;
         let mut nodes = vec![anchor];

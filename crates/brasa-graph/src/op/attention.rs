@@ -5,15 +5,15 @@ use std::ops::Range;
 use super::elementwise::{Unary, softcap};
 use super::{
     Access, AttentionGradient, AttentionTangent, Kept, Operation, Touch, Type, cache_spec, operands, require,
-    require_floats,
+    require_floats, with_width,
 };
-use crate::derivative::{Rules, Terms};
+use crate::derivative::{Rule, Rules, Terms};
 use crate::reference::{Array, Env, Number, SegmentRows, sums};
-use crate::{CacheId, CacheSpec, DType, MemoryId, Node, Value, ValueId};
+use crate::{CacheId, CacheSpec, DType, MemoryId, Node, Value, ValueId, ValueWidth};
 
 /// Writes each row's keys and values into a cache, at the row's index.
 ///
-/// Shapes: `k`, `v` `[R, G, E]` → nothing.
+/// Shapes: `k` `[R, G, E]`, `v` `[R, G, V]` → nothing. A cache whose values are the first elements of its keys takes `k` alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheWrite {
     /// Cache to write to.
@@ -38,12 +38,21 @@ impl Operation for CacheWrite {
     }
 
     fn infer(&self, given: &[&Value], caches: &[CacheSpec]) -> Result<Vec<Type>, String> {
-        let [k, v] = operands(given)?;
         require_floats(given)?;
         let spec = cache_spec(caches, self.cache)?;
-        for value in [k, v] {
-            require(value.shape.inner() == Some(vec![spec.kv_heads, spec.head_dim]), || {
-                format!("expected [R, {}, {}]", spec.kv_heads, spec.head_dim)
+        let given: Vec<(&Value, usize)> = match spec.value {
+            ValueWidth::Own(width) => {
+                let [k, v] = operands(given)?;
+                vec![(k, spec.key_dim), (v, width)]
+            }
+            ValueWidth::PrefixOfKey(_) => {
+                let [k] = operands(given)?;
+                vec![(k, spec.key_dim)]
+            }
+        };
+        for (value, width) in given {
+            require(value.shape.inner() == Some(vec![spec.kv_heads, width]), || {
+                format!("expected [R, {}, {width}]", spec.kv_heads)
             })?;
         }
         Ok(Vec::new())
@@ -54,17 +63,12 @@ impl Operation for CacheWrite {
         operands: &[&Array<T>],
         env: &mut Env<T>,
     ) -> Result<Vec<Array<T>>, String> {
-        let [k, v] = *operands else { unreachable!("inferred") };
+        let (k, v) = (operands[0], operands.get(1));
         for (number, segment) in env.segments.iter().enumerate() {
             for (i, row) in segment.rows.clone().enumerate() {
                 let at = |x: &Array<T>| row * x.row_elements()..(row + 1) * x.row_elements();
-                env.kv.write(
-                    self.cache,
-                    number,
-                    segment.first_index + i,
-                    &k.floats()[at(k)],
-                    &v.floats()[at(v)],
-                );
+                let v = v.map_or(&[][..], |v| &v.floats()[at(v)]);
+                env.kv.write(self.cache, number, segment.first_index + i, &k.floats()[at(k)], v);
             }
         }
         Ok(Vec::new())
@@ -81,7 +85,7 @@ impl Operation for CacheWrite {
 
 /// Writes each row's keys and values into a memory, at the row's index: the last operation of an encoder.
 ///
-/// Shapes: `k`, `v` `[R, G, E]` → nothing.
+/// Shapes: `k` `[R, G, E]`, `v` `[R, G, V]` → nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryWrite {
     /// Memory to write to.
@@ -173,13 +177,17 @@ pub fn alibi_slope(heads: usize, head: usize) -> f32 {
 /// `y[r,h] = Σ_j softmax_j(cap(scale · q[r,h]·k[j,g])) · v[j,g]`, `g = h / (H/G)`, over the visible `j`; `cap` is the
 /// soft-cap `c·tanh(s/c)` where one is set. Scores and softmax in f32.
 ///
+/// With sinks, the softmax of head *h* has one score more, `sinks[h]`, which belongs to no value: it only enlarges the denominator,
+/// `softmax_j(s) = exp(s_j) / (exp(sinks[h]) + Σ_i exp(s_i))`. Scale, soft-cap and distance do not touch it.
+///
 /// A row at index *i* sees *j* with `j ≤ i` and, with a window *w*, `j > i − w`. Under another mask than [`Mask::Causal`], it sees all *j* and,
 /// with a window, those with `|j − i| < w`. [`Mask::Alibi`] lowers scores by distance.
 /// In a [draft tree](crate::DraftTree) it sees, of its own segment, only itself and its ancestors, and windows count the
 /// indices that plain text would have.
 ///
-/// Shapes: `q` `[R, H, E]`; for [`KvSource::Step`] also `k`, `v` `[R, G, E]` → `[R, H, E]`.
-/// Vaswani et al. 2017, arXiv:1706.03762; Ainslie et al. 2023, arXiv:2305.13245.
+/// Shapes: `q` `[R, H, E]`; for [`KvSource::Step`] also `k` `[R, G, E]`, `v` `[R, G, V]`; last, if there are any, `sinks` `[H]` →
+/// `[R, H, V]`. V is the width of the cache's values, which may be the first elements of its keys.
+/// Vaswani et al. 2017, arXiv:1706.03762; Ainslie et al. 2023, arXiv:2305.13245; sinks: OpenAI 2025, arXiv:2508.10925.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Attention {
     /// Source of keys and values.
@@ -218,38 +226,47 @@ impl Operation for Attention {
     fn infer(&self, given: &[&Value], caches: &[CacheSpec]) -> Result<Vec<Type>, String> {
         let q = given.first().ok_or("no query")?;
         require_floats(given)?;
-        let (kv_heads, head_dim) = match self.source {
+        let (given, sinks) = self.split_sinks(given);
+        let (kv_heads, key_dim, value_dim) = match self.source {
             KvSource::Cache(cache) => {
                 let [_] = operands(given)?;
                 let spec = cache_spec(caches, cache)?;
                 require(spec.window.is_none_or(|kept| self.window.is_some_and(|w| w <= kept)), || {
                     format!("window {:?} over a cache that keeps {:?}", self.window, spec.window)
                 })?;
-                (spec.kv_heads, spec.head_dim)
+                (spec.kv_heads, spec.key_dim, spec.value_dim())
             }
             KvSource::Memory(memory) => {
                 let [_] = operands(given)?;
                 let spec = cache_spec(caches, memory.0)?;
                 require(self.window.is_none(), || "a window over a memory".into())?;
-                (spec.kv_heads, spec.head_dim)
+                (spec.kv_heads, spec.key_dim, spec.value_dim())
             }
             KvSource::Step(_) => {
                 let [_, k, v] = operands(given)?;
-                require(k.shape == v.shape && k.shape.outer() == q.shape.outer(), || {
-                    "k and v differ".into()
-                })?;
-                match k.shape.inner().as_deref() {
-                    Some(&[heads, width]) => (heads, width),
-                    _ => return Err("k must be [R, G, E]".into()),
+                match (k.shape.inner().as_deref(), v.shape.inner().as_deref()) {
+                    (Some(&[heads, width]), Some(&[of_v, value_width])) => {
+                        let outer = q.shape.outer();
+                        let alike = heads == of_v && k.shape.outer() == outer && v.shape.outer() == outer;
+                        require(alike, || "k and v differ".into())?;
+                        (heads, width, value_width)
+                    }
+                    _ => return Err("k must be [R, G, E], and v [R, G, V]".into()),
                 }
             }
         };
-        match q.shape.inner().as_deref() {
-            Some(&[heads, width]) if width == head_dim && kv_heads > 0 && heads.is_multiple_of(kv_heads) => {}
-            _ => return Err(format!("q must be [R, H, {head_dim}], H a multiple of {kv_heads}")),
+        let heads = match q.shape.inner().as_deref() {
+            Some(&[heads, width]) if width == key_dim && kv_heads > 0 && heads.is_multiple_of(kv_heads) => {
+                heads
+            }
+            _ => return Err(format!("q must be [R, H, {key_dim}], H a multiple of {kv_heads}")),
+        };
+        if let Some(sinks) = sinks {
+            let found = &sinks.shape;
+            require(found.0[..] == [heads.into()], || format!("sinks {found}, expected [{heads}]"))?;
         }
         require(self.window != Some(0), || "a window of 0 sees nothing".into())?;
-        Ok(vec![(DType::F32, q.shape.clone())])
+        Ok(vec![(DType::F32, with_width(&q.shape, value_dim))])
     }
 
     fn reference<T: Number>(
@@ -258,36 +275,73 @@ impl Operation for Attention {
         env: &mut Env<T>,
     ) -> Result<Vec<Array<T>>, String> {
         let q = operands[0];
-        let mut y = vec![T::default(); q.data.len()];
+        let sinks = self.split_sinks(operands).1.map(|sinks| sinks.floats());
+        let (heads, width) = (q.row_elements() / q.width(), q.width());
+        let mut y = Vec::new();
+        let mut value_dim = 0;
         for (number, segment) in env.segments.iter().enumerate() {
             let seen = self.keys_and_values(operands, env, number, segment);
+            let kv_heads = seen.k_stride / width;
+            value_dim = seen.v_stride / kv_heads;
+            y.resize(q.outer() * heads * value_dim, T::default());
             for (i, row) in segment.rows.clone().enumerate() {
-                let at = row * q.row_elements()..(row + 1) * q.row_elements();
                 let visible = self.visible(segment, i, &seen);
-                self.row(i, &q.floats()[at.clone()], q.width(), &seen, &visible, &mut y[at]);
+                for h in 0..heads {
+                    let head = row * heads + h;
+                    let q = &q.floats()[head * width..(head + 1) * width];
+                    let scores = visible.iter().map(|&j| {
+                        let k = &seen.k[seen.key(j, h / (heads / kv_heads), width)];
+                        self.final_score(
+                            T::constant(self.scale.into()) * sums::dot(q, k),
+                            heads,
+                            h,
+                            j.abs_diff(i),
+                        )
+                    });
+                    let weights = softmax_with_sink(scores, sinks.map(|sinks| sinks[h]));
+                    let y = &mut y[head * value_dim..(head + 1) * value_dim];
+                    for (&j, &weight) in visible.iter().zip(&weights) {
+                        let v = &seen.v[seen.value(j, h / (heads / kv_heads), value_dim)];
+                        sums::add_scaled(y, weight, v);
+                    }
+                }
             }
         }
-        Ok(vec![Array::of(q.shape.clone(), y)])
+        let mut shape = q.shape.clone();
+        if let Some(last) = shape.last_mut() {
+            *last = value_dim;
+        }
+        Ok(vec![Array::of(shape, y)])
     }
 
     fn jvp(&self, g: &mut Rules, at: &Node, tangents: &[Option<ValueId>]) -> Terms {
-        let (KvSource::Step(_), &[q, k, v]) = (self.source, &at.inputs[..]) else {
+        let KvSource::Step(_) = self.source else {
             return Err(KEPT.into());
         };
-        let [tq, tk, tv] =
-            [(q, tangents[0]), (k, tangents[1]), (v, tangents[2])].map(|(of, t)| g.or_zeros(t, of));
+        let changes = at.inputs.iter().zip(tangents).map(|(&of, &t)| g.or_zeros(t, of));
+        let changes = changes.collect::<Rule<Vec<ValueId>>>()?;
         let tangent = AttentionTangent { attention: *self };
-        Ok(vec![Some(g.apply(tangent, &[q, k, v, tq?, tk?, tv?])?)])
+        Ok(vec![Some(g.apply(tangent, &[&at.inputs[..], &changes].concat())?)])
     }
 
     fn vjp(&self, g: &mut Rules, at: &Node, cotangents: &[Option<ValueId>], _: &[bool]) -> Terms {
-        let (KvSource::Step(_), &[q, k, v]) = (self.source, &at.inputs[..]) else {
+        let KvSource::Step(_) = self.source else {
             return Err(KEPT.into());
         };
-        let Some(d) = cotangents[0] else { return Ok(vec![None; 3]) };
+        let Some(d) = cotangents[0] else { return Ok(vec![None; at.inputs.len()]) };
         let gradient = AttentionGradient { attention: *self };
-        Ok(g.apply_all(gradient, &[q, k, v, d])?.into_iter().map(Some).collect())
+        Ok(g.apply_all(gradient, &[&at.inputs[..], &[d]].concat())?.into_iter().map(Some).collect())
     }
+}
+
+/// The softmax of `scores` and of a sink behind them, if there is one, without the sink's own weight.
+fn softmax_with_sink<T: Number>(scores: impl Iterator<Item = T>, sink: Option<T>) -> Vec<T> {
+    let mut weights: Vec<T> = scores.chain(sink).collect();
+    sums::softmax(&mut weights);
+    if sink.is_some() {
+        weights.pop();
+    }
+    weights
 }
 
 /// Keys and values that the rows of one segment may see.
@@ -296,8 +350,10 @@ pub(super) struct Seen<T> {
     first: usize,
     /// One past the index of the last visible position.
     end: usize,
-    /// Elements of one position: KV heads × head width.
-    pub(super) stride: usize,
+    /// Elements of one position's keys: KV heads × width of a key.
+    pub(super) k_stride: usize,
+    /// Elements of one position's values: KV heads × width of a value.
+    pub(super) v_stride: usize,
     pub(super) k: Vec<T>,
     pub(super) v: Vec<T>,
 }
@@ -305,23 +361,37 @@ pub(super) struct Seen<T> {
 impl<T: Number> Seen<T> {
     /// Reads the keys and values of segment `number` from a cache, at the indices `range`.
     fn read(env: &Env<T>, cache: CacheId, number: usize, range: Range<usize>) -> Self {
-        let stride = env.kv.position_elements(cache);
-        let mut k = vec![T::default(); range.len() * stride];
-        let mut v = k.clone();
-        for (i, (k, v)) in k.chunks_exact_mut(stride).zip(v.chunks_exact_mut(stride)).enumerate() {
+        let [k_stride, v_stride] = env.kv.position_elements(cache);
+        let [mut k, mut v] = [k_stride, v_stride].map(|stride| vec![T::default(); range.len() * stride]);
+        for (i, (k, v)) in k.chunks_exact_mut(k_stride).zip(v.chunks_exact_mut(v_stride)).enumerate() {
             env.kv.read(cache, number, range.start + i, k, v);
         }
-        Self { first: range.start, end: range.end, stride, k, v }
+        Self { first: range.start, end: range.end, k_stride, v_stride, k, v }
     }
 
-    pub(super) fn head(&self, of: &[T], index: usize, head: usize, width: usize) -> Range<usize> {
-        let start = (index - self.first) * self.stride + head * width;
-        debug_assert!(start + width <= of.len());
+    /// Where the key of `head`, `width` elements, lies at index `index`.
+    pub(super) fn key(&self, index: usize, head: usize, width: usize) -> Range<usize> {
+        let start = (index - self.first) * self.k_stride + head * width;
+        start..start + width
+    }
+
+    /// Where the value of `head`, `width` elements, lies at index `index`.
+    pub(super) fn value(&self, index: usize, head: usize, width: usize) -> Range<usize> {
+        let start = (index - self.first) * self.v_stride + head * width;
         start..start + width
     }
 }
 
 impl Attention {
+    /// The operands without sinks, and the sinks if they are there.
+    pub(super) fn split_sinks<'a, X: Copy>(&self, operands: &'a [X]) -> (&'a [X], Option<X>) {
+        let count = if matches!(self.source, KvSource::Step(_)) { 3 } else { 1 };
+        match operands.len().checked_sub(1) {
+            Some(last) if last == count => (&operands[..last], Some(operands[last])),
+            _ => (operands, None),
+        }
+    }
+
     pub(super) fn keys_and_values<T: Number>(
         &self,
         operands: &[&Array<T>],
@@ -337,10 +407,12 @@ impl Attention {
             }
             KvSource::Memory(memory) => Seen::read(env, memory.0, number, 0..segment.memory_rows),
             KvSource::Step(_) => {
-                let stride = operands[1].row_elements();
-                let at = segment.rows.start * stride..segment.rows.end * stride;
-                let copy = |x: &Array<T>| x.floats()[at.clone()].to_vec();
-                Seen { first: 0, end: segment.rows.len(), stride, k: copy(operands[1]), v: copy(operands[2]) }
+                let [k_stride, v_stride] = [1, 2].map(|place| operands[place].row_elements());
+                let copy = |x: &Array<T>, stride: usize| {
+                    x.floats()[segment.rows.start * stride..segment.rows.end * stride].to_vec()
+                };
+                let (k, v) = (copy(operands[1], k_stride), copy(operands[2], v_stride));
+                Seen { first: 0, end: segment.rows.len(), k_stride, v_stride, k, v }
             }
         }
     }
@@ -398,31 +470,5 @@ impl Attention {
             let y = (score / c).tanh();
             T::constant(-2.0) * y * (T::constant(1.0) - y * y) / c
         })
-    }
-
-    /// Computes attention for row `i` of a segment, all heads.
-    fn row<T: Number>(
-        &self,
-        i: usize,
-        q: &[T],
-        width: usize,
-        seen: &Seen<T>,
-        visible: &[usize],
-        y: &mut [T],
-    ) {
-        let (heads, kv_heads) = (q.len() / width, seen.stride / width);
-        for (h, (q, y)) in q.chunks_exact(width).zip(y.chunks_exact_mut(width)).enumerate() {
-            let g = h / (heads / kv_heads);
-            let score = |j: usize| {
-                let s =
-                    T::constant(self.scale.into()) * sums::dot(q, &seen.k[seen.head(&seen.k, j, g, width)]);
-                self.final_score(s, heads, h, j.abs_diff(i))
-            };
-            let mut weights: Vec<T> = visible.iter().map(|&j| score(j)).collect();
-            sums::softmax(&mut weights);
-            for (&j, weight) in visible.iter().zip(weights) {
-                sums::add_scaled(y, weight, &seen.v[seen.head(&seen.v, j, g, width)]);
-            }
-        }
     }
 }

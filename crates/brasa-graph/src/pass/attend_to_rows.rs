@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::op::{Attention, Binary, KvSource, Mask, Reduce, ReduceFn, ShortConv, StateScan, Unfold};
+use crate::op::{Attention, Binary, KvSource, Mask, Narrow, Reduce, ReduceFn, ShortConv, StateScan, Unfold};
 use crate::{Builder, CacheId, Change, Graph, GraphError, Op, ValueId, rewrite};
 
 /// Makes a graph whose attention reads keys and values from the rows of the step instead of from caches. This form can be
@@ -23,14 +23,23 @@ pub fn attend_to_rows(graph: &Graph) -> Result<Graph, GraphError> {
             written.insert(write.cache, (k, v));
             Change::Remove
         }
-        (&Op::Attention(Attention { source: KvSource::Cache(cache), scale, window, softcap }), &[q]) => {
+        (Op::CacheWrite(write), &[k]) => {
+            let len = graph.cache(write.cache).value_dim().into();
+            let narrow = Narrow { axis: 2, start: 0.into(), len };
+            written.extend(builder.apply(narrow, &[k]).first().map(|&v| (write.cache, (k, v))));
+            Change::Remove
+        }
+        (
+            &Op::Attention(Attention { source: KvSource::Cache(cache), scale, window, softcap }),
+            &[q, ref sinks @ ..],
+        ) => {
             let Some(&(k, v)) = written.get(&cache) else {
                 unwritten = Some(cache);
                 return Change::Keep;
             };
             let source = KvSource::Step(Mask::Causal);
             let attention = Attention { source, scale, window, softcap };
-            Change::Replace(vec![builder.attention(&[q, k, v], attention)])
+            Change::Replace(vec![builder.attention(&[&[q, k, v], sinks].concat(), attention)])
         }
         (Op::ShortConv(ShortConv { .. }), &[x, w]) => convolution(builder, x, w),
         (&Op::StateScan(StateScan { rule, sharing, .. }), operands) => {

@@ -31,7 +31,7 @@ impl<T> Kv<T> for NoCaches {
         unreachable!("{cache:?} was refused")
     }
 
-    fn position_elements(&self, cache: CacheId) -> usize {
+    fn position_elements(&self, cache: CacheId) -> [usize; 2] {
         unreachable!("{cache:?} was refused")
     }
 

@@ -48,13 +48,13 @@ impl SegmentRows {
 
 /// Access to the keys and values of one step's segments.
 pub(crate) trait Kv<T> {
-    /// Writes one position: `k` and `v` are `[G, E]`.
+    /// Writes one position: `k` is `[G, E]`, `v` is `[G, V]`, or empty if values are the first elements of keys.
     fn write(&mut self, cache: CacheId, segment: usize, index: usize, k: &[T], v: &[T]);
 
-    /// Elements of one position's keys, `G · E`.
-    fn position_elements(&self, cache: CacheId) -> usize;
+    /// Elements of one position's keys, `G · E`, and of its values, `G · V`.
+    fn position_elements(&self, cache: CacheId) -> [usize; 2];
 
-    /// Reads one position.
+    /// Reads one position. Values that are the first elements of keys are read like others.
     fn read(&self, cache: CacheId, segment: usize, index: usize, k: &mut [T], v: &mut [T]);
 
     /// A recurrent state of `elements` elements before the segment's first row; zeros at the begin of a text.

@@ -3,11 +3,11 @@
 use std::any::Any;
 
 use crate::device::{DeviceError, KvPool, KvPoolSpec};
-use crate::page::PageLayout;
+use crate::page::{HeadBlock, PageLayout};
 use crate::shift::KeyRotation;
 use crate::state::check_state_page;
 use crate::step::{PAGE_POSITIONS, PageId, Step};
-use crate::{CacheId, Graph, GroupId, StateId};
+use crate::{CacheId, Graph, GroupId, StateId, ValueWidth};
 
 use super::Kv;
 use super::kv_codec::{decode, encode};
@@ -49,11 +49,11 @@ impl ReferencePool {
         angles: &[(f32, f32)],
     ) {
         let Group { layout, pages } = &mut self.groups[group.0 as usize];
-        let mut key = vec![0.0; layout.head_dim];
+        let mut key = vec![0.0; layout.key_dim];
         for head in 0..layout.kv_heads {
-            let block = place * 2 * layout.kv_heads + head;
+            let start = layout.keys_offset(place, head);
             for slot in 0..PAGE_POSITIONS {
-                let (elements, scales) = slot_mut(*layout, &mut pages[page.index()], block, slot);
+                let (elements, scales) = slot_mut(layout.keys(), &mut pages[page.index()][start..], slot);
                 decode(layout.dtype, elements, scales, &mut key);
                 for (pair, (cos, sin)) in angles.iter().enumerate() {
                     let (first, second) = rotation.elements(pair);
@@ -177,18 +177,18 @@ impl KvPool for ReferencePool {
     }
 }
 
-/// Elements and scales of one slot in a head block.
-fn slot_mut(layout: PageLayout, page: &mut [u8], block: usize, slot: usize) -> (&mut [u8], &mut [u8]) {
+/// Elements and scales of one slot of the head block at the start of `bytes`.
+fn slot_mut(layout: HeadBlock, bytes: &mut [u8], slot: usize) -> (&mut [u8], &mut [u8]) {
     let (slot_bytes, scales_bytes) = (layout.slot_bytes(), layout.scales_bytes());
-    let block = &mut page[block * layout.head_bytes()..][..layout.head_bytes()];
+    let block = &mut bytes[..layout.size_bytes()];
     let (elements, scales) = block.split_at_mut(PAGE_POSITIONS * slot_bytes);
     (&mut elements[slot * slot_bytes..][..slot_bytes], &mut scales[slot * scales_bytes..][..scales_bytes])
 }
 
 /// Like [`slot_mut`], for reading.
-fn slot(layout: PageLayout, page: &[u8], block: usize, slot: usize) -> (&[u8], &[u8]) {
+fn slot(layout: HeadBlock, bytes: &[u8], slot: usize) -> (&[u8], &[u8]) {
     let (slot_bytes, scales_bytes) = (layout.slot_bytes(), layout.scales_bytes());
-    let block = &page[block * layout.head_bytes()..][..layout.head_bytes()];
+    let block = &bytes[..layout.size_bytes()];
     let (elements, scales) = block.split_at(PAGE_POSITIONS * slot_bytes);
     (&elements[slot * slot_bytes..][..slot_bytes], &scales[slot * scales_bytes..][..scales_bytes])
 }
@@ -201,41 +201,52 @@ pub(crate) struct PagedKv<'a> {
 }
 
 impl PagedKv<'_> {
-    /// Place of one position of a cache: group, page, and the head block of its first head's keys.
+    /// Place of one position of a cache: group, page, and the cache's place in the page.
     fn locate(&self, cache: CacheId, segment: usize, index: usize) -> (usize, usize, usize) {
         let (group, place) = self.places[cache.0 as usize];
         let group = group.0 as usize;
         let page = self.step.segments[segment].pages[group][index / PAGE_POSITIONS]
             .expect("the step's pages have been checked");
-        (group, page.index(), place * 2 * self.pool.groups[group].layout.kv_heads)
+        (group, page.index(), place)
     }
 }
 
 impl Kv<f32> for PagedKv<'_> {
     fn write(&mut self, cache: CacheId, segment: usize, index: usize, k: &[f32], v: &[f32]) {
-        let (group, page, first) = self.locate(cache, segment, index);
+        let (group, page, place) = self.locate(cache, segment, index);
         let Group { layout, pages } = &mut self.pool.groups[group];
-        let heads = k.chunks_exact(layout.head_dim).chain(v.chunks_exact(layout.head_dim));
-        for (head, values) in heads.enumerate() {
-            let (elements, scales) =
-                slot_mut(*layout, &mut pages[page], first + head, index % PAGE_POSITIONS);
-            encode(layout.dtype, values, elements, scales);
+        let mut write = |block: HeadBlock, start: usize, x: &[f32]| {
+            let (elements, scales) = slot_mut(block, &mut pages[page][start..], index % PAGE_POSITIONS);
+            encode(layout.dtype, x, elements, scales);
+        };
+        for (head, k) in k.chunks_exact(layout.key_dim).enumerate() {
+            write(layout.keys(), layout.keys_offset(place, head), k);
+        }
+        for (head, v) in v.chunks_exact(layout.value.stored().max(1)).enumerate() {
+            write(layout.values(), layout.values_offset(place, head), v);
         }
     }
 
-    fn position_elements(&self, cache: CacheId) -> usize {
+    fn position_elements(&self, cache: CacheId) -> [usize; 2] {
         let (group, _) = self.places[cache.0 as usize];
-        let PageLayout { kv_heads, head_dim, .. } = self.pool.groups[group.0 as usize].layout;
-        kv_heads * head_dim
+        let PageLayout { kv_heads, key_dim, value, .. } = self.pool.groups[group.0 as usize].layout;
+        [kv_heads * key_dim, kv_heads * value.dim()]
     }
 
     fn read(&self, cache: CacheId, segment: usize, index: usize, k: &mut [f32], v: &mut [f32]) {
-        let (group, page, first) = self.locate(cache, segment, index);
+        let (group, page, place) = self.locate(cache, segment, index);
         let Group { layout, pages } = &self.pool.groups[group];
-        let heads = k.chunks_exact_mut(layout.head_dim).chain(v.chunks_exact_mut(layout.head_dim));
-        for (head, values) in heads.enumerate() {
-            let (elements, scales) = slot(*layout, &pages[page], first + head, index % PAGE_POSITIONS);
-            decode(layout.dtype, elements, scales, values);
+        let read = |block: HeadBlock, start: usize, x: &mut [f32]| {
+            let (elements, scales) = slot(block, &pages[page][start..], index % PAGE_POSITIONS);
+            decode(layout.dtype, elements, scales, x);
+        };
+        let heads = k.chunks_exact_mut(layout.key_dim).zip(v.chunks_exact_mut(layout.value.dim()));
+        for (head, (k, v)) in heads.enumerate() {
+            read(layout.keys(), layout.keys_offset(place, head), k);
+            match layout.value {
+                ValueWidth::Own(_) => read(layout.values(), layout.values_offset(place, head), v),
+                ValueWidth::PrefixOfKey(width) => v.copy_from_slice(&k[..width]),
+            }
         }
     }
 

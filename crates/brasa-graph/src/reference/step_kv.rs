@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::{CacheId, CacheSpec, Graph, StateId};
+use crate::{CacheId, CacheSpec, Graph, StateId, ValueWidth};
 
 use super::{Kv, Number};
 
@@ -31,16 +31,24 @@ impl<T: Number> Kv<T> for StepKv<T> {
         self.positions.insert((cache, segment, index), Position { k: k.to_vec(), v: v.to_vec() });
     }
 
-    fn position_elements(&self, cache: CacheId) -> usize {
+    fn position_elements(&self, cache: CacheId) -> [usize; 2] {
         let spec = self.specs[cache.0 as usize];
-        spec.kv_heads * spec.head_dim
+        [spec.kv_heads * spec.key_dim, spec.kv_heads * spec.value_dim()]
     }
 
     /// Reads one position. Positions that the step does not write are zeros.
     fn read(&self, cache: CacheId, segment: usize, index: usize, k: &mut [T], v: &mut [T]) {
+        let spec = self.specs[cache.0 as usize];
         if let Some(position) = self.positions.get(&(cache, segment, index)) {
             k.copy_from_slice(&position.k);
-            v.copy_from_slice(&position.v);
+            match spec.value {
+                ValueWidth::Own(_) => v.copy_from_slice(&position.v),
+                ValueWidth::PrefixOfKey(width) => {
+                    for (v, k) in v.chunks_exact_mut(width).zip(k.chunks_exact(spec.key_dim)) {
+                        v.copy_from_slice(&k[..width]);
+                    }
+                }
+            }
         } else {
             k.fill(T::default());
             v.fill(T::default());

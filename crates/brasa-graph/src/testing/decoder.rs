@@ -1,7 +1,7 @@
 //! A small decoder with random weights, as a graph of the shapes that models have.
 
-use crate::op::{Attention, Gating, KvSource, Rope, RopeLayout, RouterTopK, Unary};
-use crate::{Builder, CacheSpec, Graph, Input, ValueId, Weight, WeightPart};
+use crate::op::{Attention, Gating, KvSource, Narrow, Rope, RopeLayout, RouterTopK, Unary};
+use crate::{Builder, CacheSpec, Graph, Input, ValueId, ValueWidth, Weight, WeightPart};
 use brasa_formats::{Bytes, Payload, StorageFormat, Tensor, codec};
 
 use super::Random;
@@ -24,8 +24,13 @@ pub struct Decoder {
     pub heads: usize,
     /// Key and value heads.
     pub kv_heads: usize,
-    /// Width of a head.
+    /// Width of a head's query and key.
     pub head_dim: usize,
+    /// Values of another width than keys, or within them; `None`: as wide as keys. If they are within keys, the elements behind them are
+    /// turned, as in latent attention.
+    pub value: Option<ValueWidth>,
+    /// Whether each query head has a sink.
+    pub sinks: bool,
     /// Whether each query and key head is normed.
     pub head_norms: bool,
     /// Width of a row within a feed-forward block.
@@ -52,6 +57,8 @@ impl Decoder {
             heads: 8,
             kv_heads: 2,
             head_dim: 32,
+            value: None,
+            sinks: false,
             head_norms: true,
             feed_forward: 512,
             windows: vec![None, Some(300)],
@@ -60,6 +67,18 @@ impl Decoder {
             softcap: None,
             fresh_rows: FRESH_ROWS,
         }
+    }
+
+    /// A small decoder with sinks, whose layers have windows of `windows`, as OpenAI's gpt-oss (2025, arXiv:2508.10925).
+    pub fn with_sinks(format: StorageFormat, windows: &[Option<usize>]) -> Self {
+        Self { sinks: true, head_norms: false, windows: windows.to_vec(), ..Self::small(format) }
+    }
+
+    /// A small decoder with latent attention in its absorbed form: one key head of 576 elements, the first 512 of which are the value
+    /// (DeepSeek-AI 2024, arXiv:2405.04434).
+    pub fn latent(format: StorageFormat) -> Self {
+        let value = Some(ValueWidth::PrefixOfKey(512));
+        Self { heads: 6, kv_heads: 1, head_dim: 576, value, head_norms: false, ..Self::small(format) }
     }
 
     /// The sizes of Qwen3-0.6B (Qwen Team 2025, arXiv:2505.09388).
@@ -71,6 +90,8 @@ impl Decoder {
             heads: 16,
             kv_heads: 8,
             head_dim: 128,
+            value: None,
+            sinks: false,
             head_norms: true,
             feed_forward: 3072,
             windows: vec![None; 28],
@@ -78,6 +99,14 @@ impl Decoder {
             router: None,
             softcap: None,
             fresh_rows: FRESH_ROWS,
+        }
+    }
+
+    /// Elements of a head that positions turn.
+    fn rotary_dim(&self) -> usize {
+        match self.value {
+            Some(ValueWidth::PrefixOfKey(width)) => self.head_dim - width,
+            _ => self.head_dim,
         }
     }
 
@@ -114,9 +143,10 @@ impl Building<'_> {
         let (ids, positions) = (self.b.input(Input::TokenIds), self.b.input(Input::Positions));
         let out_rows = self.b.input(Input::OutRows);
         let embedding = self.weight("embedding", &[spec.vocab, spec.hidden]);
+        let rotary_dim = spec.rotary_dim();
         let frequencies: Vec<f32> =
-            (0..spec.head_dim / 2).map(|i| 10_000_f32.powf(-2.0 * i as f32 / spec.head_dim as f32)).collect();
-        let frequencies = super::weight("frequencies", &[spec.head_dim / 2], &frequencies);
+            (0..rotary_dim / 2).map(|i| 10_000_f32.powf(-2.0 * i as f32 / rotary_dim as f32)).collect();
+        let frequencies = super::weight("frequencies", &[rotary_dim / 2], &frequencies);
         let frequencies = self.b.weight(Ok(frequencies));
         let mut h = self.b.embed(ids, embedding);
         for (layer, &window) in spec.windows.iter().enumerate() {
@@ -144,39 +174,65 @@ impl Building<'_> {
         window: Option<usize>,
     ) -> ValueId {
         let &Decoder { hidden, heads, kv_heads, head_dim, softcap, .. } = self.spec;
-        let (q_width, kv_width) = (heads * head_dim, kv_heads * head_dim);
+        let value = self.spec.value.unwrap_or(ValueWidth::Own(head_dim));
+        let (q_width, k_width, v_width) = (heads * head_dim, kv_heads * head_dim, kv_heads * value.stored());
         let x = self.norm(h, &format!("layers.{layer}.attention_norm"), hidden);
         let name = format!("layers.{layer}.qkv");
         let qkv = if self.values == self.spec.format {
-            self.weight(&name, &[q_width + 2 * kv_width, hidden])
+            self.weight(&name, &[q_width + k_width + v_width, hidden])
         } else {
-            let queries_and_keys = self.part(&name, &[q_width + kv_width, hidden], self.spec.format);
-            let parts = vec![queries_and_keys, self.part(&name, &[kv_width, hidden], self.values)];
-            self.b.weight(Weight::new(name, &[q_width + 2 * kv_width, hidden], parts))
+            let queries_and_keys = self.part(&name, &[q_width + k_width, hidden], self.spec.format);
+            let parts = vec![queries_and_keys, self.part(&name, &[v_width, hidden], self.values)];
+            self.b.weight(Weight::new(name, &[q_width + k_width + v_width, hidden], parts))
         };
         let qkv = self.b.linear(x, qkv);
-        let mut part = |start: usize, heads: usize| {
-            let part = self.b.slice(qkv, start..start + heads * head_dim);
-            self.b.reshape(part, &[heads, head_dim])
+        let mut part = |start: usize, heads: usize, width: usize| {
+            let part = self.b.slice(qkv, start..start + heads * width);
+            self.b.reshape(part, &[heads, width])
         };
-        let (q, k, v) = (part(0, heads), part(q_width, kv_heads), part(q_width + kv_width, kv_heads));
+        let (q, k) = (part(0, heads, head_dim), part(q_width, kv_heads, head_dim));
+        let v = (v_width > 0).then(|| part(q_width + k_width, kv_heads, value.dim()));
         let mut normed = |heads, name: &str| {
             let name = format!("layers.{layer}.{name}");
             if self.spec.head_norms { self.norm(heads, &name, head_dim) } else { heads }
         };
         let (q, k) = (normed(q, "q_norm"), normed(k, "k_norm"));
-        let rope = Rope { layout: RopeLayout::SplitHalf, rotary_dim: head_dim, magnitude: 1.0 };
-        let q = self.b.rope(q, positions, frequencies, rope);
-        let k = self.b.rope(k, positions, frequencies, rope);
-        let cache = self.b.cache(CacheSpec { kv_heads, head_dim, window });
-        self.b.cache_write(k, v, cache);
+        let [q, k] = [q, k].map(|x| self.turned(x, positions, frequencies));
+        let cache = self.b.cache(CacheSpec { kv_heads, key_dim: head_dim, value, window });
+        match v {
+            Some(v) => self.b.cache_write(k, v, cache),
+            None => self.b.cache_write_keys(k, cache),
+        }
         let scale = 1.0 / (head_dim as f32).sqrt();
         let source = KvSource::Cache(cache);
-        let o = self.b.attention(&[q], Attention { source, scale, window, softcap });
-        let o = self.b.reshape(o, &[q_width]);
-        let w = self.weight(&format!("layers.{layer}.o"), &[hidden, q_width]);
+        let mut operands = vec![q];
+        if self.spec.sinks {
+            let sinks = self.random.normals(heads, 1.0);
+            let sinks = super::weight(&format!("layers.{layer}.sinks"), &[heads], &sinks);
+            operands.push(self.b.weight(Ok(sinks)));
+        }
+        let o = self.b.attention(&operands, Attention { source, scale, window, softcap });
+        let o_width = heads * value.dim();
+        let o = self.b.reshape(o, &[o_width]);
+        let w = self.weight(&format!("layers.{layer}.o"), &[hidden, o_width]);
         let o = self.b.linear(o, w);
         self.b.add(h, o)
+    }
+
+    /// Turns heads by their positions: whole heads, or the elements behind their values.
+    fn turned(&mut self, x: ValueId, positions: ValueId, frequencies: ValueId) -> ValueId {
+        let rotary_dim = self.spec.rotary_dim();
+        let rope = Rope { layout: RopeLayout::SplitHalf, rotary_dim, magnitude: 1.0 };
+        let kept = self.spec.head_dim - rotary_dim;
+        if kept == 0 {
+            return self.b.rope(x, positions, frequencies, rope);
+        }
+        let mut narrow = |start: usize, len: usize| {
+            self.b.apply(Narrow { axis: 2, start: start.into(), len: len.into() }, &[x])[0]
+        };
+        let (first, last) = (narrow(0, kept), narrow(kept, rotary_dim));
+        let last = self.b.rope(last, positions, frequencies, rope);
+        self.b.concat(first, last, 2)
     }
 
     fn feed_forward_block(&mut self, h: ValueId, layer: usize) -> ValueId {

@@ -74,7 +74,7 @@ fn counting() -> Graph {
     let out = b.weight(Ok(random.weight("out", &[VOCAB, HEAD_DIM])));
     let x = b.embed(ids, table);
     let x = b.reshape(x, &[1, HEAD_DIM]);
-    let cache = b.cache(CacheSpec { kv_heads: 1, head_dim: HEAD_DIM, window: None });
+    let cache = b.cache(CacheSpec::new(1, HEAD_DIM, None));
     b.cache_write(x, x, cache);
     let attention = Attention { source: KvSource::Cache(cache), scale: 0.5, window: None, softcap: None };
     let y = b.attention(&[x], attention);

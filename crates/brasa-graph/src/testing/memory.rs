@@ -49,7 +49,7 @@ impl EncoderDecoder {
             };
             let (k, v) = (looked_up(&mut b, "k", KV_HEADS), looked_up(&mut b, "v", KV_HEADS));
             let q = looked_up(&mut b, "q", HEADS);
-            let cache = b.cache(CacheSpec { kv_heads: KV_HEADS, head_dim: HEAD_DIM, window: None });
+            let cache = b.cache(CacheSpec::new(KV_HEADS, HEAD_DIM, None));
             let memory = b.memory(KV_HEADS, HEAD_DIM);
             let y = if encodes {
                 b.memory_write(k, v, memory);

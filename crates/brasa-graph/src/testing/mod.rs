@@ -6,6 +6,7 @@
 //! - [`check`] runs a [`Case`] (a graph and the steps to run through it) on a device and on the reference;
 //! - [`OPERATIONS`] makes a case of each operation on random shapes;
 //! - [`check_derivatives`] checks a graph's derivatives against dual numbers, differences and each other;
+//! - [`WIDE_ATTENTION`] and its derivatives make cases of attention with sinks, and with values of another width than keys;
 //! - [`DERIVATIVE_OPERATIONS`] makes a case of each operation that only derivatives use, [`SECOND_DERIVATIVE_OPERATIONS`] those
 //!   of operations that only second derivatives use; [`loss_of`] makes graphs of training, [`outputs_on`] runs them;
 //! - [`pattern_case`] makes a case of each fused operation on random shapes;
@@ -30,6 +31,7 @@
 //! - [`check_routers`], [`check_company`] and [`check_behind_texts`] bring NaN and infinities, which must stay with their own rows and texts;
 
 mod absurd;
+mod attention_operations;
 mod bank_run;
 mod banks;
 mod case;
@@ -66,6 +68,9 @@ mod tensors;
 mod training;
 
 pub use absurd::{check_absurd, check_absurd_shapes};
+pub use attention_operations::{
+    WIDE_ATTENTION, WIDE_ATTENTION_DERIVATIVES, WIDE_ATTENTION_SECOND_DERIVATIVES,
+};
 pub use bank_run::{BankRun, times_over_layers};
 pub use banks::{check_bank, check_bank_is_near};
 pub use case::{Case, CaseBuilder, MakeWeight, check, f32_weight, run_case};

@@ -186,7 +186,7 @@ fn attention_to_caches_and_to_the_step(b: &mut CaseBuilder) -> Vec<ValueId> {
     let (q, k, v) = (b.rows(&[g * share, e]), b.rows(&[g, e]), b.rows(&[g, e]));
     let mut results = Vec::new();
     for (window, softcap) in [(None, None), (Some(2), Some(5.0))] {
-        let cache = b.graph.cache(CacheSpec { kv_heads: g, head_dim: e, window });
+        let cache = b.graph.cache(CacheSpec::new(g, e, window));
         apply_nothing(b, CacheWrite { cache }, &[k, v]);
         let attention = |source| Attention { source, scale: 0.3, window, softcap };
         results.push(apply(b, attention(KvSource::Cache(cache)), &[q]));

@@ -8,7 +8,7 @@ use crate::device::{Backend, DeviceError, KvPool, KvPoolSpec, KvType, Precision}
 use crate::page::PageLayout;
 use crate::reference::ReferenceBackend;
 use crate::step::{PAGE_POSITIONS, PageId, Segment, Step};
-use crate::{Graph, GroupId};
+use crate::{Graph, GroupId, ValueWidth};
 
 use super::{Decoder, Random, Running, Tolerance, assert_same_bits, compare, tokens};
 
@@ -22,7 +22,8 @@ type Pages = Vec<Vec<Option<Vec<u8>>>>;
 ///
 /// If the device behaves in another way.
 pub fn check_pages(device: &dyn Backend) {
-    // Two cache groups, one with two caches; heads that are neither whole vectors nor whole blocks of q8.
+    // Two cache groups, one with two caches; heads that are neither whole vectors nor whole blocks of q8; values as wide as keys, wider,
+    // and within keys.
     let decoder = Decoder {
         hidden: 32,
         heads: 2,
@@ -31,17 +32,25 @@ pub fn check_pages(device: &dyn Backend) {
         windows: vec![None, Some(100), None],
         ..Decoder::small(StorageFormat::F32)
     };
-    let graph = Arc::new(decoder.graph(11));
-    for (kv, tolerance) in [
-        (KvType::F16, Tolerance::F16),
-        (KvType::F32, Tolerance::F32),
-        (KvType::BF16, Tolerance::BITS_16),
-        (KvType::Q8, Tolerance::BITS_16),
-    ] {
-        check_moves(device, &graph, kv, tolerance);
-        check_bytes(device, &graph, kv);
+    let values_of_other_widths = [
+        None,
+        Some(ValueWidth::Own(48)),
+        Some(ValueWidth::PrefixOfKey(36)),
+        Some(ValueWidth::PrefixOfKey(24)),
+    ];
+    for value in values_of_other_widths {
+        let graph = Arc::new(Decoder { value, sinks: value.is_some(), ..decoder.clone() }.graph(11));
+        for (kv, tolerance) in [
+            (KvType::F16, Tolerance::F16),
+            (KvType::F32, Tolerance::F32),
+            (KvType::BF16, Tolerance::BITS_16),
+            (KvType::Q8, Tolerance::BITS_16),
+        ] {
+            check_moves(device, &graph, kv, tolerance);
+            check_bytes(device, &graph, kv);
+        }
+        check_refusals(device, &graph);
     }
-    check_refusals(device, &graph);
 }
 
 /// A text and its next rows: two pages in f16, the first of which has left the window, and one page in other types.

@@ -207,7 +207,7 @@ fn qk_norm_rope_cache_write(b: &mut CaseBuilder) -> Vec<ValueId> {
         (1 + b.random.below(3), 1 + b.random.below(3), [8, 32, 64][b.random.below(3)]);
     let heads = kv_heads * group;
     let window = flip(b).then_some(4);
-    let cache = b.graph.cache(CacheSpec { kv_heads, head_dim: width, window });
+    let cache = b.graph.cache(CacheSpec::new(kv_heads, width, window));
     let stacked = b.rows(&[(heads + 2 * kv_heads) * width]);
     let mut start = 0;
     let mut part = |b: &mut CaseBuilder, heads: usize| {

@@ -181,7 +181,7 @@ fn attention(b: &mut CaseBuilder, x: ValueId, width: usize) -> ValueId {
         let source = KvSource::Step([Mask::Causal, Mask::Bidirectional][b.random.below(2)]);
         b.graph.attention(&[q, k, v], Attention { source, scale: 0.25, window, softcap: None })
     } else {
-        let cache = b.graph.cache(CacheSpec { kv_heads: 1, head_dim: 16, window });
+        let cache = b.graph.cache(CacheSpec::new(1, 16, window));
         b.graph.cache_write(k, v, cache);
         let source = KvSource::Cache(cache);
         b.graph.attention(&[q], Attention { source, scale: 0.25, window, softcap: Some(10.0) })

@@ -130,7 +130,7 @@ impl Building {
         let (q, k, v) = (part("q", 4), part("k", 2), part("v", 2));
         let q = self.b.rope(q, positions, frequencies, rope);
         let k = self.b.rope(k, positions, frequencies, rope);
-        let cache = self.b.cache(CacheSpec { kv_heads: 2, head_dim: 16, window: None });
+        let cache = self.b.cache(CacheSpec::new(2, 16, None));
         self.b.cache_write(k, v, cache);
         let source = KvSource::Cache(cache);
         let y = self.b.attention(&[q], Attention { source, scale: 0.25, window: None, softcap: None });

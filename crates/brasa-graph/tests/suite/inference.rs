@@ -11,10 +11,7 @@ use brasa_graph::{
     Builder, CacheId, CacheSpec, DType, Dim, Input, NodeId, Op, Shape, Symbol, Value, ValueKind, WeightId,
 };
 
-const CACHES: &[CacheSpec] = &[
-    CacheSpec { kv_heads: 2, head_dim: 8, window: None },
-    CacheSpec { kv_heads: 2, head_dim: 8, window: Some(4) },
-];
+const CACHES: &[CacheSpec] = &[CacheSpec::new(2, 8, None), CacheSpec::new(2, 8, Some(4))];
 
 /// A temporary, `[rows, inner…]`.
 fn rows(inner: &[usize]) -> Value {
@@ -220,7 +217,7 @@ fn operands_that_do_not_fit_are_refused() {
         ),
         (
             infer(attention(KvSource::Step(Mask::Causal), None), &[rows(&[2, 8]), rows(&[8]), rows(&[8])]),
-            "k must be [R, G, E]",
+            "k must be [R, G, E], and v [R, G, V]",
         ),
         (infer(Reduce { function: ReduceFn::Max, axis: 2 }, &[rows(&[4])]), "no axis 2"),
         (infer(Argmax, &[rows(&[2, 4])]), "x must be [R, D]"),

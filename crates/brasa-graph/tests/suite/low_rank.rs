@@ -79,7 +79,7 @@ fn attention(b: &mut CaseBuilder, qkv: ValueId) -> ValueId {
     let rope = Rope { layout: RopeLayout::SplitHalf, rotary_dim: 16, magnitude: 1.0 };
     let (q, k) =
         (b.graph.rope(q, positions, frequencies, rope), b.graph.rope(k, positions, frequencies, rope));
-    let cache = b.graph.cache(brasa_graph::CacheSpec { kv_heads: 1, head_dim: 16, window: None });
+    let cache = b.graph.cache(brasa_graph::CacheSpec::new(1, 16, None));
     b.graph.cache_write(k, v, cache);
     let y = b.graph.attention(
         &[q],

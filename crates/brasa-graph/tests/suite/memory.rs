@@ -93,7 +93,7 @@ fn a_memory_has_no_window() {
     let table = b.weight(Ok(weight("table", &[3, 4], &[0.0; 12])));
     let q = b.embed(ids, table);
     let q = b.reshape(q, &[1, 4]);
-    b.cache(CacheSpec { kv_heads: 1, head_dim: 4, window: Some(3) });
+    b.cache(CacheSpec::new(1, 4, Some(3)));
     let memory = b.memory(1, 4);
     let attention =
         Attention { source: KvSource::Memory(memory), scale: 1.0, window: Some(3), softcap: None };

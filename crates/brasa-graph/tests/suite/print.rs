@@ -18,7 +18,7 @@ fn layer() -> Graph {
         (g.input(Input::TokenIds), g.input(Input::Positions), g.input(Input::OutRows));
     let table = w(&mut g, "embed", &[50, 32]);
     let h = g.embed(ids, table);
-    let cache = g.cache(CacheSpec { kv_heads: 1, head_dim: 16, window: Some(8) });
+    let cache = g.cache(CacheSpec::new(1, 16, Some(8)));
     let norm = w(&mut g, "layers.0.attn_norm", &[32]);
     let x = g.rms_norm(h, norm, 1e-6);
     let qkv = w(&mut g, "layers.0.qkv", &[64, 32]);

@@ -22,7 +22,7 @@ fn attention_to_a_fresh_cache_is_causal_attention() {
     for (seed, window) in [(1, None), (2, Some(1)), (3, Some(40)), (4, Some(256))] {
         let mut case = Case::new("cache and step", seed, &f32_weight, |b| {
             let (q, k, v) = (b.rows(&[4, 8]), b.rows(&[2, 8]), b.rows(&[2, 8]));
-            let cache = b.graph.cache(CacheSpec { kv_heads: 2, head_dim: 8, window });
+            let cache = b.graph.cache(CacheSpec::new(2, 8, window));
             b.graph.cache_write(k, v, cache);
             let attention = |source| Attention { source, scale: 0.4, window, softcap: Some(4.0) };
             let cached = b.graph.attention(&[q], attention(KvSource::Cache(cache)));
@@ -45,7 +45,7 @@ fn kv_types_are_as_exact_as_their_bits() {
     let case = |kv| {
         let mut case = Case::new("kv types", 5, &f32_weight, |b| {
             let (q, k, v) = (b.rows(&[4, 40]), b.rows(&[2, 40]), b.rows(&[2, 40]));
-            let cache = b.graph.cache(CacheSpec { kv_heads: 2, head_dim: 40, window: None });
+            let cache = b.graph.cache(CacheSpec::new(2, 40, None));
             b.graph.cache_write(k, v, cache);
             let source = KvSource::Cache(cache);
             vec![b.graph.attention(&[q], Attention { source, scale: 0.1, window: None, softcap: None })]

@@ -80,7 +80,7 @@ fn what_stays_keeps_its_ids_and_new_weights_and_caches_come_after() {
     let graph = small(|b| {
         let x = b.rows(&[32]);
         let w = b.weight("w", &[32, 32]);
-        let cache = b.graph.cache(CacheSpec { kv_heads: 1, head_dim: 32, window: None });
+        let cache = b.graph.cache(CacheSpec::new(1, 32, None));
         let y = b.graph.linear(x, w);
         let heads = b.graph.reshape(y, &[1, 32]);
         b.graph.cache_write(heads, heads, cache);
@@ -110,7 +110,7 @@ fn what_stays_keeps_its_ids_and_new_weights_and_caches_come_after() {
     assert_eq!(new.weights().len(), graph.weights().len() + 1);
     assert_eq!(new.value(bias).kind, ValueKind::Weight(brasa_graph::WeightId(graph.weights().len() as u32)));
     assert_eq!(new.cache_groups()[..1], graph.cache_groups());
-    assert_eq!((new.cache_groups().len(), new.memory(memory).head_dim), (2, 32));
+    assert_eq!((new.cache_groups().len(), new.memory(memory).key_dim), (2, 32));
 }
 
 #[test]
@@ -241,7 +241,7 @@ fn a_removed_value_cannot_be_returned() {
 fn pruning_drops_what_nothing_needs() {
     let graph = small(|b| {
         let x = b.rows(&[32]);
-        let cache = b.graph.cache(CacheSpec { kv_heads: 2, head_dim: 16, window: None });
+        let cache = b.graph.cache(CacheSpec::new(2, 16, None));
         let heads = b.graph.reshape(x, &[2, 16]);
         let written = b.graph.unary(heads, Unary::Tanh);
         b.graph.cache_write(written, heads, cache);

@@ -137,7 +137,7 @@ fn a_group_that_would_wait_for_itself_is_refused() {
     // The rotated queries are first read by attention to another cache, whose result becomes the keys.
     let case = graph(|b| {
         let (x, frequencies) = (b.rows(&[2, 16]), b.frequencies(8));
-        let spec = CacheSpec { kv_heads: 2, head_dim: 16, window: None };
+        let spec = CacheSpec::new(2, 16, None);
         let (one, other) = (b.graph.cache(spec), b.graph.cache(spec));
         let rope = Rope { layout: RopeLayout::SplitHalf, rotary_dim: 16, magnitude: 1.0 };
         let attention =
@@ -200,7 +200,7 @@ fn norms_over_all_heads_are_not_head_norms() {
         let rope = Rope { layout: RopeLayout::SplitHalf, rotary_dim: 16, magnitude: 1.0 };
         let (q, k) =
             (b.graph.rope(q, positions, frequencies, rope), b.graph.rope(k, positions, frequencies, rope));
-        let cache = b.graph.cache(CacheSpec { kv_heads: 2, head_dim: 16, window: None });
+        let cache = b.graph.cache(CacheSpec::new(2, 16, None));
         b.graph.cache_write(k, v, cache);
         let attention = Attention { source: KvSource::Cache(cache), scale: 1.0, window: None, softcap: None };
         vec![b.graph.attention(&[q], attention)]

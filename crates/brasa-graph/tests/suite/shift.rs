@@ -30,7 +30,7 @@ fn graph(finish: impl FnOnce(&mut Parts) -> ValueId) -> Graph {
     let x = b.embed(ids, table);
     let x = b.reshape(x, &[1, 4]);
     let (q, k) = (b.rope(x, positions, frequencies, ROPE), b.rope(x, positions, frequencies, ROPE));
-    b.cache(CacheSpec { kv_heads: 1, head_dim: 4, window: None });
+    b.cache(CacheSpec::new(1, 4, None));
     let mut parts = Parts { b, x, q, k, positions };
     let y = finish(&mut parts);
     parts.b.finish(&[y]).unwrap()

@@ -28,7 +28,7 @@ pub fn small_model() -> Graph {
     let frequencies = g.weight(Ok(weight("rope", &[4], &[1.0, 0.1, 0.01, 0.001])));
     let mut h = g.embed(ids, table);
     for window in [None, Some(5)] {
-        let cache = g.cache(CacheSpec { kv_heads: 1, head_dim: 8, window });
+        let cache = g.cache(CacheSpec::new(1, 8, window));
         let heads = |g: &mut Builder, x: ValueId, range: std::ops::Range<usize>| {
             let heads = range.len() / 8;
             let part = g.slice(x, range);

@@ -11,7 +11,7 @@ use crate::Result;
 /// Declares the caches and memories of the decoder's layers, in the order in which both graphs have them.
 pub(super) fn declare(g: &mut Builder, spec: &SpeechSpec) -> (Vec<CacheId>, Vec<MemoryId>) {
     let (heads, head_dim) = (spec.decoder.heads, spec.head_dim());
-    let own = CacheSpec { kv_heads: heads, head_dim, window: None };
+    let own = CacheSpec::new(heads, head_dim, None);
     let caches = (0..spec.decoder.layers).map(|_| g.cache(own)).collect();
     let memories = (0..spec.decoder.layers).map(|_| g.memory(heads, head_dim)).collect();
     (caches, memories)

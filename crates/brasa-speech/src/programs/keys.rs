@@ -33,7 +33,7 @@ pub(super) fn memory_keys(
     positions: usize,
 ) -> Result<Keys> {
     let layout = PageLayout::of(pool.spec(), group)?;
-    let width = layout.head_dim;
+    let width = layout.key_dim;
     let head_elements = positions * width;
     let mut values = vec![0.0; layout.caches * layout.kv_heads * head_elements];
     let mut bytes = vec![0; layout.size_bytes()];
@@ -41,11 +41,10 @@ pub(super) fn memory_keys(
         pool.read_page(group, page, &mut bytes)?;
         let first = number * PAGE_POSITIONS;
         let count = positions.saturating_sub(first).min(PAGE_POSITIONS) * width;
-        // Each cache has the keys of its heads, then the values.
-        let blocks = bytes.chunks_exact(layout.head_bytes()).enumerate();
-        for (block, bytes) in blocks.filter(|(block, _)| block % (2 * layout.kv_heads) < layout.kv_heads) {
-            let (cache, head) = (block / (2 * layout.kv_heads), block % layout.kv_heads);
-            let start = (cache * layout.kv_heads + head) * head_elements + first * width;
+        for block in 0..layout.caches * layout.kv_heads {
+            let start = layout.keys_offset(block / layout.kv_heads, block % layout.kv_heads);
+            let bytes = &bytes[start..start + layout.keys().size_bytes()];
+            let start = block * head_elements + first * width;
             let to = &mut values[start..start + count];
             match layout.dtype {
                 KvType::F32 => {

@@ -43,12 +43,9 @@ impl Identity {
             .map(|group| {
                 let spec = group.spec;
                 let window = spec.window.map_or("no window".into(), |window| format!("window {window}"));
-                format!(
-                    "{} caches of {} heads × {}, {window}",
-                    group.caches.len(),
-                    spec.kv_heads,
-                    spec.head_dim
-                )
+                // Heads of one width keep the words that session files have held from the first.
+                let heads = spec.to_string().replacen(" ×", " heads ×", 1);
+                format!("{} caches of {heads}, {window}", group.caches.len())
             })
             .collect();
         let states = match pool.states.page_elements() {

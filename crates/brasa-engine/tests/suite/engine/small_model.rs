@@ -48,7 +48,7 @@ fn build(windows: &[Option<usize>], bad: Option<u32>) -> Graph {
         h = recurrent_layers(&mut g, h);
     }
     for &window in windows {
-        let cache = g.cache(CacheSpec { kv_heads: 1, head_dim: 8, window });
+        let cache = g.cache(CacheSpec::new(1, 8, window));
         let qkv = weight(&mut g, &format!("qkv {window:?}"), &[32, WIDTH], 1.5);
         let out = weight(&mut g, &format!("out {window:?}"), &[WIDTH, 16], 2.0);
         let qkv = g.linear(h, qkv);

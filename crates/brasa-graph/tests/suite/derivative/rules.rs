@@ -2,7 +2,8 @@
 
 use brasa_graph::op::{Linear, LinearCrossEntropy, Narrow, Pick, Place};
 use brasa_graph::testing::{
-    ALIBI, Case, CaseBuilder, OPERATIONS, check_derivatives, f32_weight, random_case, varying_weights,
+    ALIBI, Case, CaseBuilder, OPERATIONS, WIDE_ATTENTION, check_derivatives, f32_weight, random_case,
+    varying_weights,
 };
 use brasa_graph::{Op, ValueId, pass};
 
@@ -17,7 +18,7 @@ fn check_case(case: &Case, smooth: bool) {
 
 #[test]
 fn every_operation_obeys_its_rules() {
-    for operation in OPERATIONS.iter().chain([&ALIBI]) {
+    for operation in OPERATIONS.iter().chain([&ALIBI]).chain(WIDE_ATTENTION) {
         for seed in 0..6 {
             // Tangents pass over the steps of roundings to 16 bits, and over those of choices among hundreds of experts.
             check_case(&operation.case(seed), !["arrangements", "gatings"].contains(&operation.name));

@@ -7,8 +7,8 @@ use brasa_graph::op::{
 };
 use brasa_graph::reference::Array;
 use brasa_graph::testing::{
-    ALIBI, Case, CaseBuilder, OPERATIONS, Random, check_derivatives, evaluate_with, f32_weight, random_case,
-    varying_weights, weight,
+    ALIBI, Case, CaseBuilder, OPERATIONS, Random, WIDE_ATTENTION, check_derivatives, evaluate_with,
+    f32_weight, random_case, varying_weights, weight,
 };
 use brasa_graph::{Builder, Change, Graph, Input, Op, ValueId, ValueKind, pass, rewrite};
 
@@ -53,7 +53,7 @@ fn check(case: &Case, smooth: bool) -> bool {
 
 #[test]
 fn gradients_of_every_operation_obey_the_rules() {
-    for operation in OPERATIONS.iter().chain([&ALIBI]) {
+    for operation in OPERATIONS.iter().chain([&ALIBI]).chain(WIDE_ATTENTION) {
         for seed in 0..3 {
             let is_smooth = operation.name != "arrangements";
             assert!(check(&operation.case(seed), is_smooth), "{}: nothing varies", operation.name);
