@@ -90,7 +90,7 @@ impl Lowering<'_> {
         if [product.x, product.residual].into_iter().any(|value| self.shape(value).rank() != 2) {
             return Ok(false);
         }
-        let activations = Activations { meets: Meets::Some, ..self.activations(product.x, &[a])? };
+        let activations = Activations { meets: Meets::Chosen, ..self.activations(product.x, &[a])? };
         let factors = self.source(product.factors)?;
         let residual = self.source(product.residual)?;
         let (_, narrow) = self.temporary(self.shape(product.x).outer(), self.weights.linear(a).n());
@@ -212,7 +212,7 @@ impl Lowering<'_> {
             per_row: chosen,
             norm: None,
             classes: self.expert_classes(&[down]),
-            meets: Meets::Some,
+            meets: Meets::Chosen,
             residuals: self.wants_residuals(&[down]),
         };
         let op = MixtureOp {

@@ -65,7 +65,7 @@ impl Lowering<'_> {
             (Op::HeadLinear(_), &[x, w], &[y]) => {
                 let weight = self.weight(w).ok_or_else(|| self.odd(w))?;
                 let plain = self.expert_activations(x, &[weight])?;
-                let activations = Activations { meets: Meets::OwnOfPlace, ..plain };
+                let activations = Activations { meets: Meets::OfPlace, ..plain };
                 let op = HeadLinearOp { activations, weight, out: self.make(y)? };
                 let label = self.label(name, weight);
                 self.push(CompiledOp::HeadLinear(op), label);
@@ -278,7 +278,7 @@ impl Lowering<'_> {
             per_row: elements / k.max(1),
             norm: None,
             classes: self.expert_classes(weights),
-            meets: Meets::Some,
+            meets: Meets::Chosen,
             residuals: self.wants_residuals(weights),
         })
     }

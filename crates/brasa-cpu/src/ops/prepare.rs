@@ -39,10 +39,10 @@ pub(crate) struct Activations {
 pub(crate) enum Meets {
     /// Every vector meets every weight.
     All,
-    /// A vector meets some weights: perhaps many vectors meet one, and few another.
-    Some,
-    /// Each vector of a row meets the weight of its place in the row: weights meet as many vectors as there are rows.
-    OwnOfPlace,
+    /// A vector meets the weights that it has chosen: perhaps many vectors meet one, and few another.
+    Chosen,
+    /// Each vector of a row meets the weight of its place in the row: a weight meets as many vectors as there are rows.
+    OfPlace,
 }
 
 /// Memory that prepared rows are written to.
@@ -67,15 +67,15 @@ impl Activations {
     fn forms(&self, isa: Isa, count: usize) -> Forms {
         match self.meets {
             Meets::All => self.classes.forms(isa, count),
-            Meets::Some => self.classes.forms(isa, count).or(self.classes.forms(isa, 1)),
-            Meets::OwnOfPlace => self.classes.forms(isa, count / self.per_row.max(1)),
+            Meets::Chosen => self.classes.forms(isa, count).or(self.classes.forms(isa, 1)),
+            Meets::OfPlace => self.classes.forms(isa, count / self.per_row.max(1)),
         }
     }
 
     /// Shared memory that at most `rows` rows of `x` need.
     pub(crate) fn size(&self, isa: Isa, rows: usize) -> PreparedSize {
         let count = rows * self.per_row;
-        let least = if self.meets == Meets::OwnOfPlace { self.per_row.max(1) } else { 1 };
+        let least = if self.meets == Meets::OfPlace { self.per_row.max(1) } else { 1 };
         let (few, many) = (self.forms(isa, least), self.forms(isa, count));
         let vectors = |many, few| match (many, few) {
             (true, _) => count,

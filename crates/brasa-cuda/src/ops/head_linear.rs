@@ -19,7 +19,8 @@ const WIDE_ROWS: usize = 8;
 const TILE_WARPS: u32 = THREADS / 32;
 /// Rows of a panel.
 const PANEL_ROWS: u32 = crate::ops::PANEL_ROWS as u32;
-/// Most rows that are multiplied in f32 where there are tensor cores.
+/// Most rows that are multiplied in f32 where there are tensor cores: as many as the wide kernels take at once. No measurement chose the
+/// number yet; `examples/head_speed.rs` makes one.
 pub(crate) const MOST_ROWS_IN_F32: u32 = 8;
 
 /// `out[r,h,n] = Σ_k x[r,h,k] · w[h,n,k]`.
