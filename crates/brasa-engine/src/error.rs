@@ -94,7 +94,7 @@ impl EngineError {
         matches!(self, Self::Closed) || self.lost().is_some()
     }
 
-    /// What the device has lost, and so what has to be made again for another engine; `None` for other errors.
+    /// The extent of the device's loss, by which it is known what another engine needs anew; `None` for other errors.
     pub fn lost(&self) -> Option<LostPart> {
         match self {
             Self::Device(DeviceError::Lost { what, .. }) => Some(*what),

@@ -546,8 +546,9 @@ pub struct OpTime {
 /// The extent of a [loss](DeviceError::Lost): what has to be made again. A greater extent includes the smaller ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LostPart {
-    /// The program, or the upload, whose call failed. Weights, pools and other programs of the backend go on, but for the pages that
-    /// the failed step was to write: [compile](Backend::compile) another program, or upload again.
+    /// The program whose step failed, or the result of the upload or of the copy of a page that failed. Weights, pools and other
+    /// programs of the backend go on, but for the pages that were to be written: [compile](Backend::compile) another program, or
+    /// upload or copy again.
     Program,
     /// Everything that the backend made: weights, pools with their pages, and programs. Make another backend of the same device, and
     /// upload, reserve and compile again.

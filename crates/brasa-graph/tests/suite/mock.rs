@@ -119,7 +119,7 @@ fn a_copy_of_a_page_fails_when_told_to() {
     backend.fail_copy_after(1);
     let mut copy = || device.pool.copy_page(group, page(0), page(1), PAGE_POSITIONS);
     assert_eq!(copy(), Ok(()));
-    assert!(matches!(copy(), Err(DeviceError::Lost { what: LostPart::Context, .. })));
+    assert!(matches!(copy(), Err(DeviceError::Lost { what: LostPart::Program, .. })));
     assert_eq!(copy(), Ok(()));
 }
 

@@ -32,7 +32,7 @@ impl Lost {
     }
 }
 
-/// What a device had lost when a model could not be loaded on it; `None` for other reasons of the failure.
+/// The extent of the device's loss because of which a model could not be loaded; `None` for other reasons of the failure.
 pub(crate) fn lost_part(error: &brasa::Error) -> Option<LostPart> {
     match error {
         brasa::Error::Device(error) | brasa::Error::Speech(SpeechError::Device(error)) => {

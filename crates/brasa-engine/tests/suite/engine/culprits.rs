@@ -10,8 +10,8 @@ use brasa_engine::{
 };
 use brasa_graph::Graph;
 use brasa_graph::device::{
-    Backend, DeviceError, DeviceInfo, KvPool, KvPoolSpec, KvType, OpTime, Precision, Program, ProgramLimits,
-    WeightSet,
+    Backend, DeviceError, DeviceInfo, KvPool, KvPoolSpec, KvType, LostPart, OpTime, Precision, Program,
+    ProgramLimits, WeightSet,
 };
 use brasa_graph::output::Outputs;
 use brasa_graph::reference::ReferenceBackend;
@@ -307,13 +307,10 @@ fn a_lost_device_ends_everything_with_its_reason() {
     let all: Vec<TokenStream> = (0..5).map(|seed| engine.generate(request(seed)).unwrap()).collect();
     for stream in all.into_iter().chain([paused]) {
         let error = error_of(stream).unwrap();
-        assert!(
-            error.is_final() && matches!(error, EngineError::Device(DeviceError::Lost { .. })),
-            "{error:?}"
-        );
+        assert!(error.is_final() && error.lost() == Some(LostPart::Program), "{error:?}");
     }
     let error = error_of(engine.generate(request(1)).unwrap()).unwrap();
-    assert!(matches!(error, EngineError::Device(DeviceError::Lost { .. })), "{error:?}");
+    assert_eq!(error.lost(), Some(LostPart::Program), "{error:?}");
 }
 
 /// Steps and chains without anything to compute, and contexts beyond what positions can count, are refused by name.

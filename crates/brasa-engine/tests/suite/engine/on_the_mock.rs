@@ -2,7 +2,7 @@
 //! fail.
 
 use brasa_engine::{EngineError, TokenStream};
-use brasa_graph::device::{DeviceError, KvType};
+use brasa_graph::device::{KvType, LostPart};
 use brasa_graph::testing::MockBackend;
 
 use super::{DEVICE, engine, engine_of, ids, limit, prompt, start, while_held};
@@ -128,7 +128,7 @@ fn a_device_that_fails_ends_every_stream() {
                 (0..3).map(|seed| start(&engine, prompt(20 + 50 * seed, seed), &limit(40), None)).collect();
             for (stream, expected) in streams.into_iter().zip(&expected) {
                 let (tokens, error) = read(stream);
-                let lost = matches!(error, Some(EngineError::Device(DeviceError::Lost { .. })));
+                let lost = error.as_ref().and_then(EngineError::lost) == Some(LostPart::Program);
                 assert!(lost, "{late} late, {steps} steps: {error:?} after {} tokens", tokens.len());
                 assert_eq!(tokens, expected[..tokens.len()], "{late} late, {steps} steps");
             }
@@ -163,7 +163,7 @@ fn a_page_that_cannot_be_copied_ends_its_request_alone() {
         let (mut other, parted) = both.unwrap();
         let (tokens, error) = read(parted);
         if fails {
-            let lost = matches!(error, Some(EngineError::Device(DeviceError::Lost { .. })));
+            let lost = error.as_ref().and_then(EngineError::lost) == Some(LostPart::Program);
             assert!(tokens.is_empty() && lost, "{error:?}");
         } else {
             assert_eq!((tokens, error), (expected[0].clone(), None));
