@@ -1,15 +1,22 @@
 //! The library at its limits: long texts, full contexts, cancelled and late requests, requests that make no
 //! sense.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use brasa::engine::EngineError;
 use brasa::sampling::SamplingError;
 use brasa::{
-    ContextPolicy, Error, FinishReason, GenerateOptions, LoadOptions, Message, Model, RequestOptions,
-    SamplingParams, TokenStream,
+    ContextPolicy, Error, FinishReason, Fit, GenerateOptions, LoadOptions, Message, Model, OwnDevice,
+    RequestOptions, SamplingParams, TokenStream,
 };
+use brasa_cpu::{CpuBackend, CpuOptions};
 use brasa_golden::folder;
+use brasa_graph::Graph;
+use brasa_graph::device::{
+    Backend, Capabilities, DeviceError, DeviceInfo, KvPool, KvPoolSpec, KvType, Precision, Program,
+    ProgramLimits, WeightSet,
+};
 
 const LEXICON: &str = "lexicon-qwen3/lexicon-qwen3-Q6_K.gguf";
 
@@ -229,4 +236,55 @@ fn a_model_is_a_handle_for_any_thread() {
         assert_eq!(answer.join().unwrap(), expected);
     }
     assert_eq!(last.find_map(Result::err), Some(EngineError::Closed), "no handle is left");
+}
+
+/// The CPU, as a device of few abilities on which nothing may be uploaded, and its widest head.
+struct Few(CpuBackend, usize);
+
+impl Backend for Few {
+    fn info(&self) -> DeviceInfo {
+        DeviceInfo { name: "few".into(), ..self.0.info() }
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { kv_types: &[KvType::F16], widest_head: Some(self.1), most_experts: None }
+    }
+
+    fn weight_set(&self, _: Precision) -> Arc<dyn WeightSet> {
+        panic!("what the device lacks is told before the upload")
+    }
+
+    fn kv_pool(&self, spec: KvPoolSpec) -> Result<Box<dyn KvPool>, DeviceError> {
+        assert_eq!(spec.dtype, KvType::F16);
+        self.0.kv_pool(spec)
+    }
+
+    fn compile(
+        &self,
+        graph: Arc<Graph>,
+        weights: Arc<dyn WeightSet>,
+        limits: ProgramLimits,
+    ) -> Result<Box<dyn Program>, DeviceError> {
+        self.0.compile(graph, weights, limits)
+    }
+}
+
+#[test]
+fn what_a_device_lacks_is_told_before_weights_are_uploaded() {
+    let options = |kv_type, widest_head| {
+        let device = CpuBackend::new(CpuOptions { threads: Some(1), ..CpuOptions::default() }).unwrap();
+        let own_device = Some(OwnDevice(Arc::new(Few(device, widest_head))));
+        LoadOptions { kv_type: Some(kv_type), own_device, ..LoadOptions::default() }
+    };
+    for (kv_type, widest_head, expected) in [
+        (KvType::Q8, 64, "few does not support keys and values of type Q8"),
+        (KvType::F16, 32, "few does not support heads of 64, at most 32"),
+    ] {
+        let options = options(kv_type, widest_head);
+        assert_eq!(Model::load(folder(LEXICON), &options).map(drop).unwrap_err().to_string(), expected);
+        assert_eq!(Fit::of(folder(LEXICON), &options).map(drop).unwrap_err().to_string(), expected);
+    }
+    // A model that fits is judged in the types that the device has.
+    let fit = Fit::of(folder(LEXICON), &options(KvType::F16, 64)).unwrap();
+    assert_eq!(fit.texts.iter().map(|text| text.kv_type).collect::<Vec<_>>(), [KvType::F16]);
 }
