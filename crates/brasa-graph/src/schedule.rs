@@ -16,6 +16,7 @@ pub struct Schedule {
 }
 
 /// One entry of a schedule.
+#[expect(clippy::large_enum_variant, reason = "a few hundred of them, walked in order")]
 #[derive(Clone, Debug, PartialEq)]
 pub enum Item {
     /// One node.

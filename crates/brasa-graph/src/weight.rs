@@ -70,7 +70,8 @@ impl Every {
 impl WeightPart {
     /// All rows of `tensor`.
     pub fn whole(tensor: Tensor) -> Self {
-        Self::of_rows(tensor.clone(), 0..tensor.rows())
+        let rows = 0..tensor.rows();
+        Self::of_rows(tensor, rows)
     }
 
     /// Consecutive rows of `tensor`.

@@ -58,9 +58,13 @@ pub(super) fn choose(row: &Row<'_>, scratch: &mut Vec<f32>, experts: &mut [u32],
     }
     if let Some(eps) = gating.norm_eps {
         let total = weights.iter().fold(0.0, |sum, weight| sum + weight) + eps;
-        weights.iter_mut().for_each(|weight| *weight /= total);
+        for weight in &mut *weights {
+            *weight /= total;
+        }
     }
-    weights.iter_mut().for_each(|weight| *weight *= gating.scale);
+    for weight in weights {
+        *weight *= gating.scale;
+    }
 }
 
 /// Closes the experts of all groups but the best ones.

@@ -14,8 +14,8 @@ use brasa_cpu::rounded::RoundedRows;
 use brasa_cpu::shared::SharedSlice;
 use brasa_cpu::{Isa, Team};
 use brasa_formats::{MlxAffine, StorageFormat, Tensor};
-use brasa_graph::WeightPart;
 use brasa_graph::device::Precision;
+use brasa_graph::{Every, WeightPart};
 
 fn decoded(tensor: &Tensor) -> Vec<f32> {
     let mut rows = vec![0.0; tensor.rows() * tensor.row_len()];
@@ -297,6 +297,31 @@ fn segments_of_different_formats_write_side_by_side() {
             next = share.end;
         }
         assert_eq!(next, packed.strips());
+    }
+}
+
+#[test]
+fn rows_in_turns_are_packed_like_rows_in_order() {
+    let mut noise = Noise::new(31);
+    let team = team();
+    for format in formats() {
+        let (n, k) = (21, format.block_len().max(8) * 8);
+        let tensor = tensor(format, 2 * n, k, &mut noise);
+        let all = decoded(&tensor);
+        for precision in [Precision::Fast, Precision::Reference] {
+            let halves = [0, 1].map(|first| WeightPart::of_every(tensor.clone(), Every { first, step: 2 }));
+            let packed = PackedLinear::new("gate|up", &halves, precision, &Packer::new(&team)).unwrap();
+            assert_eq!((packed.n(), packed.k()), (2 * n, k), "{format}");
+            let mut row = vec![0.0; k];
+            for index in 0..2 * n {
+                packed.decode_row(index, &mut row);
+                let stored = if index < n { 2 * index } else { 2 * (index - n) + 1 };
+                assert_eq!(bits(&row), bits(&all[stored * k..][..k]), "{format}, row {index}");
+            }
+            let both = PackedExperts::new("odd", &halves[1..], 3, precision, &Packer::new(&team)).unwrap();
+            both.experts()[1].decode_row(2, &mut row);
+            assert_eq!(bits(&row), bits(&all[(2 * 9 + 1) * k..][..k]), "{format}");
+        }
     }
 }
 

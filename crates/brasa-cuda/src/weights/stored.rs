@@ -14,7 +14,7 @@ use brasa_graph::{Graph, Weight, WeightPart};
 
 use super::Form;
 use super::layout::{Layout, TILE_OUTPUTS};
-use super::source::{RowSource, arrays_of, odd, parts_of};
+use super::source::{RowSource, arrays_of, odd, parts_of, release};
 use super::upload::Uploader;
 use crate::driver::DeviceMemory;
 use crate::gpu::Gpu;
@@ -361,10 +361,10 @@ fn rows_as_stored(
     let (mut offset, mut addresses) = (0, [0; 3]);
     for (array, address) in arrays.iter().zip(&mut addresses) {
         gpu.write(&memory, offset, array)?;
-        array.release_pages();
         *address = memory.address() + offset as u64;
         offset += array.len().next_multiple_of(ALIGNMENT_BYTES);
     }
+    release(gpu, weight, rows)?;
     [stored.data, stored.scales, stored.biases] = addresses.map(Ptr::new);
     Ok((Stretch { format: *format, rows: rows.clone(), tiles: None }, vec![stored], memory))
 }

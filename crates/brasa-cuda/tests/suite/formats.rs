@@ -8,7 +8,7 @@ use brasa_graph::device::{KvType, Precision};
 use brasa_graph::op::{ExpertLinear, LinearTransposed};
 use brasa_graph::reference::{ReferenceBackend, decode_weight};
 use brasa_graph::testing::{Noise, Running, Tolerance, compare, formats, random_tensor};
-use brasa_graph::{Builder, Graph, Input, Weight, WeightPart};
+use brasa_graph::{Builder, Every, Graph, Input, Weight, WeightPart};
 
 use crate::device::{deterministic, device, full_or_few};
 
@@ -17,7 +17,7 @@ const TOKENS: usize = 97;
 /// A row of every format is a whole number of blocks.
 const WIDTH: usize = 256;
 
-/// A weight of rows in all formats, some of them cut out of the middle of a tensor.
+/// A weight of rows in all formats: cut out of the middle of a tensor, or every second or third row.
 fn mixed(shape: &[usize], noise: &mut Noise) -> Weight {
     let rows: usize = shape[..shape.len() - 1].iter().product();
     let (mut parts, mut left, mut number) = (Vec::new(), rows, 0);
@@ -25,7 +25,14 @@ fn mixed(shape: &[usize], noise: &mut Noise) -> Weight {
         let formats = formats();
         let format = formats[number % formats.len()];
         let rows = left.min(1 + number % 4);
-        parts.push(WeightPart::of_rows(random_tensor(format, rows + 3, WIDTH, noise), 2..rows + 2));
+        parts.push(match number % 3 {
+            0 => WeightPart::of_rows(random_tensor(format, rows + 3, WIDTH, noise), 2..rows + 2),
+            step => {
+                let every = Every { first: 1, step: step + 1 };
+                let tensor = random_tensor(format, every.stored(rows + 1), WIDTH, noise);
+                WeightPart::of_every(tensor, every).cut(1..rows + 1)
+            }
+        });
         left -= rows;
         number += 1;
     }
@@ -70,6 +77,30 @@ fn products_of_every_format_agree_with_the_reference() {
             let tensor = random_tensor(format, rows, WIDTH, &mut noise);
             Weight::new("w", shape, vec![WeightPart::whole(tensor)]).unwrap()
         });
+    }
+}
+
+/// Gate and up of one tensor, whose rows are stored in turns, are the gate and the up of two tensors.
+#[test]
+fn rows_in_turns_have_the_bits_of_rows_in_order() {
+    let Some(device) = device() else { return };
+    for format in formats() {
+        let mut noise = Noise::new(21);
+        let both = random_tensor(format, 2 * TOKENS, WIDTH, &mut noise);
+        let halves = [0, 1].map(|first| WeightPart::of_every(both.clone(), Every { first, step: 2 }));
+        let weight = Weight::new("table", &[2 * TOKENS, WIDTH], halves.into()).unwrap();
+        let expected = decode_weight(&weight).unwrap();
+        let mut b = Builder::new();
+        let ids = b.input(Input::TokenIds);
+        let table = b.weight(Ok(weight));
+        let y = b.embed(ids, table);
+        let graph = Arc::new(b.finish(&[y]).unwrap());
+        let mut running = Running::new(device, &graph, Precision::Fast, KvType::F16);
+        let ids: Vec<u32> = (0..2 * TOKENS as u32).collect();
+        let found = run(&graph, &mut running, &ids);
+        for (i, (found, expected)) in found.iter().zip(expected.floats()).enumerate() {
+            assert_eq!(found.to_bits(), expected.to_bits(), "{format}, element {i}: {found}, {expected}");
+        }
     }
 }
 

@@ -16,6 +16,7 @@ use crate::device::{deterministic, device, full_or_few, in_full, is_emulated};
 const TOKENS: usize = 97;
 
 /// The sizes of a mixture.
+#[expect(clippy::struct_excessive_bools, reason = "independent parts of a mixture")]
 #[derive(Clone, Copy, Debug)]
 struct Mixture {
     formats: [StorageFormat; 2],

@@ -66,7 +66,7 @@ impl GatedUnit {
 
 impl ClampedUnit {
     /// The value of the unit.
-    pub fn apply<T: Number>(&self, gate: T, up: T) -> T {
+    pub fn apply<T: Number>(self, gate: T, up: T) -> T {
         let (one, limit) = (T::constant(1.0), T::constant(self.limit.into()));
         // Comparisons with a NaN are false and keep it.
         let gate = if gate > limit { limit } else { gate };
@@ -77,17 +77,17 @@ impl ClampedUnit {
     }
 
     /// The clamp of gates.
-    fn of_gates(&self) -> Unary {
+    fn of_gates(self) -> Unary {
         Unary::Clamp { low: f32::NEG_INFINITY, high: self.limit }
     }
 
     /// The clamp of ups.
-    fn of_ups(&self) -> Unary {
+    fn of_ups(self) -> Unary {
         Unary::Clamp { low: -self.limit, high: self.limit }
     }
 
     /// `t` through the slopes of the unit along the gate.
-    fn along_gate(&self, g: &mut Rules, [gate, up]: [ValueId; 2], t: ValueId) -> Rule {
+    fn along_gate(self, g: &mut Rules, [gate, up]: [ValueId; 2], t: ValueId) -> Rule {
         let up = g.apply(self.of_ups(), &[up])?;
         let up = g.shifted(up, 1.0)?;
         let t = g.mul(t, up)?;
@@ -99,7 +99,7 @@ impl ClampedUnit {
     }
 
     /// `t` through the slopes of the unit along `up`.
-    fn along_up(&self, g: &mut Rules, [gate, up]: [ValueId; 2], t: ValueId) -> Rule {
+    fn along_up(self, g: &mut Rules, [gate, up]: [ValueId; 2], t: ValueId) -> Rule {
         let clamped = g.apply(self.of_gates(), &[gate])?;
         let steep = g.scaled(clamped, self.alpha.into())?;
         let share = g.apply(Unary::Sigmoid, &[steep])?;

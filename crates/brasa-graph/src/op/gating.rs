@@ -120,11 +120,17 @@ impl Gating {
         };
         if let Some(eps) = self.norm_eps {
             let mut total = T::default();
-            weights.iter().for_each(|&w| total += w);
+            for &w in &weights {
+                total += w;
+            }
             total += T::constant(eps.into());
-            weights.iter_mut().for_each(|w| *w /= total);
+            for w in &mut weights {
+                *w /= total;
+            }
         }
-        weights.iter_mut().for_each(|w| *w *= T::constant(self.scale.into()));
+        for w in &mut weights {
+            *w *= T::constant(self.scale.into());
+        }
         weights
     }
 

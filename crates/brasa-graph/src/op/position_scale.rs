@@ -53,7 +53,9 @@ impl Operation for PositionScale {
         let mut y = x.floats().to_vec();
         for (row, &position) in y.chunks_exact_mut(x.row_elements().max(1)).zip(positions.integers()) {
             let factor: T = self.factor(position);
-            row.iter_mut().for_each(|x| *x *= factor);
+            for x in row {
+                *x *= factor;
+            }
         }
         Ok(vec![Array::of(x.shape.clone(), y)])
     }

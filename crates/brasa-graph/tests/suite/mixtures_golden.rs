@@ -54,7 +54,7 @@ fn routers_choose_and_weigh_like_transformers() {
         let (experts, weights) = (integers(&case["experts"]), floats(&case["weights"]));
         let expected = experts.chunks(router.k).zip(weights.rows());
         for (logits, (experts, weights)) in logits.rows().zip(expected) {
-            let mut found = router.choose(logits, bias.as_ref().map(|bias| bias.floats()));
+            let mut found = router.choose(logits, bias.as_ref().map(Array::floats));
             found.sort_by_key(|&(expert, _)| expert);
             let (found, shares): (Vec<u32>, Vec<f32>) = found.into_iter().unzip();
             assert_eq!(found, experts, "{}", case["name"]);

@@ -1,10 +1,10 @@
 //! Operations on values small enough to check by hand.
 
 use brasa_graph::op::{
-    Argmax, Attention, Binary, Broadcast, CacheWrite, Cast, Concat, CrossEntropy, Embed, Fold, Gather,
-    Gating, HeadLinear, IndexAdd, KvSource, LayerNorm, LinearTransposed, Mask, MeanPool, Narrow, Pick, Place,
-    Reduce, ReduceFn, Reshape, RmsNorm, Rope, RopeLayout, RouterTopK, SelectRows, Slice, Softmax, Transpose,
-    Unary, Unfold, Where,
+    Argmax, Attention, Binary, Broadcast, CacheWrite, Cast, ClampedUnit, Concat, CrossEntropy, Embed, Fold,
+    Gather, Gating, GroupScore, Groups, HeadLinear, IndexAdd, KvSource, LayerNorm, LinearTransposed, Mask,
+    MeanPool, Narrow, Pick, Place, Reduce, ReduceFn, Reshape, RmsNorm, Rope, RopeLayout, RouterTopK,
+    SelectRows, Slice, Softmax, Transpose, Unary, Unfold, Where,
 };
 use brasa_graph::reference::{Array, SegmentRows, apply};
 use brasa_graph::{CacheId, DType, Op, Shape};
@@ -140,6 +140,54 @@ fn router_breaks_ties_by_the_lowest_expert() {
     check(router(2, Gating::SOFTMAX_CHOSEN), &[&logits], &[u(&[1, 2], &[1, 2]), half]);
     let thirds = f(&[1, 3], &[0.25; 3]);
     check(router(3, Gating::SOFTMAX_ALL), &[&f(&[1, 4], &[1.; 4])], &[u(&[1, 3], &[0, 1, 2]), thirds]);
+}
+
+#[test]
+fn groups_break_ties_by_the_lowest_group() {
+    let grouped = |kept, score, k| {
+        let groups = Some(Groups { count: 3, kept, score });
+        RouterTopK { k, gating: Gating { groups, ..Gating::SIGMOID } }
+    };
+    let half = |k| f(&[1, k], &vec![0.5; k]);
+    // All alike: the first group, then its experts in order.
+    let even = f(&[1, 6], &[0.; 6]);
+    check(grouped(1, GroupScore::TopTwo, 2), &[&even], &[u(&[1, 2], &[0, 1]), half(2)]);
+    check(grouped(2, GroupScore::Max, 3), &[&even], &[u(&[1, 3], &[0, 1, 2]), half(3)]);
+    // The bias decides for the last group, and leaves the weights alone.
+    let bias = f(&[6], &[0., 0., 0., 0., 1., 2.]);
+    check(grouped(1, GroupScore::Max, 2), &[&even, &bias], &[u(&[1, 2], &[5, 4]), half(2)]);
+    // One large score outweighs two fair ones by its maximum, not by the sum.
+    let bias = f(&[6], &[0., 0., 0.7, 0.7, 1.0, 0.]);
+    check(grouped(1, GroupScore::Max, 1), &[&even, &bias], &[u(&[1, 1], &[4]), half(1)]);
+    check(grouped(1, GroupScore::TopTwo, 1), &[&even, &bias], &[u(&[1, 1], &[2]), half(1)]);
+    // A NaN is behind every number, but an expert of a kept group all the same.
+    let odd = f(&[1, 6], &[f32::NAN, 1., 0., 0., 0., 0.]);
+    let nan = RouterTopK { k: 2, ..grouped(1, GroupScore::Max, 2) }.choose(odd.floats(), None);
+    assert_eq!(nan.iter().map(|chosen| chosen.0).collect::<Vec<_>>(), [1, 0]);
+    assert!(nan.iter().all(|chosen| chosen.1.is_nan()));
+}
+
+#[test]
+fn weights_are_normalised_and_scaled() {
+    let gating = Gating { norm_eps: Some(1e-6), scale: 2.5, ..Gating::SIGMOID };
+    let logits = f(&[1, 3], &[0., 0., -1.]);
+    let each = 0.5 / (1.0 + 1e-6) * 2.5;
+    check(RouterTopK { k: 2, gating }, &[&logits], &[u(&[1, 2], &[0, 1]), f(&[1, 2], &[each; 2])]);
+    // Sums that vanish: ε decides.
+    let low = f(&[1, 2], &[-200., -200.]);
+    check(RouterTopK { k: 2, gating }, &[&low], &[u(&[1, 2], &[0, 1]), f(&[1, 2], &[0.; 2])]);
+}
+
+#[test]
+fn a_clamped_unit_keeps_what_is_no_number() {
+    let unit = ClampedUnit { alpha: 1.0, limit: 2.0 };
+    let gate = f(&[5], &[f32::NAN, 1., 9., 2., 0.]);
+    let up = f(&[5], &[1., f32::NAN, 9., 2., -9.]);
+    let found = apply(&unit.into(), &[&gate, &up], &[]).unwrap().remove(0);
+    let found = found.floats();
+    assert!(found[0].is_nan() && found[1].is_nan());
+    assert_eq!(found[2].to_bits(), found[3].to_bits(), "both are clamped to the limit");
+    assert!(found[4].abs() < 1e-30);
 }
 
 #[test]
