@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod attention_golden;
 mod capabilities;
 mod chain;
 mod derivative;

@@ -79,6 +79,19 @@ fn graphs_that_forbid_it_are_refused_by_name() {
         p.b.attention(&[p.q, p.k, p.x], Attention { source, ..READ })
     });
     assert!(within.starts_with("a context shift where attention reads turned values"), "{within}");
+    let parts = refused(&|p| {
+        let k = p.b.concat(p.x, p.k, 2);
+        let latent = p.b.cache(CacheSpec::latent(8, 4, None));
+        p.b.cache_write_keys(k, latent);
+        p.b.attention(&[p.q], READ)
+    });
+    assert!(parts.starts_with("a context shift where concat reads turned values"), "{parts}");
+    let latent = refused(&|p| {
+        let latent = p.b.cache(CacheSpec::latent(4, 2, None));
+        p.b.cache_write_keys(p.k, latent);
+        p.b.attention(&[p.q], Attention { source: KvSource::Cache(latent), ..READ })
+    });
+    assert_eq!(latent, "a context shift of cache 1, whose turned keys hold its values");
     let unturned = refused(&|p| {
         p.b.cache_write(p.x, p.x, CacheId(0));
         p.b.attention(&[p.q], READ)
