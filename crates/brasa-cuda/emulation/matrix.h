@@ -14,6 +14,10 @@ inline void copies_end_group() {}
 template <unsigned N> inline void wait_for_groups() {}
 
 inline float raise_two(float x) { return exp2f(x); }
+struct PowersOfTwo {
+    static constexpr float UNIT = 1.4426950408889634f;
+    static float of(float x) { return raise_two(x); }
+};
 inline uint32_t pack_halves(float low, float high) { return float_to_half(low) | (uint32_t)float_to_half(high) << 16; }
 inline float within_half(float x) { return x > 65504.0f ? 65504.0f : x < -65504.0f ? -65504.0f : x; }
 inline uint32_t pack_halves_within(float low, float high) { return pack_halves(within_half(low), within_half(high)); }

@@ -6,6 +6,7 @@
 // then oᵀ += Vᵀ·pᵀ. Warps are merged by their maxima. A row that sees one page is finished there; otherwise each multiprocessor
 // leaves (o, maximum, mass) and COMBINE merges them. So the order of sums depends on positions, pages and the number of multiprocessors.
 #pragma once
+#include "../plain/online.cuh"
 #include "linear.cuh"
 
 namespace brasa {
@@ -66,7 +67,7 @@ template <Sync S, int E> struct Head {
 // from where it was left; the values behind it are zeros, since a page may hold anything there, and no share of it is not a number.
 template <int E>
 __device__ __forceinline__ void attend(float softcap, uint32_t keys, uint32_t values, uint32_t fresh, uint32_t index, const Sight& see, uint32_t lane,
-                                       float& m0, float& m1, float& l0, float& l1, float (&o)[E / 16][4]) {
+                                       OnlineSoftmax<PowersOfTwo> (&softmax)[2], float (&o)[E / 16][4]) {
     constexpr uint32_t ROW = E * 2;
     const uint32_t g = lane >> 2;
     float s[4] = {0, 0, 0, 0};
@@ -110,12 +111,10 @@ __device__ __forceinline__ void attend(float softcap, uint32_t keys, uint32_t va
         n0 = fmaxf(n0, __shfl_xor_sync(~0u, n0, i));
         n1 = fmaxf(n1, __shfl_xor_sync(~0u, n1, i));
     }
-    n0 = fmaxf(n0, m0); n1 = fmaxf(n1, m1);
-    const float f0 = raise_two(m0 - n0), f1 = raise_two(m1 - n1);
-    m0 = n0; m1 = n1;
-    s[0] = raise_two(s[0] - m0); s[2] = raise_two(s[2] - m0);
-    s[1] = raise_two(s[1] - m1); s[3] = raise_two(s[3] - m1);
-    l0 = fmaf(l0, f0, s[0] + s[2]); l1 = fmaf(l1, f1, s[1] + s[3]);
+    const float f0 = softmax[0].raise_seen(fmaxf(n0, softmax[0].largest)), f1 = softmax[1].raise_seen(fmaxf(n1, softmax[1].largest));
+    s[0] = softmax[0].weigh(s[0]); s[2] = softmax[0].weigh(s[2]);
+    s[1] = softmax[1].weigh(s[1]); s[3] = softmax[1].weigh(s[3]);
+    softmax[0].add(f0, s[0] + s[2]); softmax[1].add(f1, s[1] + s[3]);
     const uint32_t p0 = transpose_matrix(pack_halves(s[0], s[1])), p1 = transpose_matrix(pack_halves(s[2], s[3]));
 #pragma unroll
     for (int e = 0; e < STEPS; e++) {
@@ -178,7 +177,7 @@ template <Sync S, int E> __device__ __noinline__ uint32_t attention(uint32_t sta
         float o[E / 16][4];
 #pragma unroll
         for (int e = 0; e < E / 16; e++) o[e][0] = o[e][1] = o[e][2] = o[e][3] = 0.0f;
-        float m0 = -INFINITY, m1 = -INFINITY, l0 = 0.0f, l1 = 0.0f;
+        OnlineSoftmax<PowersOfTwo> softmax[2];  // of columns 2t and 2t + 1
         for (uint32_t place = share.first; place < see.pages; place += share.each) {
             const uint32_t page = see.first + place, begin = page * PAGE_POSITIONS, end = min(see.end - begin, PAGE_POSITIONS);
             const uint32_t low = see.begin > begin ? see.begin - begin : 0;
@@ -194,7 +193,7 @@ template <Sync S, int E> __device__ __noinline__ uint32_t attention(uint32_t sta
                 cursor.wait();
                 const uint32_t keys = base + cursor.slot * SLOT_BYTES + (mine - p) * ROW;
                 const uint32_t fresh = last && index % PAGE_POSITIONS / 16 == mine / 16 ? index % 16 : 16;
-                attend<E>(softcap, keys, keys + SLOT_BYTES / 2, fresh, begin + mine, see, lane, m0, m1, l0, l1, o);
+                attend<E>(softcap, keys, keys + SLOT_BYTES / 2, fresh, begin + mine, see, lane, softmax, o);
             }
             cursor.release((end - p + SPAN - 1) / SPAN, pages > 1);
         }
@@ -202,14 +201,14 @@ template <Sync S, int E> __device__ __noinline__ uint32_t attention(uint32_t sta
         // Merge the warps; one that saw nothing has a maximum of −∞ and leaves no sums.
 #pragma unroll
         for (int i = 4; i < 32; i *= 2) {
-            l0 += __shfl_xor_sync(~0u, l0, i);
-            l1 += __shfl_xor_sync(~0u, l1, i);
+            softmax[0].total += __shfl_xor_sync(~0u, softmax[0].total, i);
+            softmax[1].total += __shfl_xor_sync(~0u, softmax[1].total, i);
         }
         if (g == 0) {
-            maxima[(2 * t) * WARPS + warp] = m0; maxima[(2 * t + 1) * WARPS + warp] = m1;
-            masses[(2 * t) * WARPS + warp] = l0; masses[(2 * t + 1) * WARPS + warp] = l1;
+            maxima[(2 * t) * WARPS + warp] = softmax[0].largest; maxima[(2 * t + 1) * WARPS + warp] = softmax[1].largest;
+            masses[(2 * t) * WARPS + warp] = softmax[0].total; masses[(2 * t + 1) * WARPS + warp] = softmax[1].total;
         }
-        const bool saw = m0 > -INFINITY;  // alike in the warp
+        const bool saw = softmax[0].largest > -INFINITY;  // alike in the warp
         if (saw) {
 #pragma unroll
             for (int mt = 0; mt < E / 16; mt++) {
@@ -227,12 +226,13 @@ template <Sync S, int E> __device__ __noinline__ uint32_t attention(uint32_t sta
             float m[WARPS], sum = 0.0f, mass = 0.0f;
 #pragma unroll
             for (int w = 0; w < WARPS; w++) m[w] = maxima[q * WARPS + w];
-            float top = m[0];
+            MergedParts<PowersOfTwo> merged;
+            merged.largest = m[0];
 #pragma unroll
-            for (int w = 1; w < WARPS; w++) top = fmaxf(top, m[w]);
+            for (int w = 1; w < WARPS; w++) merged.see(m[w]);
 #pragma unroll
             for (int w = 0; w < WARPS; w++) {
-                const float f = raise_two(m[w] - top), v = outs[(w * group + q) * E + e];
+                const float f = merged.share(m[w]), v = outs[(w * group + q) * E + e];
                 mass = fmaf(f, masses[q * WARPS + w], mass);
                 sum = f > 0.0f ? fmaf(f, v, sum) : sum;
             }
@@ -243,7 +243,7 @@ template <Sync S, int E> __device__ __noinline__ uint32_t attention(uint32_t sta
                 const uint32_t at = ((r * in.heads + h) * launch.max_pages + share.first) * (E + 2);
                 Singles<S>::store(launch.partials, at + e, sum, sequence);
                 if (e == 0) {
-                    Singles<S>::store(launch.partials, at + E, top, sequence);
+                    Singles<S>::store(launch.partials, at + E, merged.largest, sequence);
                     Singles<S>::store(launch.partials, at + E + 1, mass, sequence);
                 }
             }
@@ -274,7 +274,8 @@ template <Sync S> __device__ __noinline__ bool combine(uint32_t step, uint32_t s
         any = true;
         for (uint32_t item = blockIdx.x; item < in.heads * parts; item += gridDim.x) {
             const uint32_t h = item / parts, e = item % parts * 32 + lane;
-            float m = -INFINITY, l = 0.0f, o = 0.0f;
+            OnlineSoftmax<PowersOfTwo> softmax;
+            float o = 0.0f;
             for (uint32_t p = warp; p < shares; p += 2 * WARPS) {
                 const uint64_t from = launch.partials;
                 typename Singles<S>::Raw raw[2][3] = {};
@@ -293,22 +294,22 @@ template <Sync S> __device__ __noinline__ bool combine(uint32_t step, uint32_t s
                     const float pm = Singles<S>::finish(raw[c][0], from, at + E, sequence - 1);
                     const float pl = Singles<S>::finish(raw[c][1], from, at + E + 1, sequence - 1);
                     const float po = Singles<S>::finish(raw[c][2], from, at + e, sequence - 1);
-                    const float top = fmaxf(m, pm), f = raise_two(m - top), pf = raise_two(pm - top);
+                    const float f = softmax.raise_seen(fmaxf(softmax.largest, pm)), pf = softmax.weigh(pm);
                     o = fmaf(o, f, __fmul_rn(po, pf));
-                    l = fmaf(l, f, __fmul_rn(pl, pf));
-                    m = top;
+                    softmax.total = fmaf(softmax.total, f, __fmul_rn(pl, pf));
                 }
             }
             outs[warp * 96 + lane] = o;
-            outs[warp * 96 + 32 + lane] = m;
-            outs[warp * 96 + 64 + lane] = l;
+            outs[warp * 96 + 32 + lane] = softmax.largest;
+            outs[warp * 96 + 64 + lane] = softmax.total;
             consumers_sync();
             if (warp == 0) {
                 const uint32_t warps = min(shares, WARPS);
-                float top = -INFINITY, sum = 0.0f, mass = 0.0f;
-                for (uint32_t w = 0; w < warps; w++) top = fmaxf(top, outs[w * 96 + 32 + lane]);
+                float sum = 0.0f, mass = 0.0f;
+                MergedParts<PowersOfTwo> merged;
+                for (uint32_t w = 0; w < warps; w++) merged.see(outs[w * 96 + 32 + lane]);
                 for (uint32_t w = 0; w < warps; w++) {
-                    const float f = raise_two(outs[w * 96 + 32 + lane] - top);
+                    const float f = merged.share(outs[w * 96 + 32 + lane]);
                     sum = fmaf(f, outs[w * 96 + lane], sum);
                     mass = fmaf(f, outs[w * 96 + 64 + lane], mass);
                 }

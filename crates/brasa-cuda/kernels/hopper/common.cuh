@@ -274,6 +274,11 @@ __device__ __forceinline__ float raise_two(float x) {
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
+// Of the online softmax of scores in units of ln 2 (../plain/online.cuh).
+struct PowersOfTwo {
+    static constexpr float UNIT = 1.4426950408889634f;
+    static __device__ __forceinline__ float of(float x) { return raise_two(x); }
+};
 __device__ __forceinline__ float reciprocal(float x) {
     float y;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

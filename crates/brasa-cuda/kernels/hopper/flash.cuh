@@ -102,7 +102,7 @@ template <u32 E, class Kv> DEVICE void flash(const FlashParams& p) {
     };
     Attended<E> attended;
     if (p.sinks != nullptr) {
-        attended.begin_with(p.sinks[head] * LOG2_E);
+        attended.begin_with(p.sinks[head]);
     }
     each_tile<E>(tiles, begin, end, load, [&](SharedAt tile, u32 at) {
         // The last positions are hidden from a warp group's rows where another's see them.

@@ -13,6 +13,7 @@
 //
 // f16 operands, f32 scores and sums. Needs a head width that is a multiple of 16, up to 256.
 #pragma once
+#include "../plain/online.cuh"
 #include "../plain/panels.cuh"
 #include "../plain/sight.cuh"
 #include "common.cuh"
@@ -62,11 +63,6 @@ __device__ __forceinline__ void write_means(const PartsParams& all, uint32_t row
 #pragma unroll
     for (int i = 0; i < 4; i++) h[i] = fabsf(v[i]) < most + 64.0f ? fminf(fmaxf(v[i], -most), most) : v[i];
     *reinterpret_cast<uint2*>(panel_piece(all.panels, all.subs, row, k) + k % 8 * 2) = make_uint2(pack_halves(h[0], h[1]), pack_halves(h[2], h[3]));
-}
-
-// A head's sink in units of ln 2: a score that has been seen before all others, of no value; −∞ where there are no sinks.
-__device__ __forceinline__ float sink_of(const AttentionParams& p, uint32_t head) {
-    return p.sinks ? p.sinks[head] * 1.4426950408889634f : -INFINITY;
 }
 
 template <int E> __device__ __forceinline__ void attend_part(const PartsParams& all) {
@@ -120,7 +116,8 @@ template <int E> __device__ __forceinline__ void attend_part(const PartsParams& 
     wait_for_last();
     while (asked < min(PART_PLACES, copies)) fetch(asked++);
     // Sums, turned: element 16·i + g (+ 8) of heads 2t and 2t + 1.
-    float o[PIECES][4], m0 = -INFINITY, m1 = -INFINITY, l0 = 0.0f, l1 = 0.0f;
+    float o[PIECES][4];
+    OnlineSoftmax<PowersOfTwo> softmax[2];  // of heads 2t and 2t + 1
 #pragma unroll
     for (int e = 0; e < PIECES; e++) o[e][0] = o[e][1] = o[e][2] = o[e][3] = 0.0f;
     if (mine > 0) {
@@ -161,7 +158,7 @@ template <int E> __device__ __forceinline__ void attend_part(const PartsParams& 
                 }
             }
             next(2 * i);
-            float top0 = m0, top1 = m1;
+            float top0 = softmax[0].largest, top1 = softmax[1].largest;
 #pragma unroll
             for (int n = 0; n < TILES; n++) {
                 const uint32_t at = position(i) + n * 16 + g;
@@ -180,25 +177,21 @@ template <int E> __device__ __forceinline__ void attend_part(const PartsParams& 
                 top0 = fmaxf(top0, __shfl_xor_sync(~0u, top0, d));
                 top1 = fmaxf(top1, __shfl_xor_sync(~0u, top1, d));
             }
-            // Where nothing has been seen yet, a finite base.
-            const float b0 = top0 == -INFINITY ? 0.0f : top0, b1 = top1 == -INFINITY ? 0.0f : top1;
-            if (__any_sync(~0u, top0 > m0 || top1 > m1)) {
-                const float f0 = raise_two(m0 - b0), f1 = raise_two(m1 - b1);
-                l0 *= f0;
-                l1 *= f1;
+            if (__any_sync(~0u, top0 > softmax[0].largest || top1 > softmax[1].largest)) {
+                const float f0 = softmax[0].raise(top0), f1 = softmax[1].raise(top1);
+                softmax[0].total *= f0;
+                softmax[1].total *= f1;
 #pragma unroll
                 for (int e = 0; e < PIECES; e++) { o[e][0] *= f0; o[e][1] *= f1; o[e][2] *= f0; o[e][3] *= f1; }
-                m0 = top0;
-                m1 = top1;
             }
             uint32_t weights[TILES][2];
 #pragma unroll
             for (int n = 0; n < TILES; n++) {
                 float(&x)[4] = s[n][0];
-                x[0] = raise_two(x[0] - b0); x[1] = raise_two(x[1] - b1);
-                x[2] = raise_two(x[2] - b0); x[3] = raise_two(x[3] - b1);
-                l0 += x[0] + x[2];
-                l1 += x[1] + x[3];
+                x[0] = softmax[0].weigh(x[0]); x[1] = softmax[1].weigh(x[1]);
+                x[2] = softmax[0].weigh(x[2]); x[3] = softmax[1].weigh(x[3]);
+                softmax[0].total += x[0] + x[2];
+                softmax[1].total += x[1] + x[3];
                 weights[n][0] = transpose_matrix(pack_halves(x[0], x[1]));
                 weights[n][1] = transpose_matrix(pack_halves(x[2], x[3]));
             }
@@ -219,8 +212,8 @@ template <int E> __device__ __forceinline__ void attend_part(const PartsParams& 
         }
 #pragma unroll
         for (int d = 4; d < 32; d *= 2) {
-            l0 += __shfl_xor_sync(~0u, l0, d);
-            l1 += __shfl_xor_sync(~0u, l1, d);
+            softmax[0].total += __shfl_xor_sync(~0u, softmax[0].total, d);
+            softmax[1].total += __shfl_xor_sync(~0u, softmax[1].total, d);
         }
         // The warp's sums take the place of its keys and values.
         float* sums = reinterpret_cast<float*>(of_warp);
@@ -234,8 +227,8 @@ template <int E> __device__ __forceinline__ void attend_part(const PartsParams& 
         }
     }
     if (lane < 4) {
-        tops[warp][2 * t] = m0; tops[warp][2 * t + 1] = m1;
-        totals[warp][2 * t] = l0; totals[warp][2 * t + 1] = l1;
+        tops[warp][2 * t] = softmax[0].largest; tops[warp][2 * t + 1] = softmax[1].largest;
+        totals[warp][2 * t] = softmax[0].total; totals[warp][2 * t + 1] = softmax[1].total;
     }
     __syncthreads();
     const bool whole = parts == 1;
@@ -243,18 +236,19 @@ template <int E> __device__ __forceinline__ void attend_part(const PartsParams& 
     const uint32_t all_width = p.heads * E;
     for (uint32_t i = threadIdx.x * 4; i < heads * E; i += PART_WARPS * 32 * 4) {
         const uint32_t h = i / E, e = i % E;
-        const float sink = whole ? sink_of(p, first_head + h) : -INFINITY;
-        float top = sink, total = 0.0f, sum[4] = {};
+        const float sink = whole ? sink_of<PowersOfTwo>(p.sinks, first_head + h) : -INFINITY;
+        MergedParts<PowersOfTwo> merged;
+        merged.see(sink);
 #pragma unroll
-        for (int w = 0; w < PART_WARPS; w++) top = fmaxf(top, tops[w][h]);
-        if (whole && p.sinks) total = raise_two(sink - top);
+        for (int w = 0; w < PART_WARPS; w++) merged.see(tops[w][h]);
+        float total = whole && p.sinks ? merged.share(sink) : 0.0f, sum[4] = {};
 #pragma unroll
         for (int w = 0; w < PART_WARPS; w++) {
-            if (tops[w][h] == -INFINITY) {  // nothing in sight, or no score that is a number
+            if (!merged.has_values(tops[w][h])) {
                 total += totals[w][h];
                 continue;
             }
-            const float weight = raise_two(tops[w][h] - top);
+            const float weight = merged.share(tops[w][h]);
             const float4 v = *reinterpret_cast<const float4*>(parts_shared + w * T::OF_WARP + (h * T::HEAD + e) * 4);
             sum[0] = fmaf(weight, v.x, sum[0]); sum[1] = fmaf(weight, v.y, sum[1]);
             sum[2] = fmaf(weight, v.z, sum[2]); sum[3] = fmaf(weight, v.w, sum[3]);
@@ -266,7 +260,7 @@ template <int E> __device__ __forceinline__ void attend_part(const PartsParams& 
         } else {
             float* to = of_task + (part * PART_HEADS + h) * T::HEAD;
             *reinterpret_cast<float4*>(to + e) = make_float4(sum[0], sum[1], sum[2], sum[3]);
-            if (e == 0) *reinterpret_cast<float2*>(to + E) = make_float2(total, top);
+            if (e == 0) *reinterpret_cast<float2*>(to + E) = make_float2(total, merged.largest);
         }
     }
     if (!whole) {
@@ -279,21 +273,22 @@ template <int E> __device__ __forceinline__ void attend_part(const PartsParams& 
         if (threadIdx.x == 0) all.arrivals[blockIdx.x] = 0;
         for (uint32_t i = threadIdx.x * 4; i < heads * E; i += PART_WARPS * 32 * 4) {
             const float* from = of_task + i / E * T::HEAD;
-            float top = sink_of(p, first_head + i / E), total = p.sinks ? 1.0f : 0.0f, sum[4] = {};
+            OnlineSoftmax<PowersOfTwo> softmax;
+            softmax.begin(p.sinks, first_head + i / E);
+            float sum[4] = {};
             for (uint32_t n = 0; n < parts; n++) {
                 const float2 facts = __ldcg(reinterpret_cast<const float2*>(from + n * (PART_HEADS * T::HEAD) + E));
-                if (facts.y == -INFINITY) {
-                    total += facts.x;
+                if (!MergedParts<PowersOfTwo>::has_values(facts.y)) {
+                    softmax.total += facts.x;
                     continue;
                 }
                 const float4 v = __ldcg(reinterpret_cast<const float4*>(from + n * (PART_HEADS * T::HEAD) + i % E));
-                const float above = fmaxf(top, facts.y), old = raise_two(top - above), weight = raise_two(facts.y - above);
+                const float old = softmax.raise_seen(fmaxf(softmax.largest, facts.y)), weight = softmax.weigh(facts.y);
                 sum[0] = fmaf(weight, v.x, sum[0] * old); sum[1] = fmaf(weight, v.y, sum[1] * old);
                 sum[2] = fmaf(weight, v.z, sum[2] * old); sum[3] = fmaf(weight, v.w, sum[3] * old);
-                total = fmaf(weight, facts.x, total * old);
-                top = above;
+                softmax.total = fmaf(weight, facts.x, softmax.total * old);
             }
-            const float mean[4] = {sum[0] / total, sum[1] / total, sum[2] / total, sum[3] / total};
+            const float total = softmax.total, mean[4] = {sum[0] / total, sum[1] / total, sum[2] / total, sum[3] / total};
             write_means(all, r, first_head * E + i, mean);
         }
     }

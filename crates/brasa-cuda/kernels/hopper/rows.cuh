@@ -129,7 +129,7 @@ template <u32 E, bool IS_CAPPED> DEVICE void attention_rows(const AttentionRowsP
         for (u32 side = 0; side < 2; ++side) {
             const u32 r = side == 0 ? block.r0 : block.r1;
             if (r < block.seen.rows) {
-                p.kept[(u64)block.head * p.rows + block.first_row + r] = attended.largest.base[side] + log2f(all[side]);
+                p.kept[(u64)block.head * p.rows + block.first_row + r] = attended.softmax.of[side].base + log2f(all[side]);
             }
         }
     }
@@ -180,31 +180,28 @@ template <u32 E, bool IS_CAPPED> DEVICE void attention_gradient_rows_queries(con
             lse[side] = p.kept[(u64)head * p.rows + block.first_row + r];
         }
     } else {
-        float total[2] = {0.0f, 0.0f};
-        Largest largest;
+        LaneSoftmax softmax;
         block.each_tile(tiles, [&](SharedAt tile, u32 at) {
             float s[32], dp[32];
             products(s, dp, tile, at);
-            largest.raise(s);
+            softmax.raise(s);
 #pragma unroll
             for (u32 side = 0; side < 2; ++side) {
-                total[side] *= largest.shrink[side];
-                mean[side] *= largest.shrink[side];
+                mean[side] *= softmax.shrink[side];
             }
             wait_for_products<0>();
 #pragma unroll
             for (u32 i = 0; i < 32; ++i) {
-                const float weight = raise_two(s[i] - largest.base[i % 4 / 2]);
-                total[i % 4 / 2] += weight;
+                const float weight = softmax.weigh(i, s[i]);
                 mean[i % 4 / 2] = fmaf(weight, dp[i], mean[i % 4 / 2]);
             }
         });
 #pragma unroll
         for (u32 side = 0; side < 2; ++side) {
             // A query behind the last has seen nothing.
-            const float all = quad_sum(total[side]), sum = quad_sum(mean[side]);
+            const float all = quad_sum(softmax.of[side].total), sum = quad_sum(mean[side]);
             mean[side] = all > 0.0f ? sum / all : 0.0f;
-            lse[side] = all > 0.0f ? largest.base[side] + log2f(all) : 0.0f;
+            lse[side] = all > 0.0f ? softmax.of[side].base + log2f(all) : 0.0f;
         }
         // The tiles are used anew.
         __syncthreads();

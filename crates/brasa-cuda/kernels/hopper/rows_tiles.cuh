@@ -9,6 +9,7 @@
 #pragma once
 
 #include "../plain/common.cuh"
+#include "../plain/online.cuh"
 #include "layout.cuh"
 #ifdef BRASA_EMULATION
 #include "../../emulation/matrix.h"
@@ -193,44 +194,46 @@ DEVICE void finish_scores(bool is_capped, float softcap, const Seen& seen, float
     }
 }
 
-// The largest score so far of each of the lane's rows, and by how much sums up to now shrink.
-struct Largest {
-    float at[2], base[2], shrink[2];
+// The softmax of each of the lane's two rows, whose weights four lanes sum, and by how much sums up to now shrink.
+struct LaneSoftmax {
+    OnlineSoftmax<PowersOfTwo> of[2];
+    float shrink[2];
 
-    DEVICE Largest() { at[0] = at[1] = -INFINITY; }
     DEVICE void raise(const float (&s)[32]) {
 #pragma unroll
         for (u32 side = 0; side < 2; ++side) {
-            float higher = at[side];
+            float higher = of[side].largest;
 #pragma unroll
             for (u32 n = 0; n < 8; ++n) {
                 higher = fmaxf(higher, fmaxf(s[4 * n + 2 * side], s[4 * n + 2 * side + 1]));
             }
-            higher = quad_max(higher);
-            // A row that has seen nothing yet keeps a finite base.
-            base[side] = higher == -INFINITY ? 0.0f : higher;
-            shrink[side] = raise_two(at[side] - base[side]);
-            at[side] = higher;
+            shrink[side] = of[side].raise(quad_max(higher));
+            of[side].total *= shrink[side];
         }
+    }
+    // The weight of score `i` of the lane, which is added.
+    DEVICE float weigh(u32 i, float score) {
+        OnlineSoftmax<PowersOfTwo>& softmax = of[i % 4 / 2];
+        const float weight = softmax.weigh(score);
+        softmax.total += weight;
+        return weight;
     }
 };
 
 // Values of the keys so far, weighed. The weights of a tile are computed while the values of the tile before are added, but for wide heads.
 template <u32 E> struct Attended {
     static constexpr bool OVERLAPS = STAGES<E> == 3;
-    float sums[E / 2], total[2] = {0.0f, 0.0f};
-    Largest largest;
+    float sums[E / 2];
+    LaneSoftmax softmax;
     u32 weights[4][4];
     SharedAt values = 0;
 
     DEVICE Attended() { clear(sums); }
-    // Begins with a sink: a score, in units of ln 2, that has been seen before all others, of no value.
+    // Begins with a sink, which one of four lanes counts.
     DEVICE void begin_with(float sink) {
-        const bool is_first = threadIdx.x % 4 == 0;  // of the four lanes whose weights are added
 #pragma unroll
         for (u32 side = 0; side < 2; ++side) {
-            largest.at[side] = sink;
-            total[side] = is_first ? 1.0f : 0.0f;
+            softmax.of[side].begin_with(sink, threadIdx.x % 4 == 0);
         }
     }
     // Takes the keys of a tile, behind which are its values: `start` starts the products that are its scores, `finish` makes them scores.
@@ -247,22 +250,17 @@ template <u32 E> struct Attended {
         }
         values = tile + TILE_BYTES<E>;
         finish(s);
-        largest.raise(s);
-#pragma unroll
-        for (u32 side = 0; side < 2; ++side) {
-            total[side] *= largest.shrink[side];
-        }
+        softmax.raise(s);
 #pragma unroll
         for (u32 i = 0; i < 32; ++i) {
-            s[i] = raise_two(s[i] - largest.base[i % 4 / 2]);
-            total[i % 4 / 2] += s[i];
+            s[i] = softmax.weigh(i, s[i]);
         }
         if (OVERLAPS) {
             wait_for_products<0>();
         }
 #pragma unroll
         for (u32 i = 0; i < E / 2; ++i) {
-            sums[i] *= largest.shrink[i % 4 / 2];
+            sums[i] *= softmax.shrink[i % 4 / 2];
         }
         pack_weights(weights, s);
         if (!OVERLAPS) {
@@ -279,8 +277,8 @@ template <u32 E> struct Attended {
         if (OVERLAPS) {
             add_last();
         }
-        all[0] = quad_sum(total[0]);
-        all[1] = quad_sum(total[1]);
+        all[0] = quad_sum(softmax.of[0].total);
+        all[1] = quad_sum(softmax.of[1].total);
     }
 };
 

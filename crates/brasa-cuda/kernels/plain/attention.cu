@@ -3,7 +3,7 @@
 // Grid: x: rows, y: heads; a block of 256 threads. Shared memory: E + V + 288 floats.
 //
 // Positions are taken 256 at a time, a page, in order: a thread scores one position, then a thread sums one element of the
-// values (online softmax: Milakov & Gimelshein 2018, arXiv:1805.02867). The order of sums depends on the positions alone, so a
+// values (online.cuh). The order of sums depends on the positions alone, so a
 // row computes the same bits whatever else is in its step; positions that a draft tree hides weigh exactly 0. Of SOURCE_STEP_ALIBI
 // scores fall with distance.
 #include "sight.cuh"
@@ -30,8 +30,8 @@ DEVICE void attention(const AttentionParams& p) {
     }
     __syncthreads();
 
-    // A sink is a score that has been seen before all others, of no value.
-    float largest = p.sinks == nullptr ? -INFINITY : p.sinks[h], total = p.sinks == nullptr ? 0.0f : 1.0f;
+    OnlineSoftmax<PowersOfE> softmax;
+    softmax.begin(p.sinks, h);
     for (u32 page = sight.first / PAGE_POSITIONS * PAGE_POSITIONS; page < sight.end; page += PAGE_POSITIONS) {
         Head head(p, segment, page, g);
         float score = -INFINITY;
@@ -47,14 +47,10 @@ DEVICE void attention(const AttentionParams& p) {
             const u32 j = page + t;
             score = fmaf(-slope, (float)(j > sight.place ? j - sight.place : sight.place - j), score);
         }
-        const float higher = fmaxf(largest, block_max(score, scratch));
-        // A page without a score that is a number gives 0, or NaN where some score is none.
-        const float base = higher == -INFINITY ? 0.0f : higher;
-        const float shrink = expf(largest - base), weight = expf(score - base);
+        const float shrink = softmax.raise(fmaxf(softmax.largest, block_max(score, scratch))), weight = softmax.weigh(score);
         weights[t] = weight;
         // The barrier within makes the weights visible to all.
-        total = total * shrink + block_sum(weight, scratch);
-        largest = higher;
+        softmax.add(shrink, block_sum(weight, scratch));
         u32 begin = sight.first > page ? sight.first - page : 0;
         u32 end = sight.end - page < PAGE_POSITIONS ? sight.end - page : PAGE_POSITIONS;
         for (u32 e = t; e < of_values; e += blockDim.x) {
@@ -67,7 +63,7 @@ DEVICE void attention(const AttentionParams& p) {
         __syncthreads();
     }
     for (u32 e = t; e < of_values; e += blockDim.x) {
-        p.y[((u64)r * p.heads + h) * of_values + e] = sums[e] / total;
+        p.y[((u64)r * p.heads + h) * of_values + e] = sums[e] / softmax.total;
     }
 }
 

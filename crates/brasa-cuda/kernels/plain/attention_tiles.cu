@@ -207,13 +207,12 @@ KERNEL(attention_tiles, AttentionParams) {
     const SegmentRows& rows = p.step.segments[segment];
     const u64 row = rows.first_row + first;
     load_tile(q, p.q + row * p.q_stride + h * width, p.q_stride, rows_left(rows, first), width);
-    float largest[4], total[4];
+    OnlineSoftmax<PowersOfE> softmax[4];
     TileSums sums;
     sums.clear();
 #pragma unroll
     for (u32 m = 0; m < 4; ++m) {
-        largest[m] = p.sinks == nullptr ? -INFINITY : p.sinks[h];
-        total[m] = p.sinks == nullptr ? 0.0f : 1.0f;
+        softmax[m].begin(p.sinks, h);
     }
     const KeyRange range(p, rows, first);
     for (u32 key = range.begin; key < range.end; key += TILE_ROWS) {
@@ -228,18 +227,15 @@ KERNEL(attention_tiles, AttentionParams) {
 #pragma unroll
         for (u32 m = 0; m < 4; ++m) {
             float higher = max_of_keys(fmaxf(fmaxf(scores[m][0], scores[m][1]), fmaxf(scores[m][2], scores[m][3])));
-            higher = fmaxf(largest[m], higher);
-            const bool sees = higher != -INFINITY;
-            const float shrink = sees ? expf(largest[m] - higher) : 1.0f;
-            float weight[4], sum = 0.0f;
+            const float shrink = softmax[m].raise(fmaxf(softmax[m].largest, higher));
+            float sum = 0.0f;
 #pragma unroll
             for (u32 n = 0; n < 4; ++n) {
-                weight[n] = sees ? expf(scores[m][n] - higher) : 0.0f;
-                sum += weight[n];
-                weights[(4 * ty + m) * WEIGHTS_STRIDE + tx + 16 * n] = weight[n];
+                const float weight = softmax[m].weigh(scores[m][n]);
+                sum += weight;
+                weights[(4 * ty + m) * WEIGHTS_STRIDE + tx + 16 * n] = weight;
             }
-            total[m] = total[m] * shrink + sum_of_keys(sum);
-            largest[m] = higher;
+            softmax[m].add(shrink, sum_of_keys(sum));
             sums.scale(m, shrink);
         }
         __syncthreads();
@@ -247,7 +243,7 @@ KERNEL(attention_tiles, AttentionParams) {
     }
 #pragma unroll
     for (u32 m = 0; m < 4; ++m) {
-        sums.scale(m, 1.0f / total[m]);
+        sums.scale(m, 1.0f / softmax[m].total);
     }
     const u64 to_stride = (u64)p.heads * width;
     sums.store(p.y + row * to_stride + h * width, to_stride, rows_left(rows, first), width);

@@ -103,17 +103,17 @@ DEVICE void attend_page(const PagesParams& all) {
             for (u32 i = lane(); i < PAGE_POSITIONS; i += 32) {
                 largest = fmaxf(largest, of_head[i]);
             }
-            largest = warp_max(largest);
-            const float base = largest == -INFINITY ? 0.0f : largest;
+            OnlineSoftmax<PowersOfE> softmax;
+            softmax.raise(warp_max(largest));
             for (u32 i = lane(); i < PAGE_POSITIONS; i += 32) {
-                const float weight = expf(of_head[i] - base);
+                const float weight = softmax.weigh(of_head[i]);
                 of_head[i] = weight;
                 total += weight;
             }
             total = warp_sum(total);
             if (lane() == 0) {
                 partial[(h + warp()) * next_head + of_values] = total;
-                partial[(h + warp()) * next_head + of_values + 1] = largest;
+                partial[(h + warp()) * next_head + of_values + 1] = softmax.largest;
             }
         }
         __syncthreads();
@@ -185,7 +185,8 @@ KERNEL(attend_wide_pages_q8, PagesParams) { attend_page<KvQ8, 18, 16>(p); }
 struct Merging {
     u32 row, head, width, pages;
     const float* partial;
-    float largest, total;
+    MergedParts<PowersOfE> merged;
+    float total;
 
     DEVICE Merging(const PagesParams& p) {
         const AttentionParams& a = p.attention;
@@ -195,17 +196,15 @@ struct Merging {
         width = a.value_dim;
         pages = p.pages;
         partial = p.partial + (u64)blockIdx.x * p.pages * (width + 2);
-        const bool has_sink = a.sinks != nullptr;
-        largest = has_sink ? a.sinks[head] : -INFINITY;
-        const float sink = largest;
+        const float sink = sink_of<PowersOfE>(a.sinks, head);
+        merged.see(sink);
         for (u32 page = 0; page < pages; ++page) {
-            largest = fmaxf(largest, partial[page * (width + 2) + width + 1]);
+            merged.see(partial[page * (width + 2) + width + 1]);
         }
-        total = has_sink ? expf(sink - largest) : 0.0f;
+        total = a.sinks == nullptr ? 0.0f : merged.share(sink);
         for (u32 page = 0; page < pages; ++page) {
             const float* of_page = partial + page * (width + 2) + width;
-            // A page without a position in sight adds nothing, one without a score that is a number NaN.
-            total += of_page[1] == -INFINITY ? of_page[0] : of_page[0] * expf(of_page[1] - largest);
+            total += merged.weights(of_page[1], of_page[0]);
         }
     }
 
@@ -213,8 +212,8 @@ struct Merging {
         float sum = 0.0f;
         for (u32 page = 0; page < pages; ++page) {
             const float* of_page = partial + page * (width + 2);
-            if (of_page[width + 1] != -INFINITY) {
-                sum = fmaf(of_page[e], expf(of_page[width + 1] - largest), sum);
+            if (merged.has_values(of_page[width + 1])) {
+                sum = fmaf(of_page[e], merged.share(of_page[width + 1]), sum);
             }
         }
         return sum / total;

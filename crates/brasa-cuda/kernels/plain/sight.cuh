@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kv.cuh"
+#include "online.cuh"
 
 // Keys and values of a head in a page.
 template <class Type>
