@@ -163,12 +163,12 @@ impl PageLayout {
         HeadBlock { dtype: self.dtype, width: self.value.stored() }
     }
 
-    /// Where the keys of head `head` of cache number `cache` begin in a page, in bytes.
+    /// Bytes of a page before the keys of head `head` of cache number `cache`.
     pub const fn keys_offset(self, cache: usize, head: usize) -> usize {
         cache * self.cache_bytes() + head * self.keys().size_bytes()
     }
 
-    /// Where the stored values of head `head` of cache number `cache` begin in a page, in bytes.
+    /// Bytes of a page before the stored values of head `head` of cache number `cache`.
     pub const fn values_offset(self, cache: usize, head: usize) -> usize {
         self.keys_offset(cache, self.kv_heads) + head * self.values().size_bytes()
     }

@@ -147,6 +147,8 @@ pub struct AttentionValues {
     pub queries: ValueId,
     /// Keys after norm and rotation, `[Rows, kv_heads, head_dim]`. Layers that share a cache have the same value.
     pub keys: ValueId,
+    /// A score of each query head that belongs to no position, `[heads]`; `None` for none.
+    pub sinks: Option<ValueId>,
     /// Scale, window and soft-cap.
     pub op: Attention,
 }
@@ -180,7 +182,8 @@ impl Model {
         let attention = |node: &Node| match &node.op {
             Op::Attention(op) => match op.source {
                 KvSource::Cache(cache) => {
-                    Some(AttentionValues { queries: node.inputs[0], keys: keys(cache)?, op: *op })
+                    let sinks = node.inputs.get(1).copied();
+                    Some(AttentionValues { queries: node.inputs[0], keys: keys(cache)?, sinks, op: *op })
                 }
                 _ => None,
             },

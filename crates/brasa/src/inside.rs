@@ -45,16 +45,17 @@ impl LoadedDevice {
 }
 
 impl Inside {
-    /// An empty [`LayerInside`] of layer number `layer`, without values.
-    fn layer(&self, layer: usize) -> Result<LayerInside, DeviceError> {
-        let AttentionValues { queries, keys, op } = self.attentions[layer];
+    /// An empty [`LayerInside`] of layer number `layer`, without values but for the sinks of heads and the router's selection bias.
+    fn layer(&self, layer: usize) -> Result<LayerInside, Error> {
+        let AttentionValues { queries, keys, sinks, op } = self.attentions[layer];
+        let decoded = |value: Option<ValueId>| match value.map(|value| self.graph.value(value).kind) {
+            Some(ValueKind::Weight(weight)) => self.graph.weight(weight).decode("host"),
+            _ => Ok(Vec::new()),
+        };
+        let sinks = decoded(sinks)?;
+        let selection_bias = decoded(self.routers[layer].and_then(|router| router.bias))?;
         let shape = |id| self.graph.value(id).shape.inner().unwrap_or_default();
         let (queries, keys) = (shape(queries), shape(keys));
-        let bias = self.routers[layer].and_then(|router| router.bias);
-        let selection_bias = match bias.map(|bias| self.graph.value(bias).kind) {
-            Some(ValueKind::Weight(weight)) => self.graph.weight(weight).decode("host")?,
-            _ => Vec::new(),
-        };
         Ok(LayerInside {
             layer,
             heads: queries[0],
@@ -69,6 +70,7 @@ impl Inside {
             selection_bias,
             scale: op.scale,
             softcap: op.softcap,
+            sinks,
         })
     }
 
@@ -120,6 +122,8 @@ pub struct LayerInside {
     pub scale: f32,
     /// Bound that `tanh` keeps scores within, if any.
     pub softcap: Option<f32>,
+    /// A score of each query head that belongs to no token and takes a share of its attention, `[heads]`; empty for none.
+    pub sinks: Vec<f32>,
 }
 
 impl LayerInside {
@@ -129,7 +133,7 @@ impl LayerInside {
     }
 
     /// The weights of one head's attention, `[tokens, tokens]`. Row i holds the share of each token up to i in token i, and sums
-    /// to 1.
+    /// to 1, less the share of the head's sink if there are sinks.
     ///
     /// # Panics
     ///
@@ -148,9 +152,10 @@ impl LayerInside {
                 self.softcap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh())
             };
             let scores: Vec<f64> = seen.clone().map(score).collect();
-            let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let sink = self.sinks.get(head).map(|&sink| f64::from(sink));
+            let largest = scores.iter().copied().chain(sink).fold(f64::NEG_INFINITY, f64::max);
             let shares: Vec<f64> = scores.iter().map(|score| (score - largest).exp()).collect();
-            let sum: f64 = shares.iter().sum();
+            let sum = shares.iter().sum::<f64>() + sink.map_or(0.0, |sink| (sink - largest).exp());
             row[seen].iter_mut().zip(shares).for_each(|(weight, share)| *weight = (share / sum) as f32);
         }
         weights
@@ -276,8 +281,7 @@ impl Model {
         };
         let parts = EngineParts { adapter_rows, ..EngineParts::new(program, pool) };
         let engine = Engine::start(parts, config)?;
-        let mut found: Vec<LayerInside> =
-            layers.iter().map(|&layer| inside.layer(layer)).collect::<Result<_, _>>()?;
+        let mut found = layers.iter().map(|&layer| inside.layer(layer)).collect::<Result<Vec<_>, _>>()?;
         let what = Reading::Logits;
         // The rows of its program have the adapters of the request as their default.
         let options = RequestOptions { cache_scope: CacheScope::default(), ..*request };

@@ -213,7 +213,7 @@ impl Attention {
     }
 }
 
-/// Where positions of a page are rounded to.
+/// Memory for the rounded positions of a page.
 struct FillPanels<'a> {
     isa: Isa,
     tiled: Tiled,

@@ -76,7 +76,7 @@ impl<'a> CacheReader<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ValueScales<'a> {
     scales: &'a [u16],
-    /// Where the first begins, and how far it is to the next 32 elements and to the next 16 positions.
+    /// Place of the first scale, and distances to the next 32 elements and to the next 16 positions.
     first: usize,
     group_stride: usize,
     block_stride: usize,

@@ -391,7 +391,7 @@ struct Softmax<'a> {
     sink: Option<(f32, f32)>,
 }
 
-/// What a softmax leaves besides probabilities.
+/// Sums of a softmax.
 #[derive(Clone, Copy, Debug)]
 struct Softened {
     /// The probability of the sink; 0 for none.

@@ -369,13 +369,13 @@ impl<T: Number> Seen<T> {
         Self { first: range.start, end: range.end, k_stride, v_stride, k, v }
     }
 
-    /// Where the key of `head`, `width` elements, lies at index `index`.
+    /// The elements of the key of `head`, which has `width`, at index `index`.
     pub(super) fn key(&self, index: usize, head: usize, width: usize) -> Range<usize> {
         let start = (index - self.first) * self.k_stride + head * width;
         start..start + width
     }
 
-    /// Where the value of `head`, `width` elements, lies at index `index`.
+    /// The elements of the value of `head`, which has `width`, at index `index`.
     pub(super) fn value(&self, index: usize, head: usize, width: usize) -> Range<usize> {
         let start = (index - self.first) * self.v_stride + head * width;
         start..start + width

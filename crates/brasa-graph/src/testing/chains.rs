@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use brasa_formats::StorageFormat;
 
+use crate::ValueWidth;
 use crate::chain::{Chain, Finish, Flow, RowDraw};
 use crate::device::{Backend, DeviceError, KvType, Precision};
 use crate::sampling::{Draw, DrawRules, Row, Sampler, SamplingError, SamplingParams, TokenMask};
@@ -25,7 +26,25 @@ const MOST: usize = 20;
 ///
 /// If a chain differs from single steps.
 pub fn check_chains(device: &dyn Backend) {
-    let mut checks = Checks::new(device);
+    let small = Decoder {
+        hidden: 16,
+        heads: 2,
+        kv_heads: 1,
+        head_dim: 8,
+        feed_forward: 16,
+        windows: vec![None, Some(20)],
+        ..Decoder::small(StorageFormat::F32)
+    };
+    let latent = Decoder {
+        head_dim: 576,
+        value: Some(ValueWidth::PrefixOfKey(512)),
+        head_norms: false,
+        ..small.clone()
+    };
+    for wide in [Decoder { sinks: true, ..small.clone() }, latent] {
+        Checks::new(device, &wide).rows_end_by_themselves();
+    }
+    let mut checks = Checks::new(device, &small);
     checks.rows_end_by_themselves();
     checks.rows_end_by_answers();
     checks.one_answer_ends_all();
@@ -71,16 +90,7 @@ struct Shown {
 }
 
 impl Checks {
-    fn new(device: &dyn Backend) -> Self {
-        let decoder = Decoder {
-            hidden: 16,
-            heads: 2,
-            kv_heads: 1,
-            head_dim: 8,
-            feed_forward: 16,
-            windows: vec![None, Some(20)],
-            ..Decoder::small(StorageFormat::F32)
-        };
+    fn new(device: &dyn Backend, decoder: &Decoder) -> Self {
         let running = Running::new(device, &Arc::new(decoder.graph(12)), Precision::Reference, KvType::F16);
         let count = running.program.max_chain(false).min(MOST);
         assert!(count >= 8, "a chain of {count} tokens is too short to be checked");

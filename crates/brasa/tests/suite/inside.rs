@@ -100,7 +100,18 @@ fn layer() -> LayerInside {
         selection_bias: Vec::new(),
         scale: 0.5,
         softcap: Some(2.0),
+        sinks: Vec::new(),
     }
+}
+
+/// A sink of the largest score takes its share of every row.
+#[test]
+fn sinks_take_a_share() {
+    let layer = LayerInside { sinks: vec![0.0, f32::NEG_INFINITY], ..layer() };
+    let third = 1.0 / 3.0;
+    let expected = [0.5, 0.0, 0.0, third, third, 0.0, 0.0, third, third];
+    assert!(layer.weights(0).iter().zip(expected).all(|(found, expected)| (found - expected).abs() < 1e-6));
+    assert_eq!(layer.weights(1)[0], 1.0);
 }
 
 /// Two query heads on one key head, a window of two positions, and a soft-cap: by hand.
