@@ -207,7 +207,7 @@ mod tests {
             let mut page = vec![7; layout.size_bytes()];
             layout.clear_from(200, &mut page);
             let mut rest = &page[..];
-            for &width in [widths, widths].concat().iter() {
+            for &width in &[widths, widths].concat() {
                 let (block, behind) = rest.split_at(block_bytes(width));
                 let (elements, scales) = block.split_at(256 * width);
                 for (bytes, kept) in [(elements, 200 * width), (scales, 200 * 2 * 2)] {

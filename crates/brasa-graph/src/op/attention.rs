@@ -275,7 +275,7 @@ impl Operation for Attention {
         env: &mut Env<T>,
     ) -> Result<Vec<Array<T>>, String> {
         let q = operands[0];
-        let sinks = self.split_sinks(operands).1.map(|sinks| sinks.floats());
+        let sinks = self.split_sinks(operands).1.map(Array::floats);
         let (heads, width) = (q.row_elements() / q.width(), q.width());
         let mut y = Vec::new();
         let mut value_dim = 0;

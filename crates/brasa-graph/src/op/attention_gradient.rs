@@ -217,7 +217,7 @@ impl Operation for AttentionGradient {
                 sums::add_scaled(&mut changes[2][head.value(j)], p, dy);
             }
             if let Some(sink) = head.sink {
-                changes[3][head.number] = changes[3][head.number] - sink * mean;
+                changes[3][head.number] -= sink * mean;
             }
         });
         Ok(shaped_as(values, changes))
@@ -315,7 +315,7 @@ impl Operation for AttentionGradientTangent {
             }
             if let Some((p, t)) = of_sink {
                 let tp = p * (t - mean_tc);
-                changes[3][head.number] = changes[3][head.number] - tp * mean_dp - p * mean_change;
+                changes[3][head.number] -= tp * mean_dp + p * mean_change;
             }
         });
         Ok(shaped_as(values, changes))
