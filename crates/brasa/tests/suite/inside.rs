@@ -111,7 +111,7 @@ fn sinks_take_a_share() {
     let third = 1.0 / 3.0;
     let expected = [0.5, 0.0, 0.0, third, third, 0.0, 0.0, third, third];
     assert!(layer.weights(0).iter().zip(expected).all(|(found, expected)| (found - expected).abs() < 1e-6));
-    assert_eq!(layer.weights(1)[0], 1.0);
+    assert_eq!(layer.weights(1)[..1], [1.0]);
 }
 
 /// Two query heads on one key head, a window of two positions, and a soft-cap: by hand.
