@@ -6,6 +6,7 @@ mod generate;
 mod load;
 mod look;
 mod measure;
+mod rules;
 mod sampling;
 mod serve;
 mod speech;
@@ -28,6 +29,7 @@ pub use look::{
     EmbedArguments, InspectArguments, LogitsArguments, PoolingName, RerankArguments, TokenizeArguments,
 };
 pub use measure::{BenchArguments, EvalArguments, PerplexityArguments, TableFormat};
+pub use rules::RuleArguments;
 pub use sampling::{PolicyName, SamplingArguments};
 pub use serve::ServeArguments;
 pub use speech::TranscribeArguments;

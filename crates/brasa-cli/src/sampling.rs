@@ -18,6 +18,10 @@ pub fn options(arguments: &SamplingArguments, model: &Model) -> Result<GenerateO
     let mut defaults =
         SamplingParams { temperature: 0.8, top_k: 40, top_p: 0.95, min_p: 0.05, ..SamplingParams::default() };
     model.recommended_sampling().apply(&mut defaults);
+    arguments.rules.apply(&mut defaults);
+    if defaults.dry.is_on() {
+        defaults.dry.breakers = model.dry_breakers(&arguments.rules.breakers())?;
+    }
     let sampling = SamplingParams {
         temperature: arguments.temperature.unwrap_or(defaults.temperature),
         top_k: arguments.top_k.unwrap_or(defaults.top_k),

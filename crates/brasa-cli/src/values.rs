@@ -205,6 +205,59 @@ pub fn min_p(text: &str) -> Result<f32, String> {
     checked(text, |sampling, value| sampling.min_p = value)
 }
 
+/// Reads the share of typical-p.
+pub fn typical_p(text: &str) -> Result<f32, String> {
+    checked(text, |sampling, value| sampling.typical_p = value)
+}
+
+/// Reads the standard deviations of top-n-sigma; 0 for all tokens, as numbers below 0 are elsewhere.
+pub fn top_n_sigma(text: &str) -> Result<f32, String> {
+    checked(text, |sampling, value| sampling.top_n_sigma = value.max(0.0)).map(|value| value.max(0.0))
+}
+
+/// Reads the probability of XTC.
+pub fn xtc_probability(text: &str) -> Result<f32, String> {
+    checked(text, |sampling, value| sampling.xtc_probability = value)
+}
+
+/// Reads the threshold of XTC.
+pub fn xtc_threshold(text: &str) -> Result<f32, String> {
+    checked(text, |sampling, value| sampling.xtc_threshold = value)
+}
+
+/// Reads the range of a dynamic temperature.
+pub fn dynatemp_range(text: &str) -> Result<f32, String> {
+    checked(text, |sampling, value| sampling.dynatemp_range = value)
+}
+
+/// Reads the exponent of a dynamic temperature.
+pub fn dynatemp_exponent(text: &str) -> Result<f32, String> {
+    checked(text, |sampling, value| sampling.dynatemp_exponent = value)
+}
+
+/// Reads the multiplier of DRY.
+pub fn dry_multiplier(text: &str) -> Result<f32, String> {
+    checked(text, |sampling, value| sampling.dry.multiplier = value)
+}
+
+/// Reads the base of DRY.
+pub fn dry_base(text: &str) -> Result<f32, String> {
+    checked(text, |sampling, value| sampling.dry.base = value)
+}
+
+/// Reads a text that ends a repetition for DRY, with llama.cpp's escapes.
+pub fn breaker(text: &str) -> Result<String, String> {
+    match String::from_utf8(crate::input::unescape(text.as_bytes())) {
+        Ok(text) if !text.is_empty() => Ok(text),
+        _ => Err("expected a text, or `none`".into()),
+    }
+}
+
+/// A number with the decimal digits that the user typed: 0.1 and not 0.10000000149.
+pub fn as_typed(number: f32) -> serde_json::Value {
+    number.to_string().parse::<f64>().map_or(serde_json::Value::Null, serde_json::Value::from)
+}
+
 /// Reads names of samplers with `;` or `,` between them.
 pub fn samplers(text: &str) -> Result<SamplingOrder, String> {
     let names = text.split([';', ',']).map(str::trim).filter(|name| !name.is_empty());

@@ -11,8 +11,9 @@ use brasa_graph::sampling::{Phase, SamplingParams, Stage};
 use crate::driver::{DeviceMemory, Grid, Kernel};
 use crate::gpu::Gpu;
 use crate::params::{
-    ArgmaxParams, DRAW_BINS, DRAW_LISTED, DRAW_MIN_P, DRAW_NO_TOKEN, DRAW_PART, DRAW_TOP_K, DRAW_TOP_P,
-    DrawParams, DrawRow, HandOn, Ptr, Rows, draw_bytes,
+    ArgmaxParams, DRAW_BINS, DRAW_DYNAMIC, DRAW_LISTED, DRAW_MIN_P, DRAW_NO_TOKEN, DRAW_PART, DRAW_TOP_K,
+    DRAW_TOP_N_SIGMA, DRAW_TOP_P, DRAW_TYPICAL_P, DRAW_XTC, DrawParams, DrawRow, HandOn, Ptr, Rows,
+    draw_bytes,
 };
 
 /// Tokens of the largest vocabulary that is drawn from: the kernels add 32 sums of 256 sums of 256 shares.
@@ -45,6 +46,7 @@ pub(crate) struct Drawer {
     weigh: Kernel,
     list: Kernel,
     cut: Kernel,
+    close: Kernel,
     take: Kernel,
     /// The drawn ids, and what kernels pass on.
     memory: DeviceMemory,
@@ -92,6 +94,8 @@ impl Places {
 /// Offsets of a row's lists in the loaded words.
 #[derive(Clone, Copy)]
 struct Lists {
+    repeats: usize,
+    repeats_end: usize,
     occurrences: usize,
     biases: usize,
     forbidden: usize,
@@ -108,6 +112,7 @@ impl Drawer {
             weigh: gpu.kernel("draw_weigh")?,
             list: gpu.kernel("draw_list")?,
             cut: gpu.kernel("draw_cut")?,
+            close: gpu.kernel("draw_close")?,
             take: gpu.kernel("draw_take")?,
             memory: gpu.allocate(0, MEMORY)?,
             inputs: gpu.allocate(0, "rules of drawing")?,
@@ -192,7 +197,7 @@ impl Drawer {
         grow(&self.gpu, &mut self.inputs, words_start + self.words.len() * 4, "rules of drawing")?;
         let words = self.inputs.address() + words_start as u64;
         for row in &mut self.rows {
-            for list in [&mut row.occurrences, &mut row.biases, &mut row.forbidden] {
+            for list in [&mut row.repeats, &mut row.occurrences, &mut row.biases, &mut row.forbidden] {
                 list.0 += words;
             }
             if row.mask.0 != 0 {
@@ -247,17 +252,26 @@ impl Drawer {
                 hand_on,
             };
             let rows = &self.rows[first..first + count];
-            if rows.iter().any(|row| row.occurrences_count + row.biases_count + row.forbidden_count > 0) {
+            let adjusts = |row: &DrawRow| {
+                row.repeats_count + row.occurrences_count + row.biases_count + row.forbidden_count > 0
+            };
+            if rows.iter().any(adjusts) {
                 self.launch(&self.adjust, [1, count], PART_THREADS, &params)?;
             }
             self.launch(&self.find, [places.parts, count], PART_THREADS, &params)?;
-            if rows.iter().any(|row| row.is_greedy == 0) {
+            let is_last = phase + 1 == self.phases;
+            // Without filters it finds the best scores, which only the last phase asks for.
+            if rows.iter().any(|row| row.is_greedy == 0 && (is_last || row.filters_count > 0)) {
                 self.launch(&self.weigh, [places.parts, count], PART_THREADS, &params)?;
             }
             if rows.iter().any(|row| row.is_greedy == 0 && row.filters_count > 0) {
                 self.launch(&self.list, [places.parts, count], PART_THREADS, &params)?;
             }
-            let end = if phase + 1 < self.phases { &self.cut } else { &self.take };
+            let end = match is_last {
+                true => &self.take,
+                false if rows.iter().any(|row| row.closing > 0) => &self.close,
+                false => &self.cut,
+            };
             self.launch(end, [1, count], ROW_THREADS, &params)?;
         }
         Ok(())
@@ -265,12 +279,14 @@ impl Drawer {
 
     /// Makes the rows and their lists, whose addresses are bytes behind the first.
     fn gather(&mut self, width: u32, draws: &[DrawInputs<'_>], fill: &mut FillMask<'_>) {
-        let phases = |draw: &DrawInputs<'_>| if reports(draw) { 1 } else { draw.rules.phases().count() };
+        let phases = |draw: &DrawInputs<'_>| {
+            if reports(draw) { 1 } else { draw.rules.phases(draw.position).count() }
+        };
         self.phases = draws.iter().map(phases).max().unwrap_or(1);
         self.words.clear();
-        let nothing = Lists { occurrences: 0, biases: 0, forbidden: 0, end: 0 };
+        let nothing = Lists { repeats: 0, repeats_end: 0, occurrences: 0, biases: 0, forbidden: 0, end: 0 };
         let idle = |draw: &DrawInputs<'_>| {
-            let phase = Phase { changes: &[], filters: &[], is_last: false };
+            let phase = Phase { changes: &[], filters: &[], closing: None, is_last: false };
             DrawRow { is_greedy: 1, ..row_of(draw, phase, width, &nothing) }
         };
         self.rows.clear();
@@ -279,15 +295,23 @@ impl Drawer {
         }
         for (number, draw) in draws.iter().enumerate().filter(|(_, draw)| !reports(draw)) {
             let mask = self.push_mask(width, number, draw, fill);
-            let occurrences = self.words.len();
+            let repeats = self.words.len();
+            let occurrences = self.push_repeats(draw);
             let biases = self.push_occurrences(width, draw);
             let forbidden = self.push_biases(&draw.rules.params().logit_bias);
             self.words.extend(draw.rules.forbidden(draw.position));
-            let lists = Lists { occurrences, biases, forbidden, end: self.words.len() };
+            let lists = Lists {
+                repeats,
+                repeats_end: occurrences,
+                occurrences,
+                biases,
+                forbidden,
+                end: self.words.len(),
+            };
             let later = self.phases - phases(draw);
-            for (place, phase) in draw.rules.phases().enumerate() {
+            for (place, phase) in draw.rules.phases(draw.position).enumerate() {
                 let mut lists = lists;
-                if phase.changes.is_empty() {
+                if !phase.changes.contains(&Stage::Penalties) {
                     lists.occurrences = lists.biases;
                 }
                 let mut mask = mask;
@@ -323,9 +347,20 @@ impl Drawer {
         Ptr::new(start as u64 * 4)
     }
 
+    /// Appends the tokens that DRY penalises and their penalties; returns where the words end.
+    fn push_repeats(&mut self, draw: &DrawInputs<'_>) -> usize {
+        let has_dry = |phase: Phase<'_>| phase.changes.contains(&Stage::Dry);
+        if draw.rules.phases(draw.position).any(has_dry) {
+            let penalties = draw.rules.params().dry.penalties(draw.history);
+            self.words.extend(penalties.iter().flat_map(|&(id, penalty)| [id, penalty.to_bits()]));
+        }
+        self.words.len()
+    }
+
     /// Appends each token of the penalties' window and how often it occurs there; returns where the words end.
     fn push_occurrences(&mut self, width: u32, draw: &DrawInputs<'_>) -> usize {
-        if draw.rules.has_penalties() {
+        let has_penalties = |phase: Phase<'_>| phase.changes.contains(&Stage::Penalties);
+        if draw.rules.phases(draw.position).any(has_penalties) {
             self.counts.resize(width as usize, 0);
             let window = draw.rules.params().repeat_last_n.unwrap_or(usize::MAX);
             let window = &draw.history[draw.history.len().saturating_sub(window)..];
@@ -388,7 +423,17 @@ fn row_of(draw: &DrawInputs<'_>, phase: Phase<'_>, width: u32, lists: &Lists) ->
     let Filters { kinds, values, count, temperature, sum_temperature } = filters(params, phase, top_k);
     let top_p_at = kinds[..count].iter().position(|&kind| kind == DRAW_TOP_P);
     let whole = phase.filters.contains(&Stage::TopPOfAll);
+    let place_of = |stage: Stage| phase.changes.iter().position(|&change| change == stage);
+    let dry_at = place_of(Stage::Dry);
+    let (closing, closing_values) = phase.closing.map_or((0, [0.0; 3]), |stage| closing(params, stage));
     DrawRow {
+        repeats: start(lists.repeats),
+        repeats_count: dry_at.map_or(0, |_| (lists.repeats_end - lists.repeats) as u32 / 2),
+        repeats_first: u32::from(
+            dry_at.is_some_and(|dry| place_of(Stage::Penalties).is_none_or(|at| dry < at)),
+        ),
+        closing,
+        closing_values,
         occurrences: start(lists.occurrences),
         biases: start(lists.biases),
         forbidden: start(lists.forbidden),
@@ -441,12 +486,31 @@ fn filters(params: &SamplingParams, phase: Phase<'_>, top_k: Option<u32>) -> Fil
                 all.sum_temperature = all.temperature;
                 (DRAW_TOP_P, params.top_p)
             }
-            Stage::TopK | Stage::Penalties => continue,
+            Stage::TopK | Stage::Penalties | Stage::Dry | Stage::TopNSigma | Stage::TypicalP | Stage::Xtc => {
+                continue;
+            }
         };
         (all.kinds[all.count], all.values[all.count]) = (kind, value);
         all.count += 1;
     }
     all
+}
+
+/// The kind and the values of a stage that ends a phase.
+fn closing(params: &SamplingParams, stage: Stage) -> (u32, [f32; 3]) {
+    match stage {
+        Stage::TopNSigma => (DRAW_TOP_N_SIGMA, [params.top_n_sigma, 0.0, 0.0]),
+        Stage::TypicalP => (DRAW_TYPICAL_P, [params.typical_p, 0.0, 0.0]),
+        Stage::Xtc => (DRAW_XTC, [params.xtc_threshold, 0.0, 0.0]),
+        Stage::Temperature => {
+            let (temperature, range) = (params.temperature, params.dynatemp_range);
+            let least = (temperature - range).max(0.0);
+            (DRAW_DYNAMIC, [least, (temperature + range) - least, params.dynatemp_exponent])
+        }
+        Stage::Penalties | Stage::Dry | Stage::TopK | Stage::TopP | Stage::TopPOfAll | Stage::MinP => {
+            unreachable!("{stage:?} ends no phase")
+        }
+    }
 }
 
 /// `1/T`, a normal number.

@@ -177,6 +177,10 @@ constants! {
     DRAW_TOP_K = 0,
     DRAW_MIN_P = 1,
     DRAW_TOP_P = 2,
+    DRAW_TOP_N_SIGMA = 1,
+    DRAW_TYPICAL_P = 2,
+    DRAW_XTC = 3,
+    DRAW_DYNAMIC = 4,
     DRAW_NO_TOKEN = 0xffff_ffff,
 }
 
@@ -405,12 +409,15 @@ params! {
     /// How the token of a row is drawn. Occurrences are pairs of an id and how often it occurred, biases pairs of an id and the bits
     /// of a float, equal ids together. `most` is top-k, or as many as can be. Filters follow each other; the value of top-p is p, that
     /// of min-p the temperature times its logarithm. `sums` says that top-p asks for the sum of all shares at `sum_temperature`, which
-    /// is an inverse; `whole` that it counts in shares of all tokens behind other filters too.
+    /// is an inverse; `whole` that it counts in shares of all tokens behind other filters too. Repeats are pairs of an id and the bits of
+    /// the penalty that DRY subtracts, before the occurrences count if `repeats_first`. `closing` is the stage that ends the phase, 0 for
+    /// none; its values are n, p or the threshold, or of a dynamic temperature the least one, the range above it and the exponent.
     struct DrawRow {
         occurrences: Ptr<u32>,
         biases: Ptr<u32>,
         forbidden: Ptr<u32>,
         mask: Ptr<u32>,
+        repeats: Ptr<u32>,
         occurrences_count: u32,
         biases_count: u32,
         forbidden_count: u32,
@@ -429,6 +436,10 @@ params! {
         values: [f32; 3],
         sums: u32,
         whole: u32,
+        repeats_count: u32,
+        repeats_first: u32,
+        closing: u32,
+        closing_values: [f32; 3],
     }
     /// Destinations of a row's drawn token: state of the interpreter (null for none), words that the host reads and writes
     /// meanwhile, and ids that end a chain.
@@ -499,7 +510,7 @@ pub(crate) fn part_bytes(parts: &[Part]) -> &[u8] {
 
 /// Rows to draw from as bytes, to be copied to the device.
 pub(crate) fn draw_bytes(rows: &[DrawRow]) -> &[u8] {
-    const { assert!(size_of::<DrawRow>() == 4 * size_of::<Ptr<u32>>() + size_of::<[u32; 22]>(), "no padding") };
+    const { assert!(size_of::<DrawRow>() == 5 * size_of::<Ptr<u32>>() + size_of::<[u32; 28]>(), "no padding") };
     // SAFETY: a row holds numbers without padding between them.
     unsafe { std::slice::from_raw_parts(rows.as_ptr().cast(), size_of_val(rows)) }
 }

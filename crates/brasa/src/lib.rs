@@ -121,6 +121,7 @@ pub use inspect::{describe_graph, describe_graph_bytes, open_tokenizer, open_tok
 pub use load_times::LoadTimes;
 pub use memory::{give_back_free_memory, keep_no_large_blocks, peak_memory_bytes, resident_memory_bytes};
 pub use model::Model;
+pub use model::breakers::DRY_BREAKERS;
 pub use model::turn::{AnswerForm, Turn, TurnOptions};
 pub use options::{LoadOptions, LoadProgress, OwnDevice};
 pub use probe::{ProbeEvent, ProbeKind, Probes, Watch};

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::{Map, Value, json};
 
-use super::Switch;
+use super::{RuleArguments, Switch};
 use crate::failure::Failure;
 use crate::input;
 use crate::values::{self, Limit, Seed};
@@ -29,6 +29,9 @@ pub struct DefaultsArguments {
     /// Leave out tokens less probable than P times the best [default: the model's, else 0.05]
     #[arg(long, value_name = "P", value_parser = values::min_p, allow_negative_numbers = true, hide_short_help = true)]
     pub min_p: Option<f32>,
+    /// Further rules of drawing.
+    #[command(flatten)]
+    pub rules: RuleArguments,
     /// Make tokens that occurred less likely by this factor [default: the model's, else 1]
     #[arg(long, value_name = "F", value_parser = values::repeat_penalty, allow_negative_numbers = true, hide_short_help = true)]
     pub repeat_penalty: Option<f32>,
@@ -86,14 +89,14 @@ impl DefaultsArguments {
         let limit = |limit: Limit| limit.map_or(json!(-1), |number| json!(number));
         let named = [
             ("seed", self.seed.map(|seed| seed.map_or(json!(-1), |seed| json!(seed)))),
-            ("temperature", self.temperature.map(number)),
+            ("temperature", self.temperature.map(values::as_typed)),
             ("top_k", self.top_k.map(Value::from)),
-            ("top_p", self.top_p.map(number)),
-            ("min_p", self.min_p.map(number)),
-            ("repeat_penalty", self.repeat_penalty.map(number)),
+            ("top_p", self.top_p.map(values::as_typed)),
+            ("min_p", self.min_p.map(values::as_typed)),
+            ("repeat_penalty", self.repeat_penalty.map(values::as_typed)),
             ("repeat_last_n", self.repeat_last_n.map(limit)),
-            ("frequency_penalty", self.frequency_penalty.map(number)),
-            ("presence_penalty", self.presence_penalty.map(number)),
+            ("frequency_penalty", self.frequency_penalty.map(values::as_typed)),
+            ("presence_penalty", self.presence_penalty.map(values::as_typed)),
             ("logit_bias", (!self.logit_bias.is_empty()).then(|| self.biases())),
             ("samplers", self.samplers.as_deref().map(names)),
             ("stop", (!self.stop.is_empty()).then(|| json!(self.stop))),
@@ -103,11 +106,13 @@ impl DefaultsArguments {
             ("reasoning_effort", self.reasoning_effort.clone().map(Value::from)),
             ("chat_template_kwargs", self.template_variables()),
         ];
-        Ok(named.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect())
+        let named = named.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        Ok(named.chain(self.rules.fields()).map(|(name, value)| (name.to_owned(), value)).collect())
     }
 
     fn biases(&self) -> Value {
-        let bias = |bias: f32| if bias == f32::NEG_INFINITY { Value::Bool(false) } else { number(bias) };
+        let bias =
+            |bias: f32| if bias == f32::NEG_INFINITY { Value::Bool(false) } else { values::as_typed(bias) };
         self.logit_bias.iter().map(|&(id, by)| json!([id, bias(by)])).collect()
     }
 
@@ -139,11 +144,6 @@ impl DefaultsArguments {
     }
 }
 
-/// A number with the decimal digits that the user typed: 0.1 and not 0.10000000149.
-fn number(number: f32) -> Value {
-    number.to_string().parse::<f64>().map_or(Value::Null, Value::from)
-}
-
 /// Splits a list of names, separated by `;` or `,`.
 fn names(list: &str) -> Value {
     list.split([';', ',']).map(str::trim).filter(|name| !name.is_empty()).map(Value::from).collect()
@@ -170,6 +170,10 @@ mod tests {
             (&[][..], json!({})),
             (&["--temp", "0.1", "--top-k", "5"], json!({"temperature": 0.1, "top_k": 5})),
             (&["-s", "-1", "--repeat-last-n", "-1"], json!({"seed": -1, "repeat_last_n": -1})),
+            (
+                &["--typical", "0.9", "--dry-multiplier", "0.8", "--dry-sequence-breaker", "\\n"],
+                json!({"typical_p": 0.9, "dry_multiplier": 0.8, "dry_sequence_breakers": ["\n"]}),
+            ),
             (&["-l", "7+1.5,8-inf"], json!({"logit_bias": [[7, 1.5], [8, false]]})),
             (&["--samplers", "top_k;min_p"], json!({"samplers": ["top_k", "min_p"]})),
             (

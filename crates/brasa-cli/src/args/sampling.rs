@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use brasa::sampling::SamplingOrder;
 use clap::{Args, ValueEnum};
 
+use super::RuleArguments;
 use crate::values::{self, Limit, Seed};
 
 /// How tokens are drawn and when to stop.
@@ -28,6 +29,9 @@ pub struct SamplingArguments {
     /// Leave out tokens less probable than P times the best; 0 for none [default: the model's, else 0.05]
     #[arg(long, value_name = "P", value_parser = values::min_p, allow_negative_numbers = true)]
     pub min_p: Option<f32>,
+    /// Further rules of drawing.
+    #[command(flatten)]
+    pub rules: RuleArguments,
     /// Make tokens that occurred less likely by this factor [default: the model's, else 1]
     #[arg(long, value_name = "F", value_parser = values::repeat_penalty, allow_negative_numbers = true)]
     pub repeat_penalty: Option<f32>,
@@ -43,7 +47,7 @@ pub struct SamplingArguments {
     /// Add BIAS to a token's logit: ID+BIAS or ID-BIAS, e.g. 15043+1 (may be repeated)
     #[arg(short = 'l', long, value_name = "ID±BIAS", value_parser = values::bias, allow_hyphen_values = true, hide_short_help = true)]
     pub logit_bias: Vec<(u32, f32)>,
-    /// Samplers in their order, llama.cpp's names with ; between them: penalties, top_k, top_p, min_p, temperature; others are off
+    /// Samplers in their order, llama.cpp's names with ; between them: penalties, dry, top_n_sigma, top_k, typ_p, top_p, min_p, xtc, temperature; others are off
     #[arg(long, value_name = "NAMES", value_parser = values::samplers, conflicts_with = "sampling_order", hide_short_help = true)]
     pub samplers: Option<SamplingOrder>,
     /// Order of the samplers, by its name
@@ -98,15 +102,15 @@ pub enum PolicyName {
     Slide,
 }
 
-/// Named orders of samplers. Penalties come first in each.
+/// Named orders of samplers. Penalties and DRY come first in each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum OrderName {
-    /// temperature, top-p, top-k, min-p
+    /// temperature, top-n-sigma, top-p, top-k, typical-p, min-p, XTC
     TemperatureFirst,
-    /// top-k, top-p, min-p, temperature: llama.cpp's
+    /// top-n-sigma, top-k, typical-p, top-p, min-p, XTC, temperature: llama.cpp's
     LlamaCpp,
-    /// top-p, min-p, top-k, temperature: MLX-LM's
+    /// top-n-sigma, typical-p, top-p, min-p, XTC, top-k, temperature: MLX-LM's
     Mlx,
-    /// temperature, top-k, min-p, top-p of the whole vocabulary
+    /// temperature, top-k, min-p, top-p of the whole vocabulary, top-n-sigma, typical-p, XTC
     Akunu,
 }

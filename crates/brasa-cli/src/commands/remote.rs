@@ -128,6 +128,7 @@ fn fields(sampling: &SamplingArguments) -> Result<Map<String, Value>, Failure> {
     set("top_k", sampling.top_k.map(Value::from));
     set("top_p", sampling.top_p.map(Value::from));
     set("min_p", sampling.min_p.map(Value::from));
+    sampling.rules.fields().for_each(|(name, value)| set(name, Some(value)));
     set("repeat_penalty", sampling.repeat_penalty.map(Value::from));
     set("repeat_last_n", Some(sampling.repeat_last_n.map_or(json!(-1), Value::from)));
     let unless_zero = |number: f32| (number != 0.0).then(|| Value::from(number));

@@ -21,6 +21,8 @@ pub const ONE_DEVICE: &str = "all weights are on one device; `--device cpu` leav
 const NO_LOG: &str = "there is no log; notes and errors go to standard error";
 pub const NO_EMBEDDINGS: &str = "`brasa embed` makes vectors of texts, `brasa serve` at /v1/embeddings too";
 const NO_SAMPLER: &str = "there is no such sampler; `--top-k`, `--top-p` and `--min-p` limit the choice";
+const NO_MIROSTAT: &str = "mirostat is not supported, since its threshold depends on all tokens drawn before; `--typical` and \
+     `--dynatemp-range` choose by the entropy of each token";
 const SERVER_CACHE: &str =
     "a chat keeps the keys and values of its conversation; there are no other caches to set";
 const CUDA_NAMES: &str = "devices are named auto, cpu, cuda and cuda:N; `brasa doctor` lists them";
@@ -392,41 +394,24 @@ pub const LLAMA_CPP: &[Row] = &[
     value("--top-k", "K", Ours("--top-k")),
     value("--top-p", "P", Ours("--top-p")),
     value("--min-p", "P", Ours("--min-p")),
-    value("--top-nsigma --top-n-sigma", "N", Cases(&[(&["-1"], True("off"))], &Answered(NO_SAMPLER))),
-    value("--xtc-probability", "P", Cases(&[(&["0"], True("off"))], &Answered(NO_SAMPLER))),
-    value("--xtc-threshold", "P", True(AFFECTS_ITS_SAMPLER)),
-    value("--typical --typical-p", "P", Cases(&[(&["1"], True("off"))], &Answered(NO_SAMPLER))),
+    value("--top-nsigma --top-n-sigma", "N", Ours("--top-nsigma")),
+    value("--xtc-probability", "P", Ours("--xtc-probability")),
+    value("--xtc-threshold", "P", Ours("--xtc-threshold")),
+    value("--typical --typical-p", "P", Ours("--typical")),
     value("--repeat-last-n", "N", Ours("--repeat-last-n")),
     value("--repeat-penalty", "F", Ours("--repeat-penalty")),
     value("--presence-penalty", "F", Ours("--presence-penalty")),
     value("--frequency-penalty", "F", Ours("--frequency-penalty")),
-    value(
-        "--dry-multiplier",
-        "F",
-        Cases(
-            &[(&["0"], True("off"))],
-            &Answered(
-                "there is no DRY sampler; `--repeat-penalty` and `--frequency-penalty` work against repetition",
-            ),
-        ),
-    ),
-    value(
-        "--dry-base --dry-allowed-length --dry-penalty-last-n --dry-sequence-breaker",
-        "N",
-        True(AFFECTS_ITS_SAMPLER),
-    ),
+    value("--dry-multiplier", "F", Ours("--dry-multiplier")),
+    value("--dry-base", "F", Ours("--dry-base")),
+    value("--dry-allowed-length", "N", Ours("--dry-allowed-length")),
+    value("--dry-penalty-last-n", "N", Ours("--dry-penalty-last-n")),
+    value("--dry-sequence-breaker", "TEXT", Ours("--dry-sequence-breaker")),
     value("--adaptive-target", "P", Cases(&[(&["-1"], True("off"))], &Answered(NO_SAMPLER))),
     value("--adaptive-decay", "F", True(AFFECTS_ITS_SAMPLER)),
-    value(
-        "--dynatemp-range",
-        "F",
-        Cases(
-            &[(&["0"], True("off"))],
-            &Answered("there is no dynamic temperature; `--temp` sets a fixed one"),
-        ),
-    ),
-    value("--dynatemp-exp", "F", True(AFFECTS_ITS_SAMPLER)),
-    value("--mirostat", "N", Cases(&[(&["0"], True("off"))], &Answered(NO_SAMPLER))),
+    value("--dynatemp-range", "F", Ours("--dynatemp-range")),
+    value("--dynatemp-exp", "F", Ours("--dynatemp-exp")),
+    value("--mirostat", "N", Cases(&[(&["0"], True("off"))], &Answered(NO_MIROSTAT))),
     value("--mirostat-lr --mirostat-ent", "F", True(AFFECTS_ITS_SAMPLER)),
     value("-l --logit-bias", "ID±BIAS", Ours("--logit-bias")),
     value("--grammar", "GRAMMAR", Ours("--grammar")),

@@ -8,8 +8,10 @@
 // draw_list: lists the likeliest tokens, at most DRAW_LISTED, in no order. Grid: parts × rows, 256 threads.
 // draw_cut: ends a run of filters that penalties follow: makes logits −∞ that are not kept, and multiplies the others by the inverse temperature.
 //   Grid: 1 × rows, 1024 threads.
+// draw_close: like draw_cut, for phases that may end with a stage that needs sums over the tokens that are left. Grid: 1 × rows, 1024 threads.
 // draw_take: draws the token, and hands it to the interpreter if one waits for it. Grid: 1 × rows, 1024 threads.
 #include "draw_bins.cuh"
+#include "draw_closing.cuh"
 #include "draw_keys.cuh"
 #include "draw_listed.cuh"
 #include "draw_scores.cuh"
@@ -48,10 +50,24 @@ struct DrawPart {
     }
 };
 
+// Subtracts the penalties of DRY. Each id is there once. All threads call it.
+DEVICE void draw_repel(const DrawRow& row, float* z, u32 width) {
+    for (u32 i = threadIdx.x; i < row.repeats_count; i += blockDim.x) {
+        u32 id = row.repeats[2 * i];
+        if (id < width) {
+            z[id] = __fadd_rn(z[id], -__uint_as_float(row.repeats[2 * i + 1]));
+        }
+    }
+    __syncthreads();
+}
+
 KERNEL(draw_adjust, DrawParams) {
     const DrawRow& row = p.rows[blockIdx.y];
     float* z = const_cast<float*>(row_of(p.x, blockIdx.y));
     u32 width = p.x.width;
+    if (row.repeats_first) {
+        draw_repel(row, z, width);
+    }
     for (u32 i = threadIdx.x; i < row.occurrences_count; i += blockDim.x) {
         u32 id = row.occurrences[2 * i], count = row.occurrences[2 * i + 1];
         if (id < width) {
@@ -61,6 +77,9 @@ KERNEL(draw_adjust, DrawParams) {
         }
     }
     __syncthreads();
+    if (!row.repeats_first) {
+        draw_repel(row, z, width);
+    }
     // Biases of one id lie together; the thread of the first adds all of them.
     for (u32 i = threadIdx.x; i < row.biases_count; i += blockDim.x) {
         u32 id = row.biases[2 * i];
@@ -204,8 +223,54 @@ DEVICE void draw_hand_on(const HandOn& to, u32 token, u32 cancel) {
     row[2] += 1;
 }
 
+// The smallest key that the filters of a phase keep, which penalties or other stages follow. All threads get it.
+DEVICE u64 draw_lowest_kept(const DrawParams& p, const DrawRow& row, u64 likeliest, DrawMemory& memory) {
+    u32 blocks = (p.x.width + 255) / 256;
+    float largest = draw_value(likeliest);
+    if (row.filters_count == 0) {
+        return (u64)0x00800000u << 32;  // above the keys of −∞
+    }
+    DrawListed tokens = draw_listed(p, row, largest, memory);
+    float sum_of_all = row.sums ? draw_sum_of_all(p.sums + blockIdx.y * blocks, blocks, memory.groups) : 0.0f;
+    u32 kept = tokens.count == 0 ? 0 : draw_kept(row, tokens, sum_of_all);
+    if (kept == 0) {
+        DrawWhole whole = {row_of(p.x, blockIdx.y), p.sums + blockIdx.y * blocks, p.x.width, largest};
+        return draw_lowest(row, whole, likeliest, sum_of_all, memory.groups, &memory.number);
+    }
+    __syncthreads();
+    if (threadIdx.x == kept - 1) {
+        memory.scratch[0] = tokens.key;
+    }
+    __syncthreads();
+    return memory.scratch[0];
+}
+
 KERNEL(draw_cut, DrawParams) {
     __shared__ DrawMemory memory;
+    const DrawRow& row = p.rows[blockIdx.y];
+    u32 parts = (p.x.width + DRAW_PART - 1) / DRAW_PART;
+    u64 likeliest = draw_of_parts(p.largest, parts, memory.scratch);
+    float largest = draw_value(likeliest);
+    // Greedy is a row whose filters all come later.
+    if (row.is_greedy || !(fabsf(largest) < INFINITY)) {
+        return;
+    }
+    u64 lowest = likeliest;
+    float scale = row.inverse_temperature;
+    if (fabsf(__fmul_rn(largest, scale)) < INFINITY) {
+        lowest = draw_lowest_kept(p, row, likeliest, memory);
+    } else {
+        scale = 1.0f;
+    }
+    float* z = const_cast<float*>(row_of(p.x, blockIdx.y));
+    for (u32 id = threadIdx.x; id < p.x.width; id += blockDim.x) {
+        z[id] = draw_key_or_none(z[id], id) >= lowest ? __fmul_rn(z[id], scale) : -INFINITY;
+    }
+}
+
+KERNEL(draw_close, DrawParams) {
+    __shared__ DrawMemory memory;
+    __shared__ u32 present[256];  // bits of up to 8192 blocks
     const DrawRow& row = p.rows[blockIdx.y];
     u32 parts = (p.x.width + DRAW_PART - 1) / DRAW_PART, blocks = (p.x.width + 255) / 256;
     u64 likeliest = draw_of_parts(p.largest, parts, memory.scratch);
@@ -214,30 +279,21 @@ KERNEL(draw_cut, DrawParams) {
     if (row.is_greedy || !(fabsf(largest) < INFINITY)) {
         return;
     }
-    u64 lowest = (u64)0x00800000u << 32;  // above the keys of −∞
-    float scale = row.inverse_temperature;
-    if (!(fabsf(__fmul_rn(largest, scale)) < INFINITY)) {
-        lowest = likeliest;
-        scale = 1.0f;
-    } else if (row.filters_count > 0) {
-        DrawListed tokens = draw_listed(p, row, largest, memory);
-        float sum_of_all = row.sums ? draw_sum_of_all(p.sums + blockIdx.y * blocks, blocks, memory.groups) : 0.0f;
-        u32 kept = tokens.count == 0 ? 0 : draw_kept(row, tokens, sum_of_all);
-        if (kept == 0) {
-            DrawWhole whole = {row_of(p.x, blockIdx.y), p.sums + blockIdx.y * blocks, p.x.width, largest};
-            lowest = draw_lowest(row, whole, likeliest, sum_of_all, memory.groups, &memory.number);
-        } else {
-            __syncthreads();
-            if (threadIdx.x == kept - 1) {
-                memory.scratch[0] = tokens.key;
-            }
-            __syncthreads();
-            lowest = memory.scratch[0];
+    float* z = const_cast<float*>(row_of(p.x, blockIdx.y));
+    DrawLeft left = {likeliest, likeliest, 1.0f};
+    if (fabsf(__fmul_rn(largest, row.inverse_temperature)) < INFINITY) {
+        u64 lowest = draw_lowest_kept(p, row, likeliest, memory);
+        const DrawWhole tokens = {z, p.sums + blockIdx.y * blocks, p.x.width, largest};
+        left = DrawClosing{row, tokens, lowest, row.inverse_temperature, memory, present}.left();
+        // A dynamic temperature may be as small as the others.
+        if (!(fabsf(__fmul_rn(largest, left.scale)) < INFINITY)) {
+            left = {likeliest, likeliest, 1.0f};
         }
     }
-    float* z = const_cast<float*>(row_of(p.x, blockIdx.y));
+    __syncthreads();
     for (u32 id = threadIdx.x; id < p.x.width; id += blockDim.x) {
-        z[id] = draw_key_or_none(z[id], id) >= lowest ? __fmul_rn(z[id], scale) : -INFINITY;
+        u64 key = draw_key_or_none(z[id], id);
+        z[id] = key >= left.lowest && key <= left.highest ? __fmul_rn(z[id], left.scale) : -INFINITY;
     }
 }
 

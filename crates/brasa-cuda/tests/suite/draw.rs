@@ -9,8 +9,8 @@ use brasa_graph::device::{
 };
 use brasa_graph::op::Binary;
 use brasa_graph::sampling::{
-    Distribution, DrawRules, Logprobs, Row, Sampler, SamplingOrder, SamplingParams, Stage, exp_nonpositive,
-    tree_sum,
+    Distribution, DrawRules, Dry, DryBreakers, Logprobs, Row, Sampler, SamplingOrder, SamplingParams, Stage,
+    exp_nonpositive, tree_sum,
 };
 use brasa_graph::step::{GivenValues, Outs, Segment, SequenceId, Step};
 use brasa_graph::testing::Random;
@@ -75,7 +75,26 @@ fn rules(random: &mut Random, vocab_size: usize) -> DrawRules {
     let penalties = random.below(2) == 0;
     let biases = if random.below(4) == 0 { ids(random) } else { Vec::new() };
     let reported = Logprobs { top: 2, of: Distribution::default() };
+    let more = random.below(2) == 0;
+    let mut rule = |values: &[f32]| if more { one_of(random, values) } else { values[0] };
+    let (typical_p, top_n_sigma) = (rule(&[1.0, 0.95, 0.4, 0.0]), rule(&[0.0, 0.5, 2.0]));
+    let (xtc_probability, xtc_threshold) = (rule(&[0.0, 0.5, 1.0]), rule(&[0.1, 0.0, 0.01, 0.5]));
+    let (dynatemp_range, dynatemp_exponent) = (rule(&[0.0, 0.4, 6.0]), rule(&[1.0, 0.0, 2.5]));
+    let dry = Dry {
+        multiplier: rule(&[0.0, 0.8, 3.0]),
+        base: rule(&[1.75, 1.0]),
+        allowed_length: random.below(3),
+        last_n: one_of(random, &[None, Some(30)]),
+        breakers: DryBreakers::new([&[random.below(40) as u32][..], &[3, 5]]),
+    };
     let params = SamplingParams {
+        typical_p,
+        top_n_sigma,
+        xtc_probability,
+        xtc_threshold,
+        dynatemp_range,
+        dynatemp_exponent,
+        dry,
         logprobs: (random.below(8) == 0).then_some(reported),
         temperature: one_of(random, &[0.0, 1e-40, 0.3, 0.8, 1.0, 5.0]),
         top_k: one_of(random, &[0, 0, 1, 3, 40, 1000, 3000, usize::MAX]),
@@ -195,7 +214,8 @@ fn tokens_are_those_of_the_host() {
         for _ in 0..times {
             let rows: Vec<Vec<f32>> = (0..ROWS).map(|_| logits(&mut random, vocab_size)).collect();
             let rules: Vec<DrawRules> = (0..ROWS).map(|_| rules(&mut random, vocab_size)).collect();
-            let history: Vec<u32> = (0..60).map(|_| random.below(vocab_size.min(40)) as u32).collect();
+            let ids = one_of(&mut random, &[2, 40]);
+            let history: Vec<u32> = (0..60).map(|_| random.below(vocab_size.min(ids)) as u32).collect();
             let masks: Vec<_> = (0..ROWS).map(|_| mask(&mut random, vocab_size)).collect();
             drawn += program.check(&rows, &rules, &masks, &history);
         }

@@ -12,7 +12,7 @@ use brasa_engine::{
 use brasa_formats::StorageFormat;
 use brasa_graph::Graph;
 use brasa_graph::device::{Backend, KvPoolSpec, KvType, Precision, ProgramLimits};
-use brasa_graph::sampling::SamplingParams;
+use brasa_graph::sampling::{Dry, SamplingParams};
 use brasa_graph::testing::{Decoder, Random, tokens};
 
 use crate::device::{another, full_or_few};
@@ -87,7 +87,16 @@ fn chains_that_end_in_any_way_leave_nothing_behind() {
     let graph = Arc::new(decoder.graph(11));
     let before = device.held_bytes();
     let engine = engine(&device, &graph, context);
-    let sampled = |seed| SamplingParams { temperature: 0.9, top_k: 40, seed, ..SamplingParams::default() };
+    let sampled = |seed: u64| SamplingParams {
+        temperature: 0.9,
+        top_k: 40,
+        typical_p: if seed % 4 == 2 { 0.8 } else { 1.0 },
+        xtc_probability: if seed % 4 == 2 { 0.5 } else { 0.0 },
+        xtc_threshold: 0.02,
+        dry: Dry { multiplier: if seed.is_multiple_of(4) { 0.8 } else { 0.0 }, ..Dry::default() },
+        seed,
+        ..SamplingParams::default()
+    };
     // All pages are made, and everything else that comes with the first use.
     let rest = context - 30;
     for sampling in [SamplingParams::default(), sampled(1)] {

@@ -88,7 +88,7 @@ fn running(device: &CudaBackend, graph: &Arc<Graph>) -> Running {
 }
 
 /// Rules by which the interpreter draws, and rules by which launches between its own do.
-fn rules() -> [DrawRules; 2] {
+fn rules() -> [DrawRules; 3] {
     let sampled = SamplingParams {
         temperature: 0.9,
         top_k: 40,
@@ -99,7 +99,17 @@ fn rules() -> [DrawRules; 2] {
         seed: 5,
         ..SamplingParams::default()
     };
-    [SamplingParams::default(), sampled].map(|params| DrawRules::new(params).unwrap())
+    let several_phases = SamplingParams {
+        temperature: 0.9,
+        typical_p: 0.9,
+        top_n_sigma: 2.0,
+        xtc_probability: 0.5,
+        xtc_threshold: 0.02,
+        dynatemp_range: 0.4,
+        seed: 6,
+        ..SamplingParams::default()
+    };
+    [SamplingParams::default(), sampled, several_phases].map(|params| DrawRules::new(params).unwrap())
 }
 
 /// Decodes sequence 1 behind `token`, by chains of up to `limit` tokens. `answer` sees each token and its number.
@@ -414,7 +424,7 @@ fn logits_that_are_no_numbers_end_a_chain_with_a_reason() {
     let Running { mut program, mut pool, mut sequences } = Running { program, pool, sequences };
     assert!(program.describe().starts_with("one row: "));
     let segment = sequences.extend(&mut *pool, 1, &[3], Outs::Last).unwrap();
-    let [_, rules] = rules();
+    let [_, rules, _] = rules();
     let (mut history, mut seen) = (vec![3], Vec::new());
     let row = RowDraw { rules: &rules, position: 1, history: &mut history, limit: 9, stops: &[], mask: None };
     let finish = program.run_chain(

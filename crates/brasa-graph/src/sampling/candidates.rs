@@ -1,5 +1,7 @@
 //! The most probable tokens in order, sorted only as far as needed.
 
+use std::ops::Range;
+
 use super::exp::Shares;
 use super::largest::{BLOCK, first_of_largest, maxima};
 use super::tree::{FewValues, tree_sum_of};
@@ -70,6 +72,41 @@ impl Candidates {
     /// The tree sum of all tokens' shares.
     pub(super) fn mass_of_all(&mut self, z: &[f32], shares: Shares) -> f32 {
         tree_sum_of(z, &mut self.sums, |&z| shares.of(z))
+    }
+
+    /// The tree sum of `value` of all logits above −∞.
+    pub(super) fn sum_of_all(&mut self, z: &[f32], value: impl Fn(f32) -> f32) -> f32 {
+        tree_sum_of(z, &mut self.sums, |&z| if z > f32::NEG_INFINITY { value(z) } else { 0.0 })
+    }
+
+    /// The tree sum of `value` of the first `count` tokens' logits.
+    pub(super) fn sum_of(&mut self, z: &[f32], count: usize, value: impl Fn(f32) -> f32) -> f32 {
+        let count = self.available(z, count);
+        self.few.clear();
+        self.sum_of_ranks(z, 0..count, value)
+    }
+
+    /// The tree sum of `value` of the logits of tokens of these ranks, all of which must be sorted. Values of the last call are kept for
+    /// the next: [`forget`](Self::forget) them before sums of other values.
+    pub(super) fn sum_of_ranks(&mut self, z: &[f32], ranks: Range<usize>, value: impl Fn(f32) -> f32) -> f32 {
+        let Self { keys, few, values, sums, .. } = self;
+        let tokens =
+            |ranks: Range<usize>| keys[ranks].iter().map(|&key| unpack(key)).map(|(z, id)| (id, value(z)));
+        if ranks.end <= FEW {
+            if few.len() < ranks.end {
+                few.set(tokens(0..ranks.end));
+            }
+            return few.sum_of_ranks(ranks);
+        }
+        values.clear();
+        values.resize(z.len(), 0.0);
+        tokens(ranks).for_each(|(id, value)| values[id as usize] = value);
+        tree_sum_of(values, sums, |&value| value)
+    }
+
+    /// Forgets the values of earlier sums.
+    pub(super) fn forget(&mut self) {
+        self.few.clear();
     }
 
     /// The entropy in nats of softmax of `z`, whose largest logit is `max`: `ln Σ eˣ − Σ x·eˣ / Σ eˣ`, where `x = z − max`.
@@ -149,7 +186,7 @@ impl Candidates {
     }
 
     /// Sorts the first `count` tokens; returns how many of them there are.
-    fn available(&mut self, z: &[f32], count: usize) -> usize {
+    pub(super) fn available(&mut self, z: &[f32], count: usize) -> usize {
         match count.checked_sub(1) {
             Some(last) if self.get(z, last).is_none() => {
                 self.sort(self.keys.len());
@@ -161,18 +198,7 @@ impl Candidates {
 
     /// The tree sum of the first `count` tokens' shares. At least `count` tokens must be sorted.
     fn sum_of_first(&mut self, z: &[f32], count: usize, shares: Shares) -> f32 {
-        let Self { keys, few, values, sums, .. } = self;
-        let tokens = keys[..count].iter().map(|&key| unpack(key)).map(|(z, id)| (id, shares.of(z)));
-        if count <= FEW {
-            if few.len() < count {
-                few.set(tokens);
-            }
-            return few.sum_of_first(count);
-        }
-        values.clear();
-        values.resize(z.len(), 0.0);
-        tokens.for_each(|(id, share)| values[id as usize] = share);
-        tree_sum_of(values, sums, |&value| value)
+        self.sum_of_ranks(z, 0..count, |z| shares.of(z))
     }
 
     /// Collects the tokens of the next level, so that about `wanted` tokens or more are there.
@@ -213,7 +239,8 @@ impl Candidates {
     }
 }
 
-fn pack(z: f32, id: u32) -> u64 {
+/// The sort key of a number and its id: falling keys are in the order of tokens.
+pub(super) fn pack(z: f32, id: u32) -> u64 {
     // Adding 0.0 makes −0.0 equal 0.0.
     let bits = (z + 0.0).to_bits();
     let ordered = if bits >> 31 == 1 { !bits } else { bits | 1 << 31 };

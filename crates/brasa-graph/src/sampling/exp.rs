@@ -1,5 +1,9 @@
 //! The exponential function of sampling, and each token's share of a sum.
 
+/// ln 2 in two parts.
+const LN_2_HIGH: f32 = 0.693_145_75;
+const LN_2_LOW: f32 = 1.428_606_8e-6;
+
 /// `exp(x)` for `x ≤ 0` in f32, to about one unit in the last place; 0 below −87 and for NaN.
 ///
 /// The result is the same on every device that rounds each of these operations by itself, without fused multiply-add:
@@ -10,8 +14,6 @@
 /// - `p · 2ⁿ`.
 pub fn exp_nonpositive(x: f32) -> f32 {
     // Without a branch, so that the compiler makes vectors of it.
-    const LN_2_HIGH: f32 = 0.693_145_75;
-    const LN_2_LOW: f32 = 1.428_606_8e-6;
     // Adding and subtracting 1.5·2²³ rounds to the nearest integer.
     const ROUND: f32 = 12_582_912.0;
     let clamped = x.max(-87.0);
@@ -25,6 +27,28 @@ pub fn exp_nonpositive(x: f32) -> f32 {
     // The lowest bits of `rounded` are n; shifted into the exponent, the others fall out.
     let power = f32::from_bits(rounded.to_bits().wrapping_add(127) << 23);
     if x >= -87.0 { p * power } else { 0.0 }
+}
+
+/// `ln(x)` for a normal `x > 0` in f32, to about two units in the last place.
+///
+/// The result is the same on every device that rounds each of these operations by itself, without fused multiply-add:
+///
+/// - `x = 2ᵏ·f` with `f` from √½ to √2: the bits of `x`, minus those of √½ (`0x3f3504f3`), hold `k` above the lowest 23 bits;
+/// - `s = (f − 1)/(f + 1)`, `q = s·s`;
+/// - `p = 2/9`, then `p·q + c` for `c` = 2/7, 2/5, 2/3, 2: the series of `2·artanh(s)/s`;
+/// - `k·0.69314575 + (k·1.4286068e-6 + s·p)`, with ln 2 in two parts.
+pub fn ln_positive(x: f32) -> f32 {
+    const ROOT_HALF: u32 = 0x3f35_04f3;
+    let above = x.to_bits().wrapping_sub(ROOT_HALF);
+    let k = (above as i32 >> 23) as f32;
+    let f = f32::from_bits((above & 0x007f_ffff).wrapping_add(ROOT_HALF));
+    let s = (f - 1.0) / (f + 1.0);
+    let q = s * s;
+    let mut p = 2.0 / 9.0;
+    for coefficient in [2.0 / 7.0, 2.0 / 5.0, 2.0 / 3.0, 2.0] {
+        p = p * q + coefficient;
+    }
+    k * LN_2_HIGH + (k * LN_2_LOW + s * p)
 }
 
 /// The share of each token in a sum of exponentials, before the sum is known.
@@ -73,6 +97,20 @@ mod tests {
         assert_eq!(exp_nonpositive(0.0).to_bits(), 1.0_f32.to_bits());
         assert_eq!([f32::NEG_INFINITY, -87.000_01, f32::NAN].map(|x| exp_nonpositive(x).to_bits()), [0; 3]);
         assert!(exp_nonpositive(-87.0) >= f32::MIN_POSITIVE);
+    }
+
+    #[test]
+    fn logarithms_agree_with_std() {
+        for i in 1..200_000 {
+            for x in [i as f32 / 200_000.0, i as f32, 1.0 + i as f32 * 1e-7] {
+                let (found, expected) = (f64::from(ln_positive(x)), f64::from(x).ln());
+                assert!(
+                    (found - expected).abs() <= 3e-7 * expected.abs().max(1e-3),
+                    "ln({x}) = {found}, expected {expected}"
+                );
+            }
+        }
+        assert_eq!(ln_positive(1.0).to_bits(), 0.0_f32.to_bits());
     }
 
     #[test]

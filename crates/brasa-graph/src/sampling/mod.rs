@@ -2,10 +2,10 @@
 //!
 //! For each row, in this order:
 //!
-//! 1. **Penalties**, if they are the first stage of the order ([`SamplingOrder`]).
+//! 1. **Penalties** and **DRY**, as far as they are the first stages of the order ([`SamplingOrder`]).
 //! 2. **Bias**, added; suppressed ids and, before the minimum length, end ids become −∞.
 //! 3. **Mask** of a grammar: logits of ids that it forbids become −∞.
-//! 4. **Filters**, temperature, and penalties that are not the first stage, in their order. A stage with a neutral parameter is
+//! 4. **Filters**, temperature, and penalties that are not among the first stages, in their order. A stage with a neutral parameter is
 //!    skipped.
 //! 5. **Draw**: the largest score `x + g` among the survivors, ties to the lowest id, where `g` is Gumbel noise that
 //!    depends on nothing but seed, position and token id ([`gumbel`]). That is a draw from `softmax(z/T)`
@@ -34,6 +34,8 @@
 //! Penalties change the logits of tokens in the history's window, each distinct token once: `z > 0 ? z/r : z·r` for the
 //! repeat penalty *r* (Keskar et al. 2019, arXiv:1909.05858), then `z − (count·frequency + presence)`.
 //!
+//! [`Dry`] subtracts a penalty from tokens that would continue a repetition.
+//!
 //! Penalties after other stages begin a new row. First, logits of tokens that the filters removed become −∞. If the temperature
 //! came before the penalties, logits are multiplied by `t`, and `T = 1` from then on. A temperature for which `m·t` is not finite
 //! keeps the likeliest token alone, unchanged. The penalties change the remaining logits, which then determine `m` and the order
@@ -52,6 +54,25 @@
 //! - **min-p** keeps tokens with `z ≥ m + T·ln(min_p)`: those at least `min_p` times as likely as the likeliest (Nguyen et
 //!   al. 2024, arXiv:2407.01082). The host computes the bound. 0 keeps all, 1 keeps those that equal the largest.
 //!
+//! # Stages that need sums over all tokens that are left
+//!
+//! These stages leave tokens that are neighbours in the order, and then begin a new row as penalties do. They do nothing if the
+//! temperature before them has kept the likeliest token alone because `m·t` is not finite. *n* is the number of tokens that are left, `S`
+//! the sum of their shares, and `w = W/S`, where `W` is the tree sum of `x·share`, with 0 for shares of 0.
+//!
+//! - **top-n-sigma** removes tokens with `z < m − N·σ`. `σ = √(V/n)`, `V` is the tree sum of `(d − D/n)²`, `D` that of `d = z − m`
+//!   (Tang et al. 2024, arXiv:2411.07641). 0 keeps all. The temperature has no effect on the stage.
+//! - **typical-p** takes tokens in order of their distance `|x − w|`, which is the distance of a token's surprise to the mean
+//!   surprise, until their sum of shares is more than `p·S`; all tokens if that sum is not reached (Meister et al. 2022,
+//!   arXiv:2202.00666). Of equal distances, tokens with `x ≥ w` come first; on either side, those nearest to `w` in the order of
+//!   tokens. 1 keeps all.
+//! - **XTC** acts at positions whose random number, 24 bits of Philox(seed, counter `[0, position, 1, 0]`) as a fraction of 2²⁴, is below
+//!   its probability. Of the tokens with shares of at least `threshold·S` it removes all but the last ("exclude top choices", P. E.
+//!   Weidmann 2024, text-generation-webui, pull request 6335). It never acts with a threshold above 0.5.
+//! - A **dynamic temperature** is `T = a + (b − a)·hᵉ` with `a = max(T₀ − range, 0)`, `b = T₀ + range` and the entropy
+//!   `h = (ln(S) − w)/ln(n)`, from 0 to 1; `T = 1` if a single token is left. The logarithms are those of [`ln_positive`], and
+//!   `hᵉ = exp(e·ln(h))`. `T₀ = 0` takes the likeliest token.
+//!
 //! If the largest logit is not finite after the mask, there is no token ([`SamplingError::NoToken`]): everything is forbidden or
 //! NaN, or a logit is +∞. Log-probabilities of the model's own logits may meet a forbidden +∞: tokens of +∞ then have equal
 //! shares and all others a log-probability of −∞.
@@ -66,6 +87,8 @@
 //! ```
 
 mod candidates;
+mod closing;
+mod dry;
 mod exp;
 mod largest;
 mod mask;
@@ -76,9 +99,10 @@ mod rules;
 mod sampler;
 mod tree;
 
-pub use exp::exp_nonpositive;
+pub use dry::{Dry, DryBreakers};
+pub use exp::{exp_nonpositive, ln_positive};
 pub use mask::TokenMask;
-pub use order::{Phase, SamplingOrder, Stage};
+pub use order::{NO_MIROSTAT, Phase, SamplingOrder, Stage};
 pub use params::{Distribution, Logprobs, SamplingError, SamplingParams};
 pub use philox::{gumbel, philox4x32};
 pub use rules::DrawRules;

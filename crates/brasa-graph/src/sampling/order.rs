@@ -11,10 +11,18 @@ use super::SamplingError;
 pub enum Stage {
     /// The repeat, frequency and presence penalties.
     Penalties,
-    /// Division by the temperature: probabilities of later stages are tempered.
+    /// Penalties on tokens that would continue a repetition ([`SamplingParams::dry`](super::SamplingParams::dry)).
+    Dry,
+    /// Division by the temperature: probabilities of later stages are tempered. The entropy of the tokens that are left may set it
+    /// ([`SamplingParams::dynatemp_range`](super::SamplingParams::dynatemp_range)).
     Temperature,
+    /// Keeps tokens whose logits are within [`SamplingParams::top_n_sigma`](super::SamplingParams::top_n_sigma) standard deviations
+    /// of the largest.
+    TopNSigma,
     /// Keeps the [`SamplingParams::top_k`](super::SamplingParams::top_k) likeliest tokens.
     TopK,
+    /// Keeps the most typical tokens up to [`SamplingParams::typical_p`](super::SamplingParams::typical_p).
+    TypicalP,
     /// Keeps the likeliest tokens up to [`SamplingParams::top_p`](super::SamplingParams::top_p), in probabilities of the tokens
     /// that are left.
     TopP,
@@ -23,18 +31,34 @@ pub enum Stage {
     TopPOfAll,
     /// Keeps tokens with [`SamplingParams::min_p`](super::SamplingParams::min_p) times the likeliest token's probability.
     MinP,
+    /// Removes likely tokens, with [`SamplingParams::xtc_probability`](super::SamplingParams::xtc_probability) at each token.
+    Xtc,
 }
 
 impl Stage {
     /// All stages.
-    pub const ALL: [Self; MOST_STAGES] =
-        [Self::Penalties, Self::Temperature, Self::TopK, Self::TopP, Self::TopPOfAll, Self::MinP];
+    pub const ALL: [Self; MOST_STAGES] = [
+        Self::Penalties,
+        Self::Dry,
+        Self::Temperature,
+        Self::TopNSigma,
+        Self::TopK,
+        Self::TypicalP,
+        Self::TopP,
+        Self::TopPOfAll,
+        Self::MinP,
+        Self::Xtc,
+    ];
 
     /// The stage's name, as llama.cpp spells it; `top_p_of_all` is Brasa's own.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Penalties => "penalties",
+            Self::Dry => "dry",
             Self::Temperature => "temperature",
+            Self::TopNSigma => "top_n_sigma",
+            Self::TypicalP => "typ_p",
+            Self::Xtc => "xtc",
             Self::TopK => "top_k",
             Self::TopP => "top_p",
             Self::TopPOfAll => "top_p_of_all",
@@ -44,7 +68,7 @@ impl Stage {
 
     /// True if the stage changes logits by the tokens that came before. False for stages that choose among tokens.
     pub const fn changes_logits(self) -> bool {
-        matches!(self, Self::Penalties)
+        matches!(self, Self::Penalties | Self::Dry)
     }
 
     /// The stage with llama.cpp's `name`, in any of its spellings.
@@ -52,7 +76,11 @@ impl Stage {
         let plain: String = name.chars().filter(|c| !matches!(c, '_' | '-')).collect();
         Some(match plain.to_ascii_lowercase().as_str() {
             "penalties" => Self::Penalties,
+            "dry" => Self::Dry,
             "temperature" | "temp" => Self::Temperature,
+            "topnsigma" => Self::TopNSigma,
+            "typ" | "typp" | "typicalp" | "typical" => Self::TypicalP,
+            "xtc" => Self::Xtc,
             "topk" => Self::TopK,
             "topp" | "nucleus" => Self::TopP,
             "toppofall" => Self::TopPOfAll,
@@ -63,7 +91,10 @@ impl Stage {
 }
 
 /// Samplers of llama.cpp that Brasa does not have. They are off by default, and settings that turn them on are refused.
-const OFF: [&str; 6] = ["dry", "top_n_sigma", "typ_p", "typical_p", "xtc", "adaptive_p"];
+const OFF: [&str; 1] = ["adaptive_p"];
+
+/// The reason why an order with mirostat is refused.
+pub const NO_MIROSTAT: &str = "its threshold depends on all tokens that were drawn before, and draws here depend on the seed and the text alone";
 
 /// The letters by which llama.cpp names samplers, and the samplers' names.
 const LETTERS: [(char, &str); 11] = [
@@ -81,7 +112,7 @@ const LETTERS: [(char, &str); 11] = [
 ];
 
 /// Number of stages.
-const MOST_STAGES: usize = 6;
+const MOST_STAGES: usize = 10;
 
 /// The order of penalties, filters and temperature. The order matters: a temperature before top-p and min-p widens or narrows the
 /// set of tokens that they keep.
@@ -95,18 +126,58 @@ pub struct SamplingOrder {
 }
 
 impl SamplingOrder {
-    /// Penalties, temperature, top-p, top-k, min-p, so that filters use the tempered probabilities that tokens are drawn from.
-    pub const TEMPERATURE_FIRST: Self =
-        Self::of(&[Stage::Penalties, Stage::Temperature, Stage::TopP, Stage::TopK, Stage::MinP]);
-    /// Penalties, top-k, top-p of the remaining tokens, min-p, temperature: llama.cpp's chain.
-    pub const LLAMA_CPP: Self =
-        Self::of(&[Stage::Penalties, Stage::TopK, Stage::TopP, Stage::MinP, Stage::Temperature]);
-    /// Penalties, top-p, min-p, top-k, temperature: MLX-LM's order.
-    pub const MLX: Self =
-        Self::of(&[Stage::Penalties, Stage::TopP, Stage::MinP, Stage::TopK, Stage::Temperature]);
-    /// Penalties, temperature, top-k, min-p, top-p in probabilities of the whole vocabulary: Akunu's order.
-    pub const AKUNU: Self =
-        Self::of(&[Stage::Penalties, Stage::Temperature, Stage::TopK, Stage::MinP, Stage::TopPOfAll]);
+    /// Penalties, DRY, temperature, top-n-sigma, top-p, top-k, typical-p, min-p, XTC, so that filters use the tempered probabilities
+    /// that tokens are drawn from.
+    pub const TEMPERATURE_FIRST: Self = Self::of(&[
+        Stage::Penalties,
+        Stage::Dry,
+        Stage::Temperature,
+        Stage::TopNSigma,
+        Stage::TopP,
+        Stage::TopK,
+        Stage::TypicalP,
+        Stage::MinP,
+        Stage::Xtc,
+    ]);
+    /// Penalties, DRY, top-n-sigma, top-k, typical-p, top-p of the remaining tokens, min-p, XTC, temperature: llama.cpp's chain.
+    pub const LLAMA_CPP: Self = Self::of(&[
+        Stage::Penalties,
+        Stage::Dry,
+        Stage::TopNSigma,
+        Stage::TopK,
+        Stage::TypicalP,
+        Stage::TopP,
+        Stage::MinP,
+        Stage::Xtc,
+        Stage::Temperature,
+    ]);
+    /// Penalties, top-p, min-p, XTC, top-k, temperature: MLX-LM's order. DRY follows the penalties; top-n-sigma and typical-p, which
+    /// MLX-LM does not have, come before top-p.
+    pub const MLX: Self = Self::of(&[
+        Stage::Penalties,
+        Stage::Dry,
+        Stage::TopNSigma,
+        Stage::TypicalP,
+        Stage::TopP,
+        Stage::MinP,
+        Stage::Xtc,
+        Stage::TopK,
+        Stage::Temperature,
+    ]);
+    /// Penalties, temperature, top-k, min-p, top-p in probabilities of the whole vocabulary: Akunu's order. DRY follows the penalties;
+    /// top-n-sigma, typical-p and XTC, which Akunu does not have, come last, since what they remove is no longer part of the whole
+    /// vocabulary.
+    pub const AKUNU: Self = Self::of(&[
+        Stage::Penalties,
+        Stage::Dry,
+        Stage::Temperature,
+        Stage::TopK,
+        Stage::MinP,
+        Stage::TopPOfAll,
+        Stage::TopNSigma,
+        Stage::TypicalP,
+        Stage::Xtc,
+    ]);
 
     /// The orders that have names, each with its name.
     pub const NAMED: [(&'static str, Self); 4] = [
@@ -136,12 +207,15 @@ impl SamplingOrder {
     ///
     /// # Errors
     ///
-    /// [`SamplingError::NoStage`] for an unknown name, [`SamplingError::StageTwice`] for a stage that is named twice.
+    /// [`SamplingError::Refused`] for mirostat, [`SamplingError::NoStage`] for another unknown name, [`SamplingError::StageTwice`] for a stage that is named twice.
     pub fn from_names<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Self, SamplingError> {
         let mut stages = Vec::new();
         for name in names {
             match Stage::of_name(name) {
                 Some(stage) => stages.push(stage),
+                None if name.to_ascii_lowercase().starts_with("mirostat") => {
+                    return Err(SamplingError::Refused { name: "mirostat", reason: NO_MIROSTAT });
+                }
                 None if OFF.contains(&name.to_ascii_lowercase().replace('-', "_").as_str()) => {}
                 None => return Err(SamplingError::NoStage { name: name.chars().take(40).collect() }),
             }
@@ -185,17 +259,23 @@ impl SamplingOrder {
         Self { stages: all, len }
     }
 
-    /// The stages of the order, split into runs of filters between which logits change.
-    pub(super) fn phases(&self) -> impl Iterator<Item = Phase<'_>> {
+    /// The stages of the order, split into phases. `closes` says which stages end a phase besides those that change logits.
+    pub(super) fn phases(&self, closes: impl Fn(Stage) -> bool) -> impl Iterator<Item = Phase<'_>> {
         let mut rest = Some(self.stages());
         std::iter::from_fn(move || {
             let stages = rest.take()?;
             let before = stages.iter().take_while(|stage| stage.changes_logits()).count();
             let (changes, stages) = stages.split_at(before);
-            let filters = stages.iter().take_while(|stage| !stage.changes_logits()).count();
+            let goes_on = |stage: Stage| !stage.changes_logits() && !closes(stage);
+            let filters = stages.iter().take_while(|&&stage| goes_on(stage)).count();
             let (filters, behind) = stages.split_at(filters);
-            rest = (!behind.is_empty()).then_some(behind);
-            Some(Phase { changes, filters, is_last: behind.is_empty() })
+            let (closing, behind) = match behind {
+                [first, behind @ ..] if !first.changes_logits() => (Some(*first), behind),
+                behind => (None, behind),
+            };
+            let is_last = closing.is_none() && behind.is_empty();
+            rest = (!is_last).then_some(behind);
+            Some(Phase { changes, filters, closing, is_last })
         })
     }
 }
@@ -230,6 +310,8 @@ pub struct Phase<'a> {
     pub changes: &'a [Stage],
     /// Filters and temperature.
     pub filters: &'a [Stage],
+    /// The stage behind the filters that needs sums over all tokens that are left. The next phase begins with what this stage leaves.
+    pub closing: Option<Stage>,
     /// True for the phase whose survivors are drawn from.
     pub is_last: bool,
 }
@@ -241,7 +323,7 @@ mod tests {
     #[test]
     fn names_and_letters_become_orders() {
         let order = |names: &str| SamplingOrder::from_names(names.split(';').filter(|name| !name.is_empty()));
-        let own = "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature";
+        let own = "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;adaptive_p;temperature";
         assert_eq!(order(own), Ok(SamplingOrder::LLAMA_CPP));
         assert_eq!(order("Temp;nucleus;top-k;MINP").unwrap().to_string(), "temperature;top_p;top_k;min_p");
         assert_eq!(order("").unwrap().stages(), []);
@@ -253,10 +335,25 @@ mod tests {
         let refused = |names: &str| order(names).unwrap_err().to_string();
         assert_eq!(
             refused("top_k;magic"),
-            "there is no sampler `magic`; there are penalties, temperature, top_k, top_p, top_p_of_all, min_p"
+            "there is no sampler `magic`; there are penalties, dry, temperature, top_n_sigma, top_k, typ_p, top_p, \
+             top_p_of_all, min_p, xtc"
         );
+        assert!(refused("mirostat_v2").starts_with("the sampler `mirostat` is not supported: its threshold"));
         assert_eq!(refused("top_k;temp;top-k"), "the sampler `top_k` is named twice");
         assert_eq!(refused("top_p;top_p_of_all"), "the sampler `top_p_of_all` is named twice");
+    }
+
+    #[test]
+    fn stages_that_need_sums_end_a_phase() {
+        use Stage::{Dry, Temperature, TopK, TopP, Xtc};
+        let order = SamplingOrder::new(&[Dry, TopK, Xtc, TopP, Temperature]).unwrap();
+        let phases: Vec<_> = order.phases(|stage| stage == Xtc || stage == Temperature).collect();
+        let expected = [
+            Phase { changes: &[Dry], filters: &[TopK], closing: Some(Xtc), is_last: false },
+            Phase { changes: &[], filters: &[TopP], closing: Some(Temperature), is_last: false },
+            Phase { changes: &[], filters: &[], closing: None, is_last: true },
+        ];
+        assert_eq!(phases, expected);
     }
 
     #[test]
@@ -264,7 +361,10 @@ mod tests {
         use Stage::{MinP, Penalties, Temperature, TopK};
         let parts = |stages: &[Stage]| -> Vec<(usize, Vec<Stage>, bool)> {
             let order = SamplingOrder::new(stages).unwrap();
-            order.phases().map(|phase| (phase.changes.len(), phase.filters.to_vec(), phase.is_last)).collect()
+            order
+                .phases(|_| false)
+                .map(|phase| (phase.changes.len(), phase.filters.to_vec(), phase.is_last))
+                .collect()
         };
         assert_eq!(parts(&[]), [(0, vec![], true)]);
         assert_eq!(parts(&[Penalties, TopK, MinP]), [(1, vec![TopK, MinP], true)]);

@@ -1,6 +1,6 @@
 //! Parameters of sampling, and checks of their ranges.
 
-use super::{SamplingOrder, Stage};
+use super::{Dry, SamplingOrder, Stage};
 
 /// Parameters of drawing tokens. The default takes the most probable token.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,6 +14,24 @@ pub struct SamplingParams {
     pub top_p: f32,
     /// Keeps tokens at least this many times as likely as the likeliest; 0 keeps all.
     pub min_p: f32,
+    /// Keeps the tokens whose surprise is nearest to the mean surprise, the fewest whose sum of probabilities is more than this; 1 keeps
+    /// all. The likeliest token may be removed.
+    pub typical_p: f32,
+    /// Keeps tokens whose logit is at most this many standard deviations of the logits below the largest; 0 keeps all.
+    pub top_n_sigma: f32,
+    /// Probability, for each token, that the likeliest tokens are removed by [`xtc_threshold`](Self::xtc_threshold); 0 never removes
+    /// any.
+    pub xtc_probability: f32,
+    /// Of the tokens with at least this probability, all but the least likely are removed, if
+    /// [`xtc_probability`](Self::xtc_probability) says so. Nothing is removed above 0.5.
+    pub xtc_threshold: f32,
+    /// Most that the temperature is raised or lowered by the entropy of the tokens that are left; 0 leaves the temperature alone. A
+    /// temperature of 0 is never raised.
+    pub dynatemp_range: f32,
+    /// Power of the entropy, relative to the largest that is possible, that places the temperature in its range.
+    pub dynatemp_exponent: f32,
+    /// Penalties on tokens that would continue a repetition.
+    pub dry: Dry,
     /// Divides the positive logits of tokens that occurred, and multiplies the negative ones; 1 does nothing.
     pub repeat_penalty: f32,
     /// Subtracted from a token's logit for each time it occurred.
@@ -45,6 +63,13 @@ impl Default for SamplingParams {
             top_k: 0,
             top_p: 1.0,
             min_p: 0.0,
+            typical_p: 1.0,
+            top_n_sigma: 0.0,
+            xtc_probability: 0.0,
+            xtc_threshold: 0.1,
+            dynatemp_range: 0.0,
+            dynatemp_exponent: 1.0,
+            dry: Dry::default(),
             repeat_penalty: 1.0,
             frequency_penalty: 0.0,
             presence_penalty: 0.0,
@@ -104,6 +129,20 @@ pub enum SamplingError {
         /// Tokens of the vocabulary.
         vocab_size: usize,
     },
+    /// A sampler that Brasa knows and refuses.
+    #[error("the sampler `{name}` is not supported: {reason}")]
+    Refused {
+        /// The sampler's name.
+        name: &'static str,
+        /// The reason.
+        reason: &'static str,
+    },
+    /// A text that ends a repetition for DRY cannot be used.
+    #[error("dry sequence breakers: {reason}")]
+    Breaker {
+        /// The reason, with what was expected.
+        reason: String,
+    },
     /// No sampler has this name.
     #[error("there is no sampler `{name}`; there are {}", Stage::ALL.map(Stage::name).join(", "))]
     NoStage {
@@ -140,7 +179,7 @@ impl SamplingParams {
         self.logprobs.is_some() || self.entropy
     }
 
-    /// True if the most probable token is always taken, whatever the filters are.
+    /// True if the draw takes the most probable of the tokens that are left, without noise.
     pub fn is_greedy(&self) -> bool {
         self.order.stages().iter().any(|&stage| self.leaves_one(stage))
     }
@@ -149,10 +188,21 @@ impl SamplingParams {
     /// token.
     pub fn active_order(&self) -> SamplingOrder {
         let mut is_open = true;
-        self.order.only(|stage| {
+        let active = self.order.only(|stage| {
             let keeps = is_open && self.is_active(stage);
             is_open &= !self.leaves_one(stage);
             keeps
+        });
+        // The likeliest token survives top-n-sigma, so the stage does nothing in front of one that keeps this token alone.
+        let stages = active.stages();
+        let ends_greedy = stages.last().is_some_and(|&stage| self.leaves_one(stage));
+        let changes =
+            |&stage: &Stage| stage.changes_logits() || matches!(stage, Stage::TypicalP | Stage::Xtc);
+        let from = stages.iter().rposition(changes).map_or(0, |place| place + 1);
+        let mut place = 0;
+        active.only(|stage| {
+            place += 1;
+            !(ends_greedy && place > from && stage == Stage::TopNSigma)
         })
     }
 
@@ -161,7 +211,24 @@ impl SamplingParams {
         match stage {
             Stage::Temperature => self.temperature == 0.0,
             Stage::TopP | Stage::TopPOfAll => self.top_p == 0.0,
-            Stage::Penalties | Stage::TopK | Stage::MinP => false,
+            Stage::Penalties
+            | Stage::Dry
+            | Stage::TopNSigma
+            | Stage::TopK
+            | Stage::TypicalP
+            | Stage::MinP
+            | Stage::Xtc => false,
+        }
+    }
+
+    /// True if `stage` ends a phase: it needs sums over all tokens that are left.
+    pub(super) fn closes(&self, stage: Stage) -> bool {
+        match stage {
+            Stage::TopNSigma | Stage::TypicalP | Stage::Xtc => true,
+            Stage::Temperature => self.dynatemp_range > 0.0 && self.temperature > 0.0,
+            Stage::Penalties | Stage::Dry | Stage::TopK | Stage::TopP | Stage::TopPOfAll | Stage::MinP => {
+                false
+            }
         }
     }
 
@@ -171,7 +238,11 @@ impl SamplingParams {
                 let neutral = [self.repeat_penalty - 1.0, self.frequency_penalty, self.presence_penalty];
                 neutral.iter().any(|&x| x != 0.0)
             }
-            Stage::Temperature => self.temperature - 1.0 != 0.0,
+            Stage::Dry => self.dry.is_on(),
+            Stage::Temperature => self.temperature - 1.0 != 0.0 || self.dynatemp_range > 0.0,
+            Stage::TopNSigma => self.top_n_sigma > 0.0,
+            Stage::TypicalP => self.typical_p < 1.0,
+            Stage::Xtc => self.xtc_probability > 0.0 && self.xtc_threshold <= 0.5,
             Stage::TopK => self.top_k > 0,
             Stage::TopP | Stage::TopPOfAll => self.top_p < 1.0,
             Stage::MinP => self.min_p > 0.0,
@@ -195,6 +266,41 @@ impl SamplingParams {
             ),
             ("top-p", self.top_p, share(self.top_p), "0 (the likeliest token) to 1 (off)"),
             ("min-p", self.min_p, share(self.min_p), "0 (off) to 1"),
+            ("typical-p", self.typical_p, share(self.typical_p), "0 to 1 (off)"),
+            (
+                "top-n-sigma",
+                self.top_n_sigma,
+                self.top_n_sigma >= 0.0 && finite(self.top_n_sigma),
+                "0 (off) or more",
+            ),
+            ("xtc-probability", self.xtc_probability, share(self.xtc_probability), "0 (off) to 1"),
+            ("xtc-threshold", self.xtc_threshold, share(self.xtc_threshold), "0 to 1; more than 0.5 is off"),
+            (
+                "dynatemp-range",
+                self.dynatemp_range,
+                self.dynatemp_range >= 0.0
+                    && finite(self.dynatemp_range)
+                    && finite(self.temperature + self.dynatemp_range),
+                "0 (off) or more",
+            ),
+            (
+                "dynatemp-exponent",
+                self.dynatemp_exponent,
+                self.dynatemp_exponent >= 0.0 && finite(self.dynatemp_exponent),
+                "0 or more",
+            ),
+            (
+                "dry-multiplier",
+                self.dry.multiplier,
+                self.dry.multiplier >= 0.0 && finite(self.dry.multiplier),
+                "0 (off) or more",
+            ),
+            (
+                "dry-base",
+                self.dry.base,
+                self.dry.base >= 0.0 && finite(self.dry.base),
+                "1 or more; less is off",
+            ),
             (
                 "repeat penalty",
                 self.repeat_penalty,

@@ -27,6 +27,13 @@ pub(super) fn words(seed: u64, position: u32, quad: u32) -> [u32; 4] {
     philox4x32([quad, position, 0, 0], [seed as u32, (seed >> 32) as u32])
 }
 
+/// The random number in [0, 1) that says whether XTC acts at a position: 24 bits of the first word of counter `[0, position, 1, 0]`, which
+/// no token's noise uses.
+pub(super) fn xtc_chance(seed: u64, position: u32) -> f32 {
+    let [word, ..] = philox4x32([0, position, 1, 0], [seed as u32, (seed >> 32) as u32]);
+    (word >> 8) as f32 / 16_777_216.0
+}
+
 /// A standard Gumbel number from a random word: `−ln(−ln(1 − u))`, `u = (word + ½)/2³²`, in f32.
 ///
 /// Small words give the large numbers, which win draws. So `u` is small for them, where floats are dense, and the inner logarithm

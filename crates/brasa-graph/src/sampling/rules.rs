@@ -1,5 +1,6 @@
 //! The data that determine how a sequence's tokens are drawn.
 
+use super::philox::xtc_chance;
 use super::{Phase, SamplingError, SamplingOrder, SamplingParams, Stage};
 
 /// Sampling parameters with checked ranges, and the end ids that are forbidden before the minimum length.
@@ -10,6 +11,8 @@ pub struct DrawRules {
     params: SamplingParams,
     /// The stages of the order that have an effect.
     active: SamplingOrder,
+    /// The active stages at positions where XTC removes nothing.
+    without_xtc: SamplingOrder,
     end_ids: Vec<u32>,
     ends_from: u32,
 }
@@ -22,7 +25,9 @@ impl DrawRules {
     /// [`SamplingError::Parameter`], naming the first parameter outside its range.
     pub fn new(params: SamplingParams) -> Result<Self, SamplingError> {
         params.validate()?;
-        Ok(Self { active: params.active_order(), params, end_ids: Vec::new(), ends_from: 0 })
+        let active = params.active_order();
+        let without_xtc = active.only(|stage| stage != Stage::Xtc);
+        Ok(Self { active, without_xtc, params, end_ids: Vec::new(), ends_from: 0 })
     }
 
     /// Forbids `end_ids` until the answer, which begins at position `answer_from`, has
@@ -52,24 +57,35 @@ impl DrawRules {
     /// True if the token at `position` and every later one is the token with the largest logit, whatever was drawn before. A mask
     /// may still forbid that token.
     pub fn takes_largest(&self, position: u32) -> bool {
-        self.params.is_greedy() && !self.params.reports_logits() && !self.changes_logits(position)
+        self.params.is_greedy()
+            && !self.params.reports_logits()
+            && !self.changes_logits(position)
+            // XTC may act at a later position.
+            && !self.active.has(Stage::Xtc)
     }
 
-    /// True if penalties, bias or forbidden ids may change logits of the token at `position`.
+    /// True if a stage, bias or forbidden ids may change logits of the token at `position`.
     pub(super) fn changes_logits(&self, position: u32) -> bool {
+        let changes = |&stage: &Stage| stage.changes_logits() || self.params.closes(stage);
         !self.params.logit_bias.is_empty()
-            || self.has_penalties()
+            || self.active_at(position).stages().iter().any(changes)
             || self.forbidden(position).next().is_some()
     }
 
-    /// True if earlier tokens change logits: a penalty is on.
+    /// True if earlier tokens change logits: a penalty or DRY is on.
     pub fn has_penalties(&self) -> bool {
-        self.active.has(Stage::Penalties)
+        self.active.has(Stage::Penalties) || self.active.has(Stage::Dry)
     }
 
-    /// The stages that have an effect, split into runs of filters between which logits change. There is at least one run.
-    pub fn phases(&self) -> impl Iterator<Item = Phase<'_>> {
-        self.active.phases()
+    /// The stages that have an effect at `position`, split into phases between which logits change. There is at least one phase.
+    pub fn phases(&self, position: u32) -> impl Iterator<Item = Phase<'_>> {
+        self.active_at(position).phases(|stage| self.params.closes(stage))
+    }
+
+    /// The stages that have an effect at `position`. XTC acts at positions whose own random number is below its probability.
+    fn active_at(&self, position: u32) -> &SamplingOrder {
+        let acts = || xtc_chance(self.params.seed, position) < self.params.xtc_probability;
+        if self.active.has(Stage::Xtc) && !acts() { &self.without_xtc } else { &self.active }
     }
 
     /// Ids that cannot be drawn at `position`: suppressed ids, and end ids before the minimum length.

@@ -1,6 +1,7 @@
 //! Draws tokens, row by row.
 
 use super::candidates::Candidates;
+use super::closing::{Closing, Left};
 use super::exp::Shares;
 use super::largest::largest;
 use super::philox::{gumbel_bound, gumbel_of, words};
@@ -59,7 +60,7 @@ pub struct Draw {
 
 /// The tokens that filters have left.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Survivors {
+pub(super) enum Survivors {
     /// All tokens with logits above −∞.
     All,
     /// The likeliest tokens, this many.
@@ -86,8 +87,8 @@ impl Sampler {
         let draw = if rules.changes_logits(row.position) || row.mask.is_some() {
             self.draw_changed(rules, row, &mut changed)
         } else {
-            // Without penalties there is one phase.
-            rules.phases().next().and_then(|phase| self.draw_from(params, row, row.logits, phase))
+            // Without stages that change logits there is one phase.
+            rules.phases(row.position).next().and_then(|phase| self.draw_from(params, row, row.logits, phase))
         };
         self.z = changed;
         draw.ok_or_else(no_token)
@@ -98,9 +99,13 @@ impl Sampler {
         let params = rules.params();
         z.clear();
         z.extend_from_slice(row.logits);
-        for (number, phase) in rules.phases().enumerate() {
-            if !phase.changes.is_empty() {
-                self.penalise(params, row, z);
+        for (number, phase) in rules.phases(row.position).enumerate() {
+            for stage in phase.changes {
+                if *stage == Stage::Dry {
+                    repel(params, row, z);
+                } else {
+                    self.penalise(params, row, z);
+                }
             }
             if number == 0 {
                 forbid(rules, row, z);
@@ -113,7 +118,17 @@ impl Sampler {
                 return None;
             }
             let survivors = self.filter(params, z, max, phase.filters);
-            self.cut(z, survivors, max, temperature(params, phase));
+            let candidates = &mut self.candidates;
+            let temperature = temperature(params, phase);
+            let left = if let Some(stage) = phase.closing {
+                Closing { candidates, params, z, max, survivors, temperature }.left(stage)
+            } else {
+                let scale = Shares::new(max, temperature).inverse_temperature();
+                Left::of(candidates, z, max, survivors, scale)
+            };
+            for (z, id) in z.iter_mut().zip(0..) {
+                *z = if left.has(*z, id) { *z * left.scale } else { f32::NEG_INFINITY };
+            }
         }
         None
     }
@@ -188,23 +203,6 @@ impl Sampler {
         }
     }
 
-    /// Sets the logits of tokens in `z` that are not among the survivors to −∞, and multiplies the others by the inverse
-    /// temperature. `max` is the largest logit.
-    fn cut(&mut self, z: &mut [f32], survivors: Survivors, max: f32, temperature: f32) {
-        let scale = Shares::new(max, temperature).inverse_temperature();
-        let (survivors, scale) =
-            if (max * scale).is_finite() { (survivors, scale) } else { (Survivors::First(1), 1.0) };
-        let last = match survivors {
-            Survivors::All => None,
-            Survivors::First(few) => self.candidates.get(z, few - 1),
-        };
-        let (least, last_id) = last.unwrap_or((f32::NEG_INFINITY, u32::MAX));
-        for (z, id) in z.iter_mut().zip(0..) {
-            let is_kept = *z > least || (*z >= least && id <= last_id);
-            *z = if is_kept { *z * scale } else { f32::NEG_INFINITY };
-        }
-    }
-
     /// The tokens that survive the filters and temperature in `stages`.
     fn filter(&mut self, params: &SamplingParams, z: &[f32], max: f32, stages: &[Stage]) -> Survivors {
         let candidates = &mut self.candidates;
@@ -238,7 +236,9 @@ impl Sampler {
                     let reached = candidates.reach(z, limit(survivors), shares, params.top_p * mass);
                     survivors = Survivors::First(reached);
                 }
-                Stage::Penalties => unreachable!("penalties part phases"),
+                Stage::Penalties | Stage::Dry | Stage::TopNSigma | Stage::TypicalP | Stage::Xtc => {
+                    unreachable!("{stage:?} parts phases")
+                }
             }
         }
         survivors
@@ -318,6 +318,15 @@ fn draw_among_all(params: &SamplingParams, z: &[f32], shares: Shares, likeliest:
 /// The temperature that applies to probabilities after a phase: 1 if the phase has no temperature.
 fn temperature(params: &SamplingParams, phase: Phase<'_>) -> f32 {
     if phase.filters.contains(&Stage::Temperature) { params.temperature } else { 1.0 }
+}
+
+/// Applies the penalties of DRY to the logits `z`.
+fn repel(params: &SamplingParams, row: &Row, z: &mut [f32]) {
+    for (id, penalty) in params.dry.penalties(row.history) {
+        if let Some(z) = z.get_mut(id as usize) {
+            *z -= penalty;
+        }
+    }
 }
 
 /// Adds the bias to the logits `z`. Sets the logits of suppressed ids, early end ids and ids that the row's mask forbids to −∞.

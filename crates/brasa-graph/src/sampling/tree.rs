@@ -3,6 +3,8 @@
 //! The order is that of a tree over all ids. A sum of some tokens is the sum of all values, with 0 for the other tokens. As
 //! rounding is monotone, the sum never falls if a further token is added.
 
+use std::ops::Range;
+
 /// Values that are folded at a time.
 const BLOCK: usize = 256;
 
@@ -110,14 +112,14 @@ impl FewValues {
         }
     }
 
-    /// The tree sum of the tokens whose rank is below `count`.
-    pub(super) fn sum_of_first(&self, count: usize) -> f32 {
+    /// The tree sum of the tokens of these ranks.
+    pub(super) fn sum_of_ranks(&self, ranks: Range<usize>) -> f32 {
         // Sums that wait for what is joined to them, and the distance to it; distances fall from first to last.
         let mut waiting = [(0_u32, 0.0_f32); 33];
         let mut depth = 0;
         let mut sum = 0.0;
         for leaf in &self.leaves {
-            sum = if (leaf.rank as usize) < count { leaf.value } else { 0.0 };
+            sum = if (leaf.rank as usize).wrapping_sub(ranks.start) < ranks.len() { leaf.value } else { 0.0 };
             while depth > 0 && waiting[depth - 1].0 < leaf.distance {
                 depth -= 1;
                 sum += waiting[depth].1;
@@ -190,11 +192,15 @@ mod tests {
                     for (&id, &value) in ids.iter().zip(&values).take(count) {
                         all[id as usize] = value;
                     }
-                    let (found, expected) = (leaves.sum_of_first(count), tree_sum(&all));
+                    let (found, expected) = (leaves.sum_of_ranks(0..count), tree_sum(&all));
                     assert_eq!(found.to_bits(), expected.to_bits(), "{count} of {} among {len}", ids.len());
+                    let first = count / 3;
+                    ids[..first].iter().for_each(|&id| all[id as usize] = 0.0);
+                    let (found, expected) = (leaves.sum_of_ranks(first..count), tree_sum(&all));
+                    assert_eq!(found.to_bits(), expected.to_bits(), "from {first} to {count} among {len}");
                 }
             }
         }
-        assert_eq!(FewValues::default().sum_of_first(3).to_bits(), 0.0_f32.to_bits());
+        assert_eq!(FewValues::default().sum_of_ranks(0..3).to_bits(), 0.0_f32.to_bits());
     }
 }

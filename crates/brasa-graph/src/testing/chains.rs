@@ -8,7 +8,7 @@ use brasa_formats::StorageFormat;
 use crate::ValueWidth;
 use crate::chain::{Chain, Finish, Flow, RowDraw};
 use crate::device::{Backend, DeviceError, KvType, Precision};
-use crate::sampling::{Draw, DrawRules, Row, Sampler, SamplingError, SamplingParams, TokenMask};
+use crate::sampling::{Draw, DrawRules, Dry, Row, Sampler, SamplingError, SamplingParams, TokenMask};
 use crate::step::{Outs, Segment, Step};
 
 use super::{Decoder, Running, tokens};
@@ -299,7 +299,16 @@ impl Checks {
 }
 
 fn rules(seed: u64) -> DrawRules {
-    let params = SamplingParams { temperature: 0.9, seed, repeat_penalty: 1.3, ..SamplingParams::default() };
+    let mut params =
+        SamplingParams { temperature: 0.9, seed, repeat_penalty: 1.3, ..SamplingParams::default() };
+    match seed {
+        0 => {}
+        1 => {
+            (params.typical_p, params.top_n_sigma, params.dynatemp_range) = (0.8, 2.0, 0.5);
+            (params.xtc_probability, params.xtc_threshold) = (0.5, 0.02);
+        }
+        _ => params.dry = Dry { multiplier: 2.0, allowed_length: 1, ..Dry::default() },
+    }
     DrawRules::new(params).expect("parameters within their range")
 }
 

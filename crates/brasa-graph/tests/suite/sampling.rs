@@ -1,8 +1,8 @@
 //! Sampling against its definition by brute force, and draws against the distribution that they come from.
 
 use brasa_graph::sampling::{
-    Distribution, Draw, DrawRules, Logprobs, Row, Sampler, SamplingError, SamplingOrder, SamplingParams,
-    Stage, exp_nonpositive, gumbel, tree_sum,
+    Distribution, Draw, DrawRules, DryBreakers, Logprobs, Row, Sampler, SamplingError, SamplingOrder,
+    SamplingParams, Stage, exp_nonpositive, gumbel, ln_positive, philox4x32, tree_sum,
 };
 use brasa_graph::testing::Random;
 
@@ -18,25 +18,79 @@ fn penalised(params: &SamplingParams, row: &Row, id: usize, z: f32) -> f32 {
     z - (count as f32 * params.frequency_penalty + params.presence_penalty)
 }
 
-/// True if penalties are the first stage that does something. Behind a stage that leaves one token nothing does.
-fn penalties_are_first(params: &SamplingParams) -> bool {
-    let does_something = |&stage: &Stage| match stage {
-        Stage::Penalties => true,
-        Stage::Temperature => (params.temperature - 1.0).abs() > 0.0,
+/// A logit behind the penalty of DRY: each place of the window where the latest tokens occurred before, by brute force.
+fn repelled(params: &SamplingParams, row: &Row, id: usize, z: f32) -> f32 {
+    let dry = &params.dry;
+    let window = dry.last_n.unwrap_or(usize::MAX).min(row.history.len());
+    let window = &row.history[row.history.len() - window..];
+    let sequences = dry.breakers.sequences();
+    let breaker_at = |place: usize| {
+        let fits = sequences.iter().filter(|sequence| window[place..].starts_with(sequence));
+        fits.map(Vec::len).max().map(|length| window.len() - place - length)
+    };
+    let longest = (0..window.len()).rev().find_map(breaker_at).unwrap_or(window.len());
+    let before = |end: usize| {
+        let equal = window[..end].iter().rev().zip(window.iter().rev()).take_while(|(a, b)| a == b);
+        equal.count().min(longest)
+    };
+    let follows = (1..window.len()).filter(|&place| window[place] as usize == id).map(before).max();
+    match follows.filter(|&length| length >= dry.allowed_length) {
+        Some(length) if window.len() > dry.allowed_length && !sequences.contains(&vec![id as u32]) => {
+            let power = f64::from(dry.base).powi((length - dry.allowed_length) as i32);
+            z - (f64::from(dry.multiplier) * power) as f32
+        }
+        _ => z,
+    }
+}
+
+/// A logit behind a stage that looks at the history.
+fn changed(stage: Stage, params: &SamplingParams, row: &Row, id: usize, z: f32) -> f32 {
+    if stage == Stage::Dry { repelled(params, row, id, z) } else { penalised(params, row, id, z) }
+}
+
+/// The stages that do something at a position. Behind a stage that leaves one token nothing does.
+fn active(params: &SamplingParams, position: u32) -> Vec<Stage> {
+    let neutral = [params.repeat_penalty, params.frequency_penalty, params.presence_penalty]
+        .map(f32::to_bits)
+        == [1.0, 0.0, 0.0].map(f32::to_bits);
+    let [word, ..] = philox4x32([0, position, 1, 0], [params.seed as u32, (params.seed >> 32) as u32]);
+    let chance = f64::from(word >> 8) / f64::from(1 << 24);
+    let does_something = |stage: Stage| match stage {
+        Stage::Penalties => !neutral,
+        Stage::Dry => params.dry.multiplier > 0.0 && params.dry.base >= 1.0 && params.dry.last_n != Some(0),
+        Stage::Temperature => (params.temperature - 1.0).abs() > 0.0 || params.dynatemp_range > 0.0,
+        Stage::TopNSigma => params.top_n_sigma > 0.0,
         Stage::TopK => params.top_k > 0,
+        Stage::TypicalP => params.typical_p < 1.0,
         Stage::TopP | Stage::TopPOfAll => params.top_p < 1.0,
         Stage::MinP => params.min_p > 0.0,
+        Stage::Xtc => params.xtc_threshold <= 0.5 && chance < f64::from(params.xtc_probability),
     };
-    params.order.stages().iter().copied().find(does_something) == Some(Stage::Penalties)
+    let ends = |stage: Stage| match stage {
+        Stage::Temperature => params.temperature == 0.0,
+        Stage::TopP | Stage::TopPOfAll => params.top_p == 0.0,
+        _ => false,
+    };
+    let mut stages = params.order.stages().to_vec();
+    if let Some(end) = stages.iter().position(|&stage| ends(stage)) {
+        stages.truncate(end + 1);
+    }
+    stages.retain(|&stage| does_something(stage));
+    stages
+}
+
+/// The stages that come before bias and mask.
+fn first_changes(params: &SamplingParams, position: u32) -> Vec<Stage> {
+    active(params, position).into_iter().take_while(|stage| stage.changes_logits()).collect()
 }
 
 /// Logits after penalties that come first, bias and mask: the definition, written out.
 fn adjusted(params: &SamplingParams, row: &Row) -> Vec<f64> {
     let allowed =
         |id: usize| row.mask.is_none_or(|mask| mask.get(id / 32).is_some_and(|w| w >> (id % 32) & 1 == 1));
-    let penalties = penalties_are_first(params);
+    let first = first_changes(params, row.position);
     let adjust = |(id, &z): (usize, &f32)| {
-        let z = if penalties { penalised(params, row, id, z) } else { z };
+        let z = first.iter().fold(z, |z, &stage| changed(stage, params, row, id, z));
         let biases = params.logit_bias.iter().filter(|&&(token, _)| token as usize == id);
         let z = biases.fold(z, |z, &(_, bias)| z + bias);
         if params.suppressed.contains(&(id as u32)) || !allowed(id) {
@@ -138,6 +192,25 @@ fn random_params(random: &mut Random, order: SamplingOrder, vocab: usize) -> Sam
     }
 }
 
+/// Sets the rules besides penalties, top-k, top-p, min-p and temperature.
+fn more_rules(random: &mut Random, params: &mut SamplingParams, vocab: usize) {
+    let mut pick = |of: &[f32]| of[random.below(of.len())];
+    params.typical_p = pick(&[1.0, 1.0, 0.9, 0.5, 0.01, 0.0]);
+    params.top_n_sigma = pick(&[0.0, 0.0, 0.3, 1.0, 2.5]);
+    params.xtc_probability = pick(&[0.0, 0.5, 1.0]);
+    params.xtc_threshold = pick(&[0.0, 0.01, 0.1, 0.5, 0.6]);
+    params.dynatemp_range = pick(&[0.0, 0.0, 0.5, 4.0]);
+    params.dynatemp_exponent = pick(&[0.0, 1.0, 1.0, 2.5]);
+    params.dry.multiplier = pick(&[0.0, 0.0, 0.8, 3.0]);
+    params.dry.base = pick(&[0.9, 1.0, 1.75]);
+    params.dry.allowed_length = random.below(4);
+    params.dry.last_n = [None, Some(0), Some(12)][random.below(3)];
+    let breakers: Vec<Vec<u32>> = (0..random.below(3))
+        .map(|_| (0..=random.below(2)).map(|_| random.below(vocab) as u32).collect())
+        .collect();
+    params.dry.breakers = DryBreakers::new(breakers.iter().map(Vec::as_slice));
+}
+
 fn draw(params: &SamplingParams, row: &Row) -> Result<Draw, SamplingError> {
     Sampler::default().draw(&DrawRules::new(params.clone()).unwrap(), row)
 }
@@ -175,7 +248,7 @@ fn every_preset_draws_as_defined() {
 
 /// The definition of the module's documentation in f32, word by word; it shares nothing with the implementation but the noise.
 mod by_definition {
-    use super::{Row, SamplingParams, Stage, adjusted, gumbel, penalised, penalties_are_first};
+    use super::{Row, SamplingParams, Stage, active, adjusted, changed, first_changes, gumbel};
 
     /// The drawn token, the survivors in order, and their sum of shares.
     pub struct Drawn {
@@ -233,59 +306,127 @@ mod by_definition {
         if z >= m { 0.0 } else { (z - m) * inverse(temperature) }
     }
 
+    pub fn ln(x: f32) -> f32 {
+        let mut k = 0;
+        let mut f = x;
+        while f >= std::f32::consts::SQRT_2 {
+            (f, k) = (f / 2.0, k + 1);
+        }
+        while f < std::f32::consts::FRAC_1_SQRT_2 {
+            (f, k) = (f * 2.0, k - 1);
+        }
+        let s = (f - 1.0) / (f + 1.0);
+        let q = s * s;
+        let p = (((2.0 / 9.0 * q + 2.0 / 7.0) * q + 2.0 / 5.0) * q + 2.0 / 3.0) * q + 2.0;
+        let k = k as f32;
+        k * 0.693_145_75 + (k * 1.428_606_8e-6 + s * p)
+    }
+
     /// `None` if there is no token.
     pub fn draw(params: &SamplingParams, row: &Row) -> Option<Drawn> {
         let mut z: Vec<f32> = adjusted(params, row).into_iter().map(|z| z as f32).collect();
         let (mut order, mut m) = in_order(&z)?;
         let (mut kept, mut temperature) = (order.len(), 1.0);
-        let mut stages = params.order.stages().to_vec();
-        if penalties_are_first(params) {
-            stages.retain(|&stage| stage != Stage::Penalties);
-        }
-        let are_neutral = [params.repeat_penalty, params.frequency_penalty, params.presence_penalty]
-            .map(f32::to_bits)
-            == [1.0, 0.0, 0.0].map(f32::to_bits);
-        for stage in stages {
-            let sum_of_first = |n: usize| {
-                let mut shares = vec![0.0; z.len()];
-                order[..n].iter().for_each(|&id| shares[id] = exp(exponent(z[id], m, temperature)));
-                tree_sum(&shares)
+        let first = first_changes(params, row.position).len();
+        for stage in active(params, row.position).split_off(first) {
+            let sum_of = |ids: &[usize], value: &dyn Fn(f32) -> f32| {
+                let mut values = vec![0.0; z.len()];
+                for &id in ids {
+                    values[id] = value(z[id]);
+                }
+                tree_sum(&values)
             };
+            let sum_of_first = |n: usize| sum_of(&order[..n], &|z| exp(exponent(z, m, temperature)));
+            // The mean exponent of the tokens that are left.
+            let mean = || {
+                let weighted = sum_of(&order[..kept], &|z| {
+                    let (x, share) = (exponent(z, m, temperature), exp(exponent(z, m, temperature)));
+                    if share > 0.0 { x * share } else { 0.0 }
+                });
+                weighted / sum_of_first(kept)
+            };
+            // The ranks that a stage leaves which begins a new row, and the factor of logits.
+            let mut left: Option<(std::ops::Range<usize>, f32)> = None;
+            let scale = inverse(temperature);
             match stage {
                 Stage::Temperature if params.temperature == 0.0 => {
                     return Some(Drawn { token: order[0] as u32, survivors: vec![order[0]], logprob: 0.0 });
                 }
+                Stage::Temperature if params.dynatemp_range > 0.0 => {
+                    let (least, most) = (
+                        (params.temperature - params.dynatemp_range).max(0.0),
+                        params.temperature + params.dynatemp_range,
+                    );
+                    let entropy = ln(sum_of_first(kept)) - mean();
+                    let h = (entropy / ln(kept as f32)).clamp(0.0, 1.0);
+                    let e = params.dynatemp_exponent;
+                    let power = match h {
+                        _ if e == 0.0 => 1.0,
+                        _ if h == 0.0 => 0.0,
+                        _ => exp(e * ln(h)),
+                    };
+                    let dynamic = if kept < 2 { 1.0 } else { least + (most - least) * power };
+                    left = Some((0..kept, inverse(dynamic)));
+                }
                 Stage::Temperature => temperature = params.temperature,
-                Stage::TopK => kept = if params.top_k == 0 { kept } else { kept.min(params.top_k) },
-                Stage::TopP | Stage::TopPOfAll if params.top_p < 1.0 => {
+                Stage::TopK => kept = kept.min(params.top_k),
+                Stage::TopP | Stage::TopPOfAll => {
                     let s = sum_of_first(if stage == Stage::TopPOfAll { order.len() } else { kept });
                     let reaches = |&n: &usize| sum_of_first(n) >= params.top_p * s;
                     kept = (1..=kept).find(reaches).unwrap_or(kept);
                 }
-                Stage::MinP if params.min_p > 0.0 => {
+                Stage::MinP => {
                     let least = m + temperature * params.min_p.ln();
                     kept = order[..kept].iter().filter(|&&id| z[id] >= least).count();
                 }
-                Stage::Penalties if !are_neutral => {
-                    if (m * inverse(temperature)).is_finite() {
-                        order.truncate(kept);
-                        for &id in &order {
-                            z[id] *= inverse(temperature);
-                        }
-                    } else {
-                        order.truncate(1);
-                    }
-                    z = (0..z.len())
-                        .map(|id| {
-                            let z = if order.contains(&id) { z[id] } else { f32::NEG_INFINITY };
-                            penalised(params, row, id, z)
-                        })
-                        .collect();
-                    (order, m) = in_order(&z)?;
-                    (kept, temperature) = (order.len(), 1.0);
+                Stage::TopNSigma => {
+                    let n = kept as f32;
+                    let mu = sum_of(&order[..kept], &|z| z - m) / n;
+                    let squares = sum_of(&order[..kept], &|z| ((z - m) - mu) * ((z - m) - mu));
+                    let least = m - params.top_n_sigma * (squares / n).sqrt();
+                    let above = order[..kept].iter().filter(|&&id| z[id] >= least || least.is_nan()).count();
+                    left = Some((0..above, scale));
                 }
-                Stage::Penalties | Stage::TopP | Stage::TopPOfAll | Stage::MinP => {}
+                Stage::TypicalP => {
+                    let mean = mean();
+                    let distance = |rank: usize| (exponent(z[order[rank]], m, temperature) - mean).abs();
+                    let is_below = |rank: usize| exponent(z[order[rank]], m, temperature) < mean;
+                    let mut nearest: Vec<usize> = (0..kept).collect();
+                    nearest.sort_by(|&a, &b| {
+                        let ranks = if is_below(a) { a.cmp(&b) } else { b.cmp(&a) };
+                        let sides = is_below(a).cmp(&is_below(b));
+                        distance(a).total_cmp(&distance(b)).then(sides).then(ranks)
+                    });
+                    let target = params.typical_p * sum_of_first(kept);
+                    let ids: Vec<usize> = nearest.iter().map(|&rank| order[rank]).collect();
+                    let exceeds =
+                        |&n: &usize| sum_of(&ids[..n], &|z| exp(exponent(z, m, temperature))) > target;
+                    let n = (1..=kept).find(exceeds).unwrap_or(kept);
+                    nearest.truncate(n);
+                    nearest.sort_unstable();
+                    assert_eq!(nearest[n - 1] - nearest[0], n - 1, "neighbours");
+                    left = Some((nearest[0]..nearest[n - 1] + 1, scale));
+                }
+                Stage::Xtc => {
+                    let target = params.xtc_threshold * sum_of_first(kept);
+                    let likely = |&&id: &&usize| exp(exponent(z[id], m, temperature)) >= target;
+                    let likely = order[..kept].iter().take_while(likely).count();
+                    left = Some((likely.max(1) - 1..kept, scale));
+                }
+                Stage::Penalties | Stage::Dry => left = Some((0..kept, scale)),
             }
+            let Some((ranks, factor)) = left else { continue };
+            let whole = if stage == Stage::Temperature { factor } else { scale };
+            let (ranks, factor) = if (m * whole).is_finite() { (ranks, factor) } else { (0..1, 1.0) };
+            let ids = order[ranks].to_vec();
+            z = (0..z.len())
+                .map(|id| {
+                    let z = if ids.contains(&id) { z[id] * factor } else { f32::NEG_INFINITY };
+                    if stage.changes_logits() { changed(stage, params, row, id, z) } else { z }
+                })
+                .collect();
+            (order, m) = in_order(&z)?;
+            (kept, temperature) = (order.len(), 1.0);
         }
         let mut best = (f32::NEG_INFINITY, 0);
         let mut by_id = order[..kept].to_vec();
@@ -341,7 +482,7 @@ fn every_bit_is_as_defined() {
     for (number, order) in (0..).zip(named.into_iter().chain([None, None, None])) {
         let mut random = Random::new(100 + number);
         let (mut drawn, mut none, mut cut) = (0, 0, 0);
-        for trial in 0..800 {
+        for trial in 0..1200 {
             let vocab = [1, 3, 50, 256, 700][trial % 5];
             let order = order.unwrap_or_else(|| random_order(&mut random));
             let mut params = random_params(&mut random, order, vocab);
@@ -349,11 +490,15 @@ fn every_bit_is_as_defined() {
             params.top_p = pick(&mut random, &[1.0, 0.999_999_94, 0.95, 0.5, 0.01, 1e-45]);
             params.min_p = pick(&mut random, &[0.0, 0.0, 0.05, 1.0, 1e-45]);
             params.temperature = pick(&mut random, &[0.0, 0.7, 1.0, 1.0, 3.0, 1e-3, 1e-45, 3e38]);
+            if trial % 4 > 0 {
+                more_rules(&mut random, &mut params, vocab);
+            }
             params.logprobs = Some(Logprobs { top: 1000, of: Distribution::Final });
             let logits = odd_logits(&mut random, vocab);
             let mask: Vec<u32> = (0..vocab.div_ceil(32)).map(|_| random.bits() as u32).collect();
             let mask = (random.below(4) == 0).then_some(&mask[..]);
-            let history: Vec<u32> = (0..random.below(30)).map(|_| random.below(vocab) as u32).collect();
+            let ids = [vocab, vocab.min(3)][random.below(2)];
+            let history: Vec<u32> = (0..random.below(30)).map(|_| random.below(ids) as u32).collect();
             let row = Row { logits: &logits, position: random.below(5000) as u32, history: &history, mask };
             let label = format!("{params:?}, trial {trial}");
             let Some(expected) = by_definition::draw(&params, &row) else {
@@ -441,6 +586,8 @@ fn the_parts_of_the_definition_are_public() {
         assert_eq!(tree_sum(&values).to_bits(), by_definition::tree_sum(&values).to_bits());
         let x = values.iter().map(|x| -100.0 * x);
         assert!(x.into_iter().all(|x| exp_nonpositive(x).to_bits() == by_definition::exp(x).to_bits()));
+        let x = values.iter().flat_map(|x| [1e-6 + x, 1.0 + 1000.0 * x]);
+        assert!(x.into_iter().all(|x| ln_positive(x).to_bits() == by_definition::ln(x).to_bits()));
     }
 }
 

@@ -86,12 +86,6 @@ const INERT: &[&str] = &[
     "guided_decoding_backend",
     "stream_interval",
     // llama.cpp's.
-    "xtc_threshold",
-    "dynatemp_exponent",
-    "dry_base",
-    "dry_allowed_length",
-    "dry_penalty_last_n",
-    "dry_sequence_breakers",
     "mirostat_tau",
     "mirostat_eta",
     "adaptive_decay",
@@ -113,6 +107,7 @@ const INERT: &[&str] = &[
 
 const TEXT: &str = "the model takes and makes text alone";
 const NO_SAMPLER: &str = "Brasa does not have this sampler";
+const NO_MIROSTAT: &str = brasa::sampling::NO_MIROSTAT;
 const NO_BUDGET: &str = "thoughts are bounded by the limit of the answer alone";
 const NO_EXTENSION: &str = "it belongs to an extension of another engine";
 const HOSTED: &str = "it belongs to a hosted service";
@@ -176,12 +171,7 @@ const REFUSED: &[(&str, Neutral, &str)] = &[
     ("custom_logit_processor", Neutral::Empty, "programs of a request are not run"),
     ("return_hidden_states", Neutral::Empty, "`/v1/embeddings` returns hidden states"),
     // llama.cpp's.
-    ("typical_p", Neutral::Numbers(&[1.0, 0.0]), NO_SAMPLER),
-    ("top_n_sigma", Neutral::Numbers(&[-1.0, 0.0]), NO_SAMPLER),
-    ("xtc_probability", Neutral::Empty, NO_SAMPLER),
-    ("dynatemp_range", Neutral::Empty, NO_SAMPLER),
-    ("dry_multiplier", Neutral::Empty, NO_SAMPLER),
-    ("mirostat", Neutral::Empty, NO_SAMPLER),
+    ("mirostat", Neutral::Empty, NO_MIROSTAT),
     ("adaptive_target", Neutral::Numbers(&[-1.0]), NO_SAMPLER),
     ("min_keep", Neutral::Empty, "filters keep no least number of tokens"),
     ("n_keep", Neutral::Empty, "an answer ends where the context is full"),
@@ -233,6 +223,8 @@ const REFUSED: &[(&str, Neutral, &str)] = &[
     ("top_p", Neutral::Numbers(&[1.0]), OTHER_FORM),
     ("top_k", Neutral::Numbers(&[0.0, -1.0]), OTHER_FORM),
     ("repetition_penalty", Neutral::Numbers(&[1.0]), OTHER_FORM),
+    ("typical_p", Neutral::Numbers(&[1.0]), OTHER_FORM),
+    ("top_n_sigma", Neutral::Numbers(&[0.0, -1.0]), OTHER_FORM),
 ];
 
 /// Fields that are honoured by some forms of request. In other forms they are refused unless their value is empty.
@@ -273,6 +265,15 @@ const ELSEWHERE: &[&str] = &[
     "allowed_token_ids",
     "bad_words",
     "min_p",
+    "xtc_probability",
+    "xtc_threshold",
+    "dynatemp_range",
+    "dynatemp_exponent",
+    "dry_multiplier",
+    "dry_base",
+    "dry_allowed_length",
+    "dry_penalty_last_n",
+    "dry_sequence_breakers",
     "min_tokens",
     "ignore_eos",
     "priority",

@@ -3,8 +3,8 @@
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
 use brasa::engine::EngineError;
-use brasa::sampling::{Distribution, Logprobs, SamplingOrder, SamplingParams, Stage};
-use brasa::{CacheScope, ContextPolicy, GenerateOptions, Model, RequestOptions};
+use brasa::sampling::{Distribution, Dry, Logprobs, SamplingError, SamplingOrder, SamplingParams, Stage};
+use brasa::{CacheScope, ContextPolicy, DRY_BREAKERS, Error, GenerateOptions, Model, RequestOptions};
 use serde_json::Value;
 
 use crate::http::error::{ApiError, Result};
@@ -43,7 +43,16 @@ pub(crate) fn defaults(model: &Model) -> SamplingParams {
 /// are set by the caller.
 pub(crate) fn options(fields: &mut Fields, app: &App, model: &Model) -> Result<GenerateOptions> {
     let mut sampling = defaults(model);
-    let numbers: [(&str, &mut f32); 6] = [
+    let dry = &mut sampling.dry;
+    let numbers: [(&str, &mut f32); 14] = [
+        ("typical_p", &mut sampling.typical_p),
+        ("top_n_sigma", &mut sampling.top_n_sigma),
+        ("xtc_probability", &mut sampling.xtc_probability),
+        ("xtc_threshold", &mut sampling.xtc_threshold),
+        ("dynatemp_range", &mut sampling.dynatemp_range),
+        ("dynatemp_exponent", &mut sampling.dynatemp_exponent),
+        ("dry_multiplier", &mut dry.multiplier),
+        ("dry_base", &mut dry.base),
         ("temperature", &mut sampling.temperature),
         ("top_p", &mut sampling.top_p),
         ("min_p", &mut sampling.min_p),
@@ -56,6 +65,9 @@ pub(crate) fn options(fields: &mut Fields, app: &App, model: &Model) -> Result<G
             *place = number;
         }
     }
+    // llama.cpp's clients send -1 for no limit.
+    sampling.top_n_sigma = sampling.top_n_sigma.max(0.0);
+    read_dry(fields, model, &mut sampling.dry)?;
     // vLLM's name for the repeat penalty.
     if let Some(number) = fields.number("repetition_penalty")? {
         sampling.repeat_penalty = number;
@@ -85,6 +97,28 @@ pub(crate) fn options(fields: &mut Fields, app: &App, model: &Model) -> Result<G
     options.validate().map_err(ApiError::from)?;
     options.sampling.validate_ids(model.vocab_size()).map_err(EngineError::from)?;
     Ok(options)
+}
+
+/// Reads the rest of DRY's fields. The breakers' tokens are searched for only if DRY is on.
+fn read_dry(fields: &mut Fields, model: &Model, dry: &mut Dry) -> Result<()> {
+    if let Some(length) = fields.count("dry_allowed_length", 0, usize::MAX)? {
+        dry.allowed_length = length;
+    }
+    if let Some(limit) = fields.limit("dry_penalty_last_n")? {
+        dry.last_n = limit.tokens();
+    }
+    let name = fields.name("dry_sequence_breakers");
+    let texts = fields.optional::<Vec<String>>("dry_sequence_breakers")?;
+    let texts = texts.unwrap_or_else(|| DRY_BREAKERS.map(str::to_owned).to_vec());
+    if dry.is_on() {
+        dry.breakers = model.dry_breakers(&texts).map_err(|error| match error {
+            Error::Engine(EngineError::Sampling(error @ SamplingError::Breaker { .. })) => {
+                ApiError::field(&name, format!("`{name}`: {error}"))
+            }
+            error => error.into(),
+        })?;
+    }
+    Ok(())
 }
 
 /// The options of running a request: the operator's time limit, and the adapters, salt and priority of its fields.

@@ -356,7 +356,10 @@ fn samplers_may_be_letters_and_leave_penalties_out() {
     for (wrong, named) in [
         (json!("kz"), "'z' is the letter of no sampler"),
         (json!(["top_k", "top-K"]), "the sampler `top_k` is named twice"),
-        (json!(["top_k", "mirostat"]), "there is no sampler `mirostat`; there are penalties, temperature"),
+        (
+            json!(["top_k", "mirostat"]),
+            "the sampler `mirostat` is not supported: its threshold depends on all tokens",
+        ),
         (json!(7), "expected a list of names, or letters in a text"),
     ] {
         let answer = text(wrong.clone());

@@ -19,6 +19,8 @@ fn defaults_are_for_requests_that_do_not_say_it_themselves() {
         request_defaults: defaults(json!({
             "temperature": 0.25, "top_k": 7, "top_p": 0.5, "min_p": 0.125, "seed": 5, "repeat_penalty": 1.5,
             "repeat_last_n": -1, "presence_penalty": 0.5, "frequency_penalty": 0.25, "ignore_eos": true,
+            "typical_p": 0.5, "top_n_sigma": 1.5, "xtc_probability": 0.25, "xtc_threshold": 0.125, "dynatemp_range": 0.125,
+            "dynatemp_exponent": 2.0, "dry_multiplier": 0.5, "dry_base": 2.0, "dry_allowed_length": 3, "dry_penalty_last_n": -1,
             "stop": ["§"], "logit_bias": [[7, 1.5], [8, false]], "json_schema": {"enum": ["ember"]},
             "chat_template_kwargs": {"enable_thinking": false, "flag": true},
         })),
@@ -27,6 +29,8 @@ fn defaults_are_for_requests_that_do_not_say_it_themselves() {
     let expected = json!({
         "temperature": 0.25, "top_k": 7, "top_p": 0.5, "min_p": 0.125, "seed": 5, "repeat_penalty": 1.5,
         "repeat_last_n": -1, "presence_penalty": 0.5, "frequency_penalty": 0.25, "ignore_eos": true, "stop": ["§"],
+        "typical_p": 0.5, "top_n_sigma": 1.5, "xtc_probability": 0.25, "xtc_threshold": 0.125, "dynatemp_range": 0.125,
+        "dynatemp_exponent": 2.0, "dry_multiplier": 0.5, "dry_base": 2.0, "dry_allowed_length": 3, "dry_penalty_last_n": -1,
     });
     let same = |settings: &Value, expected: &Value| {
         for (name, value) in expected.as_object().unwrap() {

@@ -241,7 +241,7 @@ fn filters_that_a_list_of_samplers_leaves_out_do_nothing() {
             0.8,
         ),
         (json!(["top_k", "top_p"]), json!(["top_k", "top_p"]), 0.8),
-        (json!(["min_p", "temp", "xtc", "top-k"]), json!(["min_p", "temperature", "top_k"]), 0.8),
+        (json!(["min_p", "temp", "xtc", "top-k"]), json!(["min_p", "temperature", "xtc", "top_k"]), 0.8),
         (json!([]), json!([]), 0.8),
         (json!(["top_k", "infill"]), json!(["top_k", "temperature"]), 0.0),
     ] {

@@ -225,6 +225,7 @@ impl Model {
                 bank,
                 identity,
                 tokenizer_fingerprint: OnceLock::new(),
+                breakers: super::breakers::Latest::default(),
                 latest: Arc::default(),
                 _last: TidyHeap,
             })))

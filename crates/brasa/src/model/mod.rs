@@ -1,5 +1,6 @@
 //! A model made ready to answer.
 
+pub(crate) mod breakers;
 mod conversation;
 mod load;
 pub(crate) mod turn;
@@ -68,6 +69,7 @@ struct Parts {
     /// The identity that the files of this model's sessions have, without the tokenizer.
     identity: Identity,
     tokenizer_fingerprint: OnceLock<String>,
+    breakers: breakers::Latest,
     /// The cost of the latest request by way of [`TextModel`](crate::TextModel).
     latest: Arc<Mutex<Metrics>>,
     _last: TidyHeap,

@@ -1,7 +1,7 @@
 //! The settings of a generation in a file's header.
 
 use brasa_engine::{ContextPolicy, GenerateOptions};
-use brasa_graph::sampling::{Distribution, Logprobs, SamplingOrder, SamplingParams};
+use brasa_graph::sampling::{Distribution, Dry, DryBreakers, Logprobs, SamplingOrder, SamplingParams};
 use serde_json::{Value, json};
 
 use super::SessionFileError;
@@ -18,6 +18,17 @@ pub(crate) fn to_json(options: &GenerateOptions) -> Value {
         "top_k": sampling.top_k,
         "top_p": sampling.top_p,
         "min_p": sampling.min_p,
+        "typical_p": sampling.typical_p,
+        "top_n_sigma": sampling.top_n_sigma,
+        "xtc": [sampling.xtc_probability, sampling.xtc_threshold],
+        "dynatemp": [sampling.dynatemp_range, sampling.dynatemp_exponent],
+        "dry": sampling.dry.is_on().then(|| json!({
+            "multiplier": sampling.dry.multiplier,
+            "base": sampling.dry.base,
+            "allowed_length": sampling.dry.allowed_length,
+            "last_n": sampling.dry.last_n,
+            "breakers": sampling.dry.breakers.sequences(),
+        })),
         "repeat_penalty": sampling.repeat_penalty,
         "frequency_penalty": sampling.frequency_penalty,
         "presence_penalty": sampling.presence_penalty,
@@ -62,7 +73,21 @@ pub(crate) fn from_json(value: &Value) -> Result<GenerateOptions, SessionFileErr
         let of = if value["final"].as_bool()? { Distribution::Final } else { Distribution::Raw };
         Some(Logprobs { top: count(&value["top"])?, of })
     })?;
+    // Files of before there were these settings have none.
+    let neutral = SamplingParams::default();
+    let pair = |value: &Value| Some((float(value.get(0)?)?, float(value.get(1)?)?));
+    let (xtc_probability, xtc_threshold) =
+        settings.later("xtc", (neutral.xtc_probability, neutral.xtc_threshold), pair)?;
+    let (dynatemp_range, dynatemp_exponent) =
+        settings.later("dynatemp", (neutral.dynatemp_range, neutral.dynatemp_exponent), pair)?;
     let sampling = SamplingParams {
+        typical_p: settings.later("typical_p", neutral.typical_p, float)?,
+        top_n_sigma: settings.later("top_n_sigma", neutral.top_n_sigma, float)?,
+        xtc_probability,
+        xtc_threshold,
+        dynatemp_range,
+        dynatemp_exponent,
+        dry: settings.later("dry", neutral.dry, dry)?,
         temperature: settings.get("temperature", float)?,
         top_k: settings.get("top_k", count)?,
         top_p: settings.get("top_p", float)?,
@@ -123,6 +148,16 @@ impl Settings<'_> {
         found.ok_or_else(|| no_such(name))
     }
 
+    /// A setting that older files do not have; `neutral` for those.
+    fn later<T>(
+        &self,
+        name: &'static str,
+        neutral: T,
+        read: impl FnOnce(&Value) -> Option<T>,
+    ) -> Result<T, SessionFileError> {
+        if self.0.get(name).is_none() { Ok(neutral) } else { self.get(name, read) }
+    }
+
     fn optional<T>(
         &self,
         name: &'static str,
@@ -130,6 +165,22 @@ impl Settings<'_> {
     ) -> Result<Option<T>, SessionFileError> {
         self.get(name, |value| if value.is_null() { Some(None) } else { read(value).map(Some) })
     }
+}
+
+/// DRY's settings; null if DRY is off.
+fn dry(value: &Value) -> Option<Dry> {
+    if value.is_null() {
+        return Some(Dry::default());
+    }
+    let breakers = list(&value["breakers"], |sequence| list(sequence, id))?;
+    let last_n = &value["last_n"];
+    Some(Dry {
+        multiplier: float(&value["multiplier"])?,
+        base: float(&value["base"])?,
+        allowed_length: count(&value["allowed_length"])?,
+        last_n: if last_n.is_null() { None } else { Some(count(last_n)?) },
+        breakers: DryBreakers::new(breakers.iter().map(Vec::as_slice)),
+    })
 }
 
 fn no_such(name: &str) -> SessionFileError {
@@ -166,7 +217,7 @@ mod tests {
     #[test]
     fn orders_are_kept_by_their_name_or_their_stages() {
         for (names, expected) in [
-            ("penalties;top_k;top_p;min_p;temperature", json!("llama-cpp")),
+            ("penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature", json!("llama-cpp")),
             ("top_k;penalties;temperature", json!(["top_k", "penalties", "temperature"])),
             ("", json!([])),
         ] {
@@ -177,6 +228,10 @@ mod tests {
             assert_eq!(written["order"], expected);
             let read = from_json(&written).unwrap();
             assert_eq!(to_json(&read), written);
+            for name in ["typical_p", "top_n_sigma", "xtc", "dynatemp", "dry"] {
+                written.as_object_mut().unwrap().remove(name);
+            }
+            assert_eq!(from_json(&written).unwrap().sampling, read.sampling, "an older file");
             written["order"] = json!(["top_k", "magic"]);
             assert!(from_json(&written).unwrap_err().to_string().contains("order"));
         }

@@ -51,6 +51,13 @@ fn drawn(tokens: usize, seed: u64) -> GenerateOptions {
     let mut options = greedy(tokens);
     options.sampling.temperature = 1.0;
     options.sampling.seed = seed;
+    let sampling = &mut options.sampling;
+    match seed % 4 {
+        1 => (sampling.typical_p, sampling.top_n_sigma) = (0.8, 2.0),
+        2 => (sampling.xtc_probability, sampling.xtc_threshold) = (0.5, 0.02),
+        3 => (sampling.dynatemp_range, sampling.dry.multiplier) = (0.5, 1.0),
+        _ => {}
+    }
     options
 }
 

@@ -534,6 +534,11 @@ fn options_that_are_not_honoured_are_refused_by_name() {
         change(&mut options.sampling);
         refused(&options)
     };
+    assert_eq!(sampling(&|params| params.typical_p = 0.9), "typical_p");
+    assert_eq!(sampling(&|params| params.top_n_sigma = 1.0), "top_n_sigma");
+    assert_eq!(sampling(&|params| params.xtc_probability = 0.5), "xtc_probability");
+    assert_eq!(sampling(&|params| params.dynatemp_range = 0.5), "dynatemp_range");
+    assert_eq!(sampling(&|params| params.dry.multiplier = 0.5), "dry");
     assert_eq!(sampling(&|params| params.repeat_penalty = 1.1), "repeat_penalty");
     assert_eq!(sampling(&|params| params.frequency_penalty = 0.1), "frequency_penalty");
     assert_eq!(sampling(&|params| params.presence_penalty = -0.1), "presence_penalty");
@@ -549,7 +554,10 @@ fn options_that_are_not_honoured_are_refused_by_name() {
         SamplingParams { min_p: 0.5, ..warm },
     ] {
         let order = sampling(&|params| *params = filtered.clone());
-        assert_eq!(order, "the sampling order penalties;temperature;top_p;top_k;min_p");
+        assert_eq!(
+            order,
+            "the sampling order penalties;dry;temperature;top_n_sigma;top_p;top_k;typ_p;min_p;xtc"
+        );
     }
 
     let loading = |options: LoadOptions| match child("load").load(&folder("tiny-qwen2"), &options).err() {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use std::{env, fs, thread};
 
 use brasa::engine::EngineError;
-use brasa::sampling::{Distribution, Logprobs, SamplingOrder};
+use brasa::sampling::{Distribution, Dry, DryBreakers, Logprobs, SamplingOrder};
 use brasa::{
     ContextPolicy, Error, GenerateOptions, KvType, LoadOptions, Model, Precision, RequestOptions,
     SamplingParams, Session, SessionFileError, TokenStream,
@@ -111,6 +111,18 @@ fn settings_come_back() {
             top_k: 40,
             top_p: 0.95,
             min_p: 0.05,
+            typical_p: 0.75,
+            top_n_sigma: 2.5,
+            xtc_probability: 0.5,
+            xtc_threshold: 0.125,
+            dynatemp_range: 0.25,
+            dynatemp_exponent: 2.0,
+            dry: Dry {
+                multiplier: 0.5,
+                last_n: None,
+                breakers: DryBreakers::new([&[3][..], &[4, 5]]),
+                ..Dry::default()
+            },
             repeat_penalty: 1.1,
             frequency_penalty: 0.25,
             presence_penalty: -0.1,

@@ -41,6 +41,48 @@ const SETTINGS: &[Setting] = &[
         set: |options, text| values::min_p(text).map(|value| options.sampling.min_p = value),
     },
     Setting {
+        name: "typical_p",
+        aliases: &["typical"],
+        show: |options| options.sampling.typical_p.to_string(),
+        set: |options, text| values::typical_p(text).map(|value| options.sampling.typical_p = value),
+    },
+    Setting {
+        name: "top_n_sigma",
+        aliases: &["top_nsigma"],
+        show: |options| options.sampling.top_n_sigma.to_string(),
+        set: |options, text| values::top_n_sigma(text).map(|value| options.sampling.top_n_sigma = value),
+    },
+    Setting {
+        name: "xtc_probability",
+        aliases: &[],
+        show: |options| options.sampling.xtc_probability.to_string(),
+        set: |options, text| {
+            values::xtc_probability(text).map(|value| options.sampling.xtc_probability = value)
+        },
+    },
+    Setting {
+        name: "xtc_threshold",
+        aliases: &[],
+        show: |options| options.sampling.xtc_threshold.to_string(),
+        set: |options, text| values::xtc_threshold(text).map(|value| options.sampling.xtc_threshold = value),
+    },
+    Setting {
+        name: "dynatemp_range",
+        aliases: &[],
+        show: |options| options.sampling.dynatemp_range.to_string(),
+        set: |options, text| {
+            values::dynatemp_range(text).map(|value| options.sampling.dynatemp_range = value)
+        },
+    },
+    Setting {
+        name: "dynatemp_exp",
+        aliases: &["dynatemp_exponent"],
+        show: |options| options.sampling.dynatemp_exponent.to_string(),
+        set: |options, text| {
+            values::dynatemp_exponent(text).map(|value| options.sampling.dynatemp_exponent = value)
+        },
+    },
+    Setting {
         name: "repeat_penalty",
         aliases: &[],
         show: |options| options.sampling.repeat_penalty.to_string(),

@@ -8,7 +8,7 @@ use brasa_engine::{
     Token,
 };
 use brasa_graph::device::KvType;
-use brasa_graph::sampling::{Distribution, Logprobs, SamplingError, SamplingParams, TokenMask};
+use brasa_graph::sampling::{Distribution, Dry, Logprobs, SamplingError, SamplingParams, TokenMask};
 
 use super::texts::ThirdsFromZero;
 use super::{LAYERS, VOCAB, engine, engine_of, limit, prompt, start};
@@ -39,6 +39,24 @@ pub fn ways(seed: usize) -> Vec<GenerateOptions> {
         GenerateOptions { mask: Some(Arc::new(ThirdsFromZero)), ..limit(60) },
         GenerateOptions { mask: Some(Arc::new(ThirdsFromZero)), ..with(sampling(0.7, 1.0, 0.0), 45) },
         with(SamplingParams { logprobs, min_tokens: 9, ..sampling(0.3, 1.0, 0.0) }, 33),
+        with(
+            SamplingParams {
+                typical_p: 0.8,
+                top_n_sigma: 2.0,
+                xtc_probability: 0.3,
+                xtc_threshold: 0.02,
+                dynatemp_range: 0.3,
+                ..sampling(0.5, 1.0, 0.0)
+            },
+            50,
+        ),
+        with(
+            SamplingParams {
+                dry: Dry { multiplier: 0.4, allowed_length: 3, ..Dry::default() },
+                ..sampling(0.3, 1.0, 0.0)
+            },
+            50,
+        ),
         limit(1),
         limit(2),
     ]

@@ -8,7 +8,7 @@ use brasa_engine::{
     ReadRows, Reading, Request, RequestOptions, SequenceRows,
 };
 use brasa_graph::device::{DeviceError, KvPoolSpec, KvType, ProgramLimits};
-use brasa_graph::sampling::{DrawRules, Row, Sampler, SamplingError, SamplingParams, TokenMask};
+use brasa_graph::sampling::{DrawRules, Dry, Row, Sampler, SamplingError, SamplingParams, TokenMask};
 
 use super::{
     CONFIG, LAYERS, VOCAB, engine, engine_of, engine_without_memory_for_hidden, graph, hidden_engines, ids,
@@ -64,6 +64,12 @@ pub fn chained_equals_stepwise() {
     let sampling = |seed| SamplingParams {
         temperature: if seed == 0 { 0.0 } else { 1.1 },
         repeat_penalty: 1.2,
+        typical_p: if seed == 1 { 0.7 } else { 1.0 },
+        top_n_sigma: if seed == 2 { 1.5 } else { 0.0 },
+        xtc_probability: if seed == 3 || seed == 5 { 0.5 } else { 0.0 },
+        xtc_threshold: 0.02,
+        dynatemp_range: if seed == 4 { 0.8 } else { 0.0 },
+        dry: Dry { multiplier: if seed == 5 { 1.0 } else { 0.0 }, ..Dry::default() },
         seed,
         ..SamplingParams::default()
     };

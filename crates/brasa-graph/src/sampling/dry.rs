@@ -1,0 +1,223 @@
+//! DRY: penalties on tokens that would continue a repetition.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Penalties on tokens that would continue a repetition: "don't repeat yourself".
+///
+/// If the latest *n* tokens, *n ≥ `allowed_length`*, have occurred before, then the token that followed them there loses
+/// `multiplier · base^(n − allowed_length)` of its logit, with the largest such *n*. Breakers end repetitions: only the tokens behind
+/// the last breaker count.
+///
+/// P. E. Weidmann 2024, text-generation-webui, pull request 5677; with llama.cpp's definition of breakers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Dry {
+    /// Factor of every penalty; 0 turns DRY off.
+    pub multiplier: f32,
+    /// Factor of the penalty for each token that a repetition is longer than `allowed_length`. DRY is off if this is less than 1.
+    pub base: f32,
+    /// Longest repetition whose continuation costs nothing more than the multiplier; shorter ones are free.
+    pub allowed_length: usize,
+    /// Number of latest tokens, prompt included, in which repetitions are looked for; `None` for all, 0 turns DRY off.
+    pub last_n: Option<usize>,
+    /// Sequences of tokens that end a repetition.
+    pub breakers: DryBreakers,
+}
+
+impl Default for Dry {
+    /// llama.cpp's numbers, and no breakers. The multiplier is 0, so DRY is off.
+    fn default() -> Self {
+        Self {
+            multiplier: 0.0,
+            base: 1.75,
+            allowed_length: 2,
+            last_n: Some(64),
+            breakers: DryBreakers::default(),
+        }
+    }
+}
+
+impl Dry {
+    /// True if tokens may get a penalty.
+    pub fn is_on(&self) -> bool {
+        self.multiplier > 0.0 && self.base >= 1.0 && self.last_n != Some(0)
+    }
+
+    /// Each token id that would continue a repetition of `history`, with its penalty, in rising order of ids. A token that is a breaker by
+    /// itself has no penalty. Takes time proportional to the tokens in the window.
+    pub fn penalties(&self, history: &[u32]) -> Vec<(u32, f32)> {
+        let window = self.last_n.unwrap_or(usize::MAX).min(history.len());
+        let window = &history[history.len() - window..];
+        if !self.is_on() || window.len() <= self.allowed_length {
+            return Vec::new();
+        }
+        let longest = self.breakers.tokens_behind(window);
+        if longest < self.allowed_length {
+            return Vec::new();
+        }
+        let mut lengths: Vec<(u32, usize)> = suffix_lengths(window)
+            .into_iter()
+            .zip(&window[1..])
+            .map(|(length, &next)| (next, length.min(longest)))
+            .filter(|&(next, length)| length >= self.allowed_length && !self.breakers.breaks_alone(next))
+            .collect();
+        // Of one token the longest repetition counts.
+        lengths.sort_unstable_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(&a.1)));
+        lengths.dedup_by_key(|&mut (id, _)| id);
+        lengths.into_iter().map(|(id, length)| (id, self.penalty(length))).collect()
+    }
+
+    /// The penalty of a token that continues a repetition of `length` tokens: a product in f64, rounded once. Power and penalty do not
+    /// grow beyond the largest f32.
+    fn penalty(&self, length: usize) -> f32 {
+        const LN_OF_LARGEST: f32 = 88.722_84;
+        let mut exponent = i32::try_from(length - self.allowed_length).unwrap_or(i32::MAX);
+        if self.base > 1.000_001 {
+            let most = (LN_OF_LARGEST / self.base.ln()) as i32;
+            exponent = exponent.min(most.max(1));
+        }
+        let penalty = (f64::from(self.multiplier) * f64::from(self.base).powi(exponent)) as f32;
+        // An infinite penalty would forbid the token.
+        penalty.min(f32::MAX)
+    }
+}
+
+/// Sequences of tokens that end a repetition.
+///
+/// The number of sequences may be large, since every token of a vocabulary that contains a breaker's text is one. Clones share them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DryBreakers {
+    /// The tails of all sequences that begin with a token.
+    tails: Arc<BTreeMap<u32, Vec<Vec<u32>>>>,
+}
+
+impl DryBreakers {
+    /// Breakers of these sequences. Empty sequences are left out, and equal ones count once.
+    pub fn new<'a>(sequences: impl IntoIterator<Item = &'a [u32]>) -> Self {
+        let mut tails: BTreeMap<u32, Vec<Vec<u32>>> = BTreeMap::new();
+        for sequence in sequences {
+            let [head, tail @ ..] = sequence else { continue };
+            let tails = tails.entry(*head).or_default();
+            if !tails.iter().any(|known| known == tail) {
+                tails.push(tail.to_vec());
+            }
+        }
+        Self { tails: Arc::new(tails) }
+    }
+
+    /// All sequences, in rising order.
+    pub fn sequences(&self) -> Vec<Vec<u32>> {
+        let of_head = |(&head, tails): (&u32, &Vec<Vec<u32>>)| -> Vec<Vec<u32>> {
+            tails.iter().map(|tail| [&[head], &tail[..]].concat()).collect()
+        };
+        let mut all: Vec<Vec<u32>> = self.tails.iter().flat_map(of_head).collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// True if the token `id` alone is a breaker.
+    fn breaks_alone(&self, id: u32) -> bool {
+        self.tails.get(&id).is_some_and(|tails| tails.iter().any(Vec::is_empty))
+    }
+
+    /// Number of tokens behind the last breaker in `window`; all tokens if there is none. Of breakers that begin at one token the longest
+    /// counts.
+    fn tokens_behind(&self, window: &[u32]) -> usize {
+        for (place, head) in window.iter().enumerate().rev() {
+            let behind = &window[place + 1..];
+            let tails = self.tails.get(head).into_iter().flatten();
+            let longest = tails.filter(|tail| behind.starts_with(tail)).map(Vec::len).max();
+            if let Some(longest) = longest {
+                return behind.len() - longest;
+            }
+        }
+        window.len()
+    }
+}
+
+/// For each token but the last: the number of tokens up to it that equal the latest tokens of `window`. Gusfield's Z algorithm, from the
+/// end.
+fn suffix_lengths(window: &[u32]) -> Vec<usize> {
+    let count = window.len();
+    let at = |back: usize| window[count - 1 - back];
+    // Of tokens that lie `back` behind the last. The tokens from `left` on, up to `right`, are known to equal the latest ones.
+    let mut lengths = vec![0; count];
+    let (mut left, mut right) = (0, 0);
+    for back in 1..count {
+        let mut length = if back < right { lengths[back - left].min(right - back) } else { 0 };
+        while back + length < count && at(length) == at(back + length) {
+            length += 1;
+        }
+        if back + length > right {
+            (left, right) = (back, back + length);
+        }
+        lengths[back] = length;
+    }
+    lengths[1..].reverse();
+    lengths.split_off(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Random;
+
+    fn dry(allowed_length: usize, breakers: &[&[u32]]) -> Dry {
+        Dry {
+            multiplier: 1.0,
+            base: 2.0,
+            allowed_length,
+            last_n: None,
+            breakers: DryBreakers::new(breakers.iter().copied()),
+        }
+    }
+
+    #[test]
+    fn suffixes_are_those_of_brute_force() {
+        let mut random = Random::new(9);
+        for _ in 0..2000 {
+            let letters = 1 + random.below(4);
+            let window: Vec<u32> = (0..=random.below(40)).map(|_| random.below(letters) as u32).collect();
+            let expected: Vec<usize> = (0..window.len() - 1)
+                .map(|last| {
+                    let (mut early, mut late) = (window[..=last].iter().rev(), window.iter().rev());
+                    std::iter::from_fn(|| (early.next()? == late.next()?).then_some(())).count()
+                })
+                .collect();
+            assert_eq!(suffix_lengths(&window), expected, "{window:?}");
+        }
+    }
+
+    /// a b c c b c y a b c: after `a b c` came c, after `b c` came y.
+    #[test]
+    fn continuations_of_repetitions_are_penalised() {
+        let history = [0, 1, 2, 2, 1, 2, 24, 0, 1, 2];
+        assert_eq!(dry(2, &[]).penalties(&history), [(2, 2.0), (24, 1.0)]);
+        assert_eq!(dry(1, &[]).penalties(&history), [(1, 1.0), (2, 4.0), (24, 2.0)]);
+        assert_eq!(dry(4, &[]).penalties(&history), []);
+        // Behind a breaker a repetition begins anew, and a breaker is never penalised.
+        assert_eq!(dry(2, &[&[0]]).penalties(&history), [(2, 1.0), (24, 1.0)]);
+        assert_eq!(dry(2, &[&[1]]).penalties(&history), []);
+        assert_eq!(dry(2, &[&[24]]).penalties(&history), [(2, 2.0)]);
+        // The longer of two breakers that begin alike.
+        assert_eq!(dry(1, &[&[0], &[0, 1]]).penalties(&history), [(1, 1.0), (2, 1.0), (24, 1.0)]);
+        assert_eq!(Dry { last_n: Some(3), ..dry(1, &[]) }.penalties(&history), []);
+        assert_eq!(Dry { last_n: Some(0), ..dry(0, &[]) }.penalties(&history), []);
+        assert_eq!(Dry { base: 0.5, ..dry(1, &[]) }.penalties(&history), []);
+        assert_eq!(dry(1, &[]).penalties(&[]), []);
+    }
+
+    #[test]
+    fn long_repetitions_do_not_overflow() {
+        let history = vec![7; 5000];
+        let [(7, penalty)] = dry(2, &[]).penalties(&history)[..] else { panic!("one token") };
+        assert!(penalty.is_finite() && penalty > 1e37, "{penalty}");
+    }
+
+    #[test]
+    fn sequences_come_back() {
+        let sequences: [&[u32]; 4] = [&[3], &[], &[3, 1], &[3]];
+        let breakers = DryBreakers::new(sequences);
+        assert_eq!(breakers.sequences(), [vec![3], vec![3, 1]]);
+    }
+}
