@@ -29,7 +29,7 @@ fn what_a_device_lacks_is_told_by_name() {
     );
     let routed = Case::new("router", 1, &f32_weight, |b| {
         let logits = b.rows(&[9]);
-        vec![b.graph.router_topk(logits, RouterTopK { k: 2, gating: Gating::SoftmaxAll }).1]
+        vec![b.graph.router_topk(logits, RouterTopK { k: 2, gating: Gating::SOFTMAX_ALL }).1]
     });
     // A graph without caches keeps no keys.
     let few = Capabilities { kv_types: &[], most_experts: Some(8), ..all };
