@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use brasa_graph::{Dim, Sizes};
+use brasa_graph::{Dim, Sizes, StateId};
 
 use crate::Team;
 use crate::arena::Region;
@@ -174,6 +174,8 @@ pub(crate) enum Place {
     Packed(usize),
     /// A cache of the KV pool: its group, and its place in the group.
     Cache(usize, usize),
+    /// A recurrent state.
+    State(StateId),
 }
 
 impl From<Slot> for Place {

@@ -22,10 +22,12 @@ pub(crate) struct StepState {
     /// The range of `pages` that is the block table of each segment and group.
     tables: Vec<Range<usize>>,
     pages: Vec<u32>,
+    /// The rows whose states are kept, counted from their segment's first, and the pages that get the states.
+    state_pages: Vec<(u32, u32)>,
 }
 
 /// The rows of one sequence in a step.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct SegmentState {
     /// Rows of the step.
     pub rows: Range<usize>,
@@ -37,6 +39,10 @@ pub(crate) struct SegmentState {
     pub embeddings: Option<Arc<[f32]>>,
     /// Rows of the sequence's memories.
     pub memory_rows: usize,
+    /// The page with the states before the first row.
+    pub states_from: Option<u32>,
+    /// The range of the step's list of kept states that belongs to the segment.
+    pub states_to: Range<usize>,
 }
 
 impl SegmentState {
@@ -54,18 +60,23 @@ impl StepState {
         self.row_segments.clear();
         self.tables.clear();
         self.pages.clear();
+        self.state_pages.clear();
         self.groups = step.segments.first().map_or(0, |segment| segment.pages.len());
         let mut row = 0;
         for (number, segment) in step.segments.iter().enumerate() {
             let rows = row..row + segment.rows;
             row = rows.end;
             self.row_segments.extend(rows.clone().map(|_| number as u32));
+            let kept = self.state_pages.len();
+            self.state_pages.extend(segment.states.to.iter().map(|&(row, page)| (row, page.index() as u32)));
             self.segments.push(SegmentState {
                 rows,
                 first_index: segment.first_index,
                 tree: segment.tree.clone(),
                 embeddings: segment.embeddings.clone(),
                 memory_rows: segment.memory_rows,
+                states_from: segment.states.from.map(|page| page.index() as u32),
+                states_to: kept..self.state_pages.len(),
             });
             for table in &segment.pages {
                 let start = self.pages.len();
@@ -79,6 +90,11 @@ impl StepState {
     /// Pages of segment `segment` in group `group`, by index / 256.
     pub(crate) fn table(&self, segment: usize, group: usize) -> &[u32] {
         &self.pages[self.tables[segment * self.groups + group].clone()]
+    }
+
+    /// The rows of a segment whose states are kept, counted from its first and in ascending order, and the pages that get the states.
+    pub(crate) fn states_to(&self, segment: &SegmentState) -> &[(u32, u32)] {
+        &self.state_pages[segment.states_to.clone()]
     }
 
     /// The embedding that the step brings for row `row`, if it does.

@@ -82,6 +82,16 @@ impl CudaKvPool {
         }
     }
 
+    /// True if there are state pages.
+    pub(crate) fn has_states(&self) -> bool {
+        !self.spec.states.is_empty()
+    }
+
+    /// The address of a state page; 0 for none.
+    pub(crate) fn state_address(&self, page: Option<PageId>) -> u64 {
+        page.and_then(|page| self.states.get(page.index())).copied().unwrap_or(0)
+    }
+
     /// The number of the element type, as operations order their kernels: f32, f16, bf16, q8.
     pub(crate) fn type_number(&self) -> usize {
         match self.spec.dtype {

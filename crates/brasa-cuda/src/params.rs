@@ -137,6 +137,7 @@ constants! {
     UNARY_GELU_ERF = 10,
     UNARY_SQUARED_RELU = 11,
     UNIT_CLAMPED = 12,
+    UNARY_SOFTPLUS = 13,
     SCORES_SOFTMAX_ALL = 0,
     SCORES_SOFTMAX_CHOSEN = 1,
     SCORES_SIGMOID = 2,
@@ -188,11 +189,13 @@ mod attention;
 mod experts;
 mod gradients;
 mod products;
+mod states;
 
 pub(crate) use attention::*;
 pub(crate) use experts::*;
 pub(crate) use gradients::*;
 pub(crate) use products::*;
+pub(crate) use states::*;
 
 params! {
     /// Rows of f32: row `j` begins at element `j / per · stride + j % per · width` of `data`.
@@ -526,14 +529,15 @@ fn header() -> String {
          typedef unsigned int u32;\n\
          typedef unsigned long long u64;\n\n\
          static const u32 PAGE_POSITIONS = {};\n\
-         {}{}{}{}{}{}",
+         {}{}{}{}{}{}{}",
         brasa_graph::step::PAGE_POSITIONS,
         constants(),
         structures(),
         products::structures(),
         experts::structures(),
         attention::structures(),
-        gradients::structures()
+        gradients::structures(),
+        states::structures()
     )
 }
 

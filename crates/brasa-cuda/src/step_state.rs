@@ -12,7 +12,7 @@ use brasa_graph::{DraftTree, GivenId, Input, Sizes};
 use crate::driver::{DeviceMemory, PinnedMemory};
 use crate::gpu::Gpu;
 use crate::kv::CudaKvPool;
-use crate::params::{CachePages, Ptr, SegmentRows, StepRows, TreeRow};
+use crate::params::{CachePages, Ptr, SegmentRows, StatePlaces, StepRows, TreeRow};
 
 /// The step that is being run.
 #[derive(Debug)]
@@ -23,6 +23,8 @@ pub(crate) struct StepState {
     pub segments: Vec<SegmentSizes>,
     host: PinnedMemory,
     device: DeviceMemory,
+    /// State pages that the step reads, and those that it writes.
+    state_pages_touched: usize,
     /// Bytes before each part of the copy.
     places: Places,
 }
@@ -55,6 +57,8 @@ struct Places {
     tree_rows: usize,
     /// By cache group: starts of block tables, and their entries.
     tables: Vec<(usize, usize)>,
+    /// The state pages before each segment and after each row; `None` for a graph without states.
+    states: Option<(usize, usize)>,
 }
 
 /// Words in which blocks of a launch count each other.
@@ -72,6 +76,7 @@ impl StepState {
             segments: Vec::new(),
             host: PinnedMemory::new(&gpu.context, 0).map_err(|error| gpu.error(error))?,
             device: gpu.allocate(0, "a step")?,
+            state_pages_touched: 0,
             places: Places::default(),
         })
     }
@@ -128,6 +133,18 @@ impl StepState {
             }
             self.places.tables.push((bytes.part(starts), bytes.long_part(pages)));
         }
+        self.places.states = pool.has_states().then(|| {
+            let from = step.segments.iter().map(|segment| pool.state_address(segment.states.from));
+            let to = step.segments.iter().flat_map(|segment| {
+                (0..segment.rows).map(|row| pool.state_address(segment.states.page_after(row)))
+            });
+            (bytes.long_part(from), bytes.long_part(to))
+        });
+        self.state_pages_touched = step
+            .segments
+            .iter()
+            .map(|segment| usize::from(segment.states.from.is_some()) + segment.states.to.len())
+            .sum();
         self.copy(gpu, &bytes.bytes)
     }
 
@@ -170,6 +187,20 @@ impl StepState {
     /// [`MOST_ARRIVALS`] words that are 0 when the step begins.
     pub(crate) fn arrivals(&self) -> Ptr<u32> {
         Ptr::new(self.device.address() + self.places.arrivals as u64)
+    }
+
+    /// The pages of the state that lies that many bytes within a page; no pages for a state that is not kept.
+    pub(crate) fn states(&self, offset_bytes: Option<usize>) -> StatePlaces {
+        let (Some((from, to)), Some(offset_bytes)) = (self.places.states, offset_bytes) else {
+            return StatePlaces { from: Ptr::NONE, to: Ptr::NONE, offset_bytes: 0 };
+        };
+        let at = |offset: usize| Ptr::new(self.device.address() + offset as u64);
+        StatePlaces { from: at(from), to: at(to), offset_bytes: offset_bytes as u64 }
+    }
+
+    /// Number of state pages that the step reads or writes.
+    pub(crate) fn state_pages_touched(&self) -> usize {
+        self.state_pages_touched
     }
 
     /// Cache number `place` of group `group`.

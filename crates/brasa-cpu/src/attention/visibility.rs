@@ -192,6 +192,7 @@ mod tests {
                 tree: tree.clone(),
                 embeddings: None,
                 memory_rows: random.below(600),
+                ..SegmentState::default()
             };
             let window = [None, Some(1 + random.below(300)), Some(1)][random.below(3)];
             let sight = Sight { over: Over::Text, window };

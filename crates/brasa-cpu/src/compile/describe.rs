@@ -46,6 +46,7 @@ pub(crate) fn describe(table: &Table, limits: &ProgramLimits, isa: Isa) -> Strin
                 Place::Floats(view) => name(view.weight).to_owned(),
                 Place::Packed(weight) => name(*weight).to_owned(),
                 Place::Cache(group, place) => format!("cache {place} of group {group}"),
+                Place::State(state) => format!("state {}", state.0),
             };
             let _ = writeln!(out, "    {operand:<10} {arrow} {place}");
         }

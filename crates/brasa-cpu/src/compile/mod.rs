@@ -11,6 +11,7 @@ mod derivatives;
 mod describe;
 mod fused;
 mod nodes;
+mod recurrent;
 mod residuals;
 
 use std::collections::{HashMap, HashSet};
@@ -117,6 +118,8 @@ pub(super) struct Lowering<'g> {
     values: Vec<Option<BufferId>>,
     /// Norms that their only reader computes, by their results.
     folded: HashMap<ValueId, NodeId>,
+    /// Activations that the short convolutions in front of them have computed.
+    followed: HashSet<NodeId>,
     /// Rotation tables, by positions, frequencies and magnitude.
     tables: HashMap<(ValueId, ValueId, u32), (BufferId, Slot)>,
     /// Gradients of losses that are computed beside them, of cotangents of one, by the gradient's result.
@@ -158,6 +161,7 @@ impl<'g> Lowering<'g> {
             buffers: Vec::new(),
             values: vec![None; graph.values().len()],
             folded: HashMap::new(),
+            followed: HashSet::new(),
             tables: HashMap::new(),
             loss_gradients: HashMap::new(),
             with_residuals: residuals::weights_with_residuals(graph),

@@ -39,6 +39,7 @@ impl Lowering<'_> {
         // Each arm finds its operands' places, makes room for its results, and is then appended as one operation.
         let op = match (&node.op, &inputs[..], &outputs[..]) {
             (Op::Slice(_) | Op::Reshape(_), ..) => return Ok(()),
+            (Op::Unary(_), ..) if self.followed.contains(&id) => return Ok(()),
             (Op::RmsNorm(_), _, &[y]) if self.folds(y) => {
                 self.folded.insert(y, id);
                 return Ok(());
@@ -177,6 +178,10 @@ impl Lowering<'_> {
             (Op::MeanPool(_), &[x], &[y]) => {
                 let factor = self.rows_factor(x)?;
                 CompiledOp::MeanPool(MeanPoolOp { factor, x: self.source(x)?, out: self.by_rows(y)? })
+            }
+            (Op::ShortConv(conv), &[x, w], &[y]) => return self.short_conv(conv.state, x, w, y),
+            (Op::StateScan(scan), operands, &[y]) => {
+                CompiledOp::StateScan(self.state_scan(scan, operands, y)?)
             }
             _ => {
                 let (op, label) = self.derivative(node)?;

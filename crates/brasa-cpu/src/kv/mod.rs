@@ -13,6 +13,7 @@ mod states;
 mod write;
 
 pub(crate) use read::{CacheReader, ValueScales};
+pub(crate) use states::StateColumns;
 
 use std::any::Any;
 use std::ops::Range;
@@ -62,7 +63,7 @@ impl CpuKvPool {
 
     /// Shares the pages with the threads of one run.
     pub(crate) fn share(&mut self) -> SharedKv<'_> {
-        SharedKv { groups: &self.groups }
+        SharedKv { groups: &self.groups, states: &self.states }
     }
 }
 
@@ -181,6 +182,7 @@ impl KvPool for CpuKvPool {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SharedKv<'a> {
     groups: &'a [Group],
+    states: &'a States,
 }
 
 /// Pages for the keys and values of the rows of a step, which no cache keeps. Operations use the same, one after the other.

@@ -157,6 +157,7 @@ pub(crate) fn apply(isa: Isa, function: Unary, x: &mut [f32]) {
         Unary::Clamp { low, high } => x.iter_mut().for_each(|x| *x = x.max(low).min(high)),
         Unary::Log => x.iter_mut().for_each(|x| *x = x.ln()),
         Unary::Rsqrt => x.iter_mut().for_each(|x| *x = 1.0 / x.sqrt()),
+        Unary::Softplus => x.iter_mut().for_each(|x| *x = function.apply(*x)),
         _ => vectorize(isa, Apply { function, x }),
     }
 }
@@ -247,7 +248,7 @@ pub(super) fn evaluate<S: Simd>(simd: S, function: Unary, x: S::V) -> S::V {
         Unary::GeluTanh => simd.gelu_tanh(x),
         Unary::GeluErf => simd.gelu_erf(x),
         Unary::SquaredRelu => simd.less(x, simd.splat(0.0), simd.splat(0.0), simd.mul(x, x)),
-        Unary::Scale(_) | Unary::Clamp { .. } | Unary::Log | Unary::Rsqrt => {
+        Unary::Scale(_) | Unary::Clamp { .. } | Unary::Log | Unary::Rsqrt | Unary::Softplus => {
             unreachable!("{function:?} needs no vectors of its own")
         }
     }

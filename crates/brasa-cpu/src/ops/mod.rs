@@ -26,7 +26,9 @@ pub(crate) mod reduce;
 pub(crate) mod rope;
 pub(crate) mod scratch;
 pub(crate) mod sequence;
+pub(crate) mod short_conv;
 pub(crate) mod slopes;
+pub(crate) mod state_scan;
 
 use std::ops::Deref;
 
@@ -107,7 +109,9 @@ operations! {
     RopeTable(rope::RopeTable),
     Router(experts::RouterOp),
     SelectRows(lookup::SelectRowsOp),
+    ShortConv(short_conv::ShortConvOp),
     Softmax(reduce::SoftmaxOp),
+    StateScan(state_scan::StateScanOp),
     Transpose(arrange::TransposeOp),
     Unary(elementwise::UnaryOp),
     UnaryGradient(slopes::UnaryGradientOp),

@@ -7,6 +7,7 @@ use crate::prepared::PrivateRows;
 
 use super::attention_gradient::GradientScratch;
 use super::low_rank::RowsByUnit;
+use super::state_scan::Line;
 
 /// A thread's own memory, made once per program.
 #[derive(Debug)]
@@ -33,6 +34,8 @@ pub(crate) struct Scratch {
     pub swapped: Vec<f32>,
     /// For the gradients of attention.
     pub gradient: GradientScratch,
+    /// Columns of a recurrent state.
+    pub state: Vec<Line>,
 }
 
 /// A thread's memory for mixtures of experts.
@@ -59,6 +62,8 @@ pub(crate) struct ScratchSize {
     pub k: usize,
     /// Most elements of decoded rows of a weight.
     pub decoded: usize,
+    /// Most lines of columns of a recurrent state.
+    pub state_lines: usize,
 }
 
 impl ScratchSize {
@@ -84,6 +89,7 @@ impl Scratch {
             products: ProductScratch::default(),
             swapped: Vec::new(),
             gradient: GradientScratch::default(),
+            state: vec![Line::default(); size.state_lines],
         }
     }
 }

@@ -106,6 +106,7 @@ fn slope<S: Simd>(simd: S, function: Unary, x: S::V) -> S::V {
             let y = simd.sigmoid(x);
             simd.mul(y, simd.sub(one, y))
         }
+        Unary::Softplus => simd.sigmoid(x),
         Unary::Silu => {
             let gate = simd.sigmoid(x);
             simd.mul(gate, simd.mul_add(x, simd.sub(one, gate), one))

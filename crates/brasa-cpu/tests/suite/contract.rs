@@ -13,8 +13,8 @@ use brasa_graph::device::{
 use brasa_graph::step::{Outs, Step};
 use brasa_graph::testing::Decoder;
 use brasa_graph::testing::{
-    Sequences, check_chains, check_failed_steps, check_inputs_and_outputs, check_pages, check_refusals,
-    check_shared_weights,
+    Sequences, check_chains, check_chains_of_states, check_failed_steps, check_inputs_and_outputs,
+    check_pages, check_refusals, check_shared_weights,
 };
 
 const LIMITS: ProgramLimits = ProgramLimits { max_rows: 8, max_outs: 4, max_segments: 2 };
@@ -45,6 +45,7 @@ fn a_failed_step_leaves_no_trace() {
 fn chains_give_the_tokens_of_their_steps() {
     for threads in [1, 3] {
         check_chains(&device(threads, exact()));
+        check_chains_of_states(&device(threads, exact()));
     }
 }
 

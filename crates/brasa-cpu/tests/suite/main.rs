@@ -18,6 +18,7 @@ mod memory;
 mod not_numbers;
 mod ops;
 mod program;
+mod recurrent;
 mod scaling;
 mod sets;
 mod shift;

@@ -26,6 +26,7 @@
 #include "rope.cu"
 #include "scores.cu"
 #include "sequence.cu"
+#include "states.cu"
 #include "stray.cu"
 #include "tails.cu"
 #include "tiles.cu"

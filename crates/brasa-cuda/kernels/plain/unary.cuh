@@ -16,6 +16,7 @@ DEVICE float unary_value(u32 function, float x, float a, float b) {
         case UNARY_SILU: return x / (1.0f + expf(-x));
         case UNARY_GELU_TANH: return 0.5f * x * (1.0f + tanhf(0.7978846f * (x + 0.044715f * x * x * x)));
         case UNARY_SQUARED_RELU: return x < 0.0f ? 0.0f : x * x;
+        case UNARY_SOFTPLUS: return fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x)));
         default: return 0.5f * x * (1.0f + erff(x * 0.70710678f));
     }
 }
@@ -50,6 +51,7 @@ DEVICE float unary_slope(u32 function, float x, float a, float b) {
             return 0.5f * (1.0f + y) + 0.5f * x * (1.0f - y * y) * inner;
         }
         case UNARY_SQUARED_RELU: return x < 0.0f ? 0.0f : 2.0f * x;
+        case UNARY_SOFTPLUS: return 1.0f / (1.0f + expf(-x));
         default: return 0.5f * (1.0f + erff(x * 0.70710678f)) + x * 0.39894228f * expf(-0.5f * x * x);
     }
 }

@@ -16,6 +16,7 @@ mod losses;
 mod mixture;
 mod nodes;
 mod paneled;
+mod recurrent;
 mod tails;
 mod transposed;
 
@@ -106,6 +107,7 @@ pub(crate) fn compile(
         gated_scales: HashMap::new(),
         mixtures: HashMap::new(),
         folded: Vec::new(),
+        convolutions: HashMap::new(),
         rotations: Vec::new(),
         turned: Vec::new(),
         ops: Vec::new(),
@@ -120,6 +122,7 @@ pub(crate) fn compile(
     lowering.find_mixtures(&schedule);
     lowering.find_tails(&schedule);
     lowering.find_chains(&schedule);
+    lowering.find_convolutions(&schedule);
     lowering.find_joins(&schedule);
     lowering.find_paneled(&schedule);
     for item in schedule.items() {
@@ -205,6 +208,8 @@ struct Lowering<'g> {
     mixtures: HashMap<ValueId, Addition>,
     /// Nodes that an operation in front has computed.
     folded: Vec<NodeId>,
+    /// Activations behind short convolutions that nothing else reads, by the convolutions' results.
+    convolutions: HashMap<ValueId, NodeId>,
     /// Buffers of weights that are turned around for products with their other side, and do not change.
     turned: Vec<usize>,
     /// Tables of rotations that there are: what makes them, and their buffers.

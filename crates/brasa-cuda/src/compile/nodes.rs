@@ -171,6 +171,8 @@ impl Lowering<'_> {
                 let out = self.make(y);
                 self.push(MeanPoolOp { kernel, factor, x, out }, name);
             }
+            (Op::ShortConv(op), &[x, w], &[y]) => self.short_conv(op.state, x, w, y)?,
+            (Op::StateScan(op), operands, &[y]) => self.state_scan(op, operands, y)?,
             _ => self.lower_derivative(id)?,
         }
         Ok(())

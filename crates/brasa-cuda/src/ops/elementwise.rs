@@ -76,6 +76,7 @@ pub(super) fn unary(function: Unary) -> (u32, f32, f32) {
         Unary::GeluTanh => (params::UNARY_GELU_TANH, 0.0, 0.0),
         Unary::GeluErf => (params::UNARY_GELU_ERF, 0.0, 0.0),
         Unary::SquaredRelu => (params::UNARY_SQUARED_RELU, 0.0, 0.0),
+        Unary::Softplus => (params::UNARY_SOFTPLUS, 0.0, 0.0),
     }
 }
 

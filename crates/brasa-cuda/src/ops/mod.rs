@@ -21,6 +21,7 @@ mod paneled;
 mod parts;
 mod reduce;
 mod sequence;
+mod states;
 mod tails;
 mod transposed;
 
@@ -68,6 +69,7 @@ pub(crate) use paneled::{RoundOp, TAIL_DOWN, ThinGradientOp, ThinProductOp, grad
 pub(crate) use parts::{Parts, parts_kernel};
 pub(crate) use reduce::{ArgmaxOp, CrossEntropyOp, NormOp, ReduceOp, SoftmaxOp};
 pub(crate) use sequence::{IndexAddOp, MeanPoolOp, UnfoldOp};
+pub(crate) use states::{SCANNED_KEYS, ShortConvOp, StateScanOp};
 pub(crate) use tails::{LowRank, LowRankOp, MOST_TAIL, Tail, TailTiles};
 pub(crate) use transposed::{LinearTransposedOp, Transposed, TransposedTail, TransposedTiles};
 

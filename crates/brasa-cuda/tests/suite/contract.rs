@@ -11,8 +11,8 @@ use brasa_graph::device::{
 };
 use brasa_graph::step::{Outs, Step};
 use brasa_graph::testing::{
-    Decoder, Sequences, check_chains, check_failed_steps, check_inputs_and_outputs, check_pages,
-    check_refusals, check_shared_weights,
+    Decoder, Sequences, check_chains, check_chains_of_states, check_failed_steps, check_inputs_and_outputs,
+    check_pages, check_refusals, check_shared_weights,
 };
 use brasa_graph::{Graph, GroupId};
 
@@ -118,6 +118,7 @@ fn chains_give_the_tokens_of_their_steps() {
     if in_full(device, "chains") {
         check_chains(device);
     }
+    check_chains_of_states(device);
 }
 
 #[test]

@@ -22,6 +22,7 @@ mod models;
 mod not_numbers;
 mod operands;
 mod ops;
+mod recurrent;
 mod running;
 mod shift;
 mod training;

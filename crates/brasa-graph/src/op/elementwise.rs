@@ -46,6 +46,8 @@ pub enum Unary {
     GeluErf,
     /// `max(x, 0)²`; a NaN stays NaN. So et al. 2021, arXiv:2109.08668.
     SquaredRelu,
+    /// `ln(1 + exp(x))`, computed as `max(x, 0) + log1p(exp(−|x|))`.
+    Softplus,
 }
 
 impl Unary {
@@ -74,6 +76,8 @@ impl Unary {
                     x * x
                 }
             }
+            Self::Softplus if x > T::default() => x + (-x).exp().ln_1p(),
+            Self::Softplus => x.exp().ln_1p(),
         }
     }
 }
@@ -93,6 +97,7 @@ impl Operation for Unary {
             Self::GeluTanh => "gelu_tanh",
             Self::GeluErf => "gelu_erf",
             Self::SquaredRelu => "squared_relu",
+            Self::Softplus => "softplus",
         }
     }
 

@@ -21,15 +21,15 @@ use crate::{CacheSpec, DType, Node, Shape, StateId, Value, ValueId};
 /// `v` is `Δ · x` and `decay` is `exp(Δ · A)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StateScan {
-    /// The state, of `H · E · V` elements; `None` if each segment is a whole text, whose last state nobody keeps.
+    /// The state, of `H · E · V` elements; `None` if each segment is a whole text and no state is kept.
     pub state: Option<StateId>,
-    /// What a row adds to the state.
+    /// The change of the state by a row.
     pub rule: ScanRule,
     /// The key head of each value head.
     pub sharing: HeadSharing,
 }
 
-/// What a row adds to the state of a [`StateScan`].
+/// The vector `u` of a [`StateScan`]: a row adds `k ⊗ u` to the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanRule {
     /// The value itself.

@@ -63,6 +63,7 @@ impl Unary {
                     T::constant(2.0) * x
                 }
             }
+            Self::Softplus => Self::Sigmoid.apply(x),
         }
     }
 }
@@ -93,6 +94,7 @@ impl Unary {
                 let each = g.div(each, cap)?;
                 g.scaled(each, -2.0)?
             }
+            Self::Softplus => through(g, Self::Sigmoid)?,
             // s'·(1 − 2s).
             Self::Sigmoid => {
                 let (y, slope) = (g.apply(self, &[x])?, through(g, self)?);

@@ -134,6 +134,10 @@ impl Number for Dual {
         self.through(self.value.ln(), 1.0 / self.value)
     }
 
+    fn ln_1p(self) -> Self {
+        self.through(self.value.ln_1p(), 1.0 / (1.0 + self.value))
+    }
+
     fn sqrt(self) -> Self {
         let value = self.value.sqrt();
         self.through(value, 0.5 / value)

@@ -50,6 +50,10 @@ pub trait Number:
     #[must_use]
     fn ln(self) -> Self;
 
+    /// `ln(1 + self)`, exact near zero.
+    #[must_use]
+    fn ln_1p(self) -> Self;
+
     /// The square root.
     #[must_use]
     fn sqrt(self) -> Self;
@@ -87,6 +91,10 @@ macro_rules! own_methods {
 
         fn ln(self) -> Self {
             self.ln()
+        }
+
+        fn ln_1p(self) -> Self {
+            self.ln_1p()
         }
 
         fn sqrt(self) -> Self {

@@ -9,9 +9,10 @@ use crate::ValueWidth;
 use crate::chain::{Chain, Finish, Flow, RowDraw};
 use crate::device::{Backend, DeviceError, KvType, Precision};
 use crate::sampling::{Draw, DrawRules, Dry, Row, Sampler, SamplingError, SamplingParams, TokenMask};
-use crate::step::{Outs, Segment, Step};
+use crate::step::{Outs, PageId, Segment, Step};
+use crate::{Graph, StatePages};
 
-use super::{Decoder, Running, tokens};
+use super::{Decoder, Recurrent, Running, tokens};
 
 const VOCAB: usize = 150;
 /// Rows of the prompts. The second prompt continues on a new page.
@@ -42,9 +43,23 @@ pub fn check_chains(device: &dyn Backend) {
         ..small.clone()
     };
     for wide in [Decoder { sinks: true, ..small.clone() }, latent] {
-        Checks::new(device, &wide).rows_end_by_themselves();
+        Checks::new(device, wide.graph(12)).rows_end_by_themselves();
     }
-    let mut checks = Checks::new(device, &small);
+    check_chains_of(device, small.graph(12));
+}
+
+/// Checks the chains of a device like [`check_chains`], for a decoder with recurrent states: each step goes on from the state page
+/// that the step before has written.
+///
+/// # Panics
+///
+/// If a chain differs from single steps.
+pub fn check_chains_of_states(device: &dyn Backend) {
+    check_chains_of(device, Recurrent::small().graph(12));
+}
+
+fn check_chains_of(device: &dyn Backend, graph: Graph) {
+    let mut checks = Checks::new(device, graph);
     checks.rows_end_by_themselves();
     checks.rows_end_by_answers();
     checks.one_answer_ends_all();
@@ -90,8 +105,8 @@ struct Shown {
 }
 
 impl Checks {
-    fn new(device: &dyn Backend, decoder: &Decoder) -> Self {
-        let running = Running::new(device, &Arc::new(decoder.graph(12)), Precision::Reference, KvType::F16);
+    fn new(device: &dyn Backend, graph: Graph) -> Self {
+        let running = Running::new(device, &Arc::new(graph), Precision::Reference, KvType::F16);
         let count = running.program.max_chain(false).min(MOST);
         assert!(count >= 8, "a chain of {count} tokens is too short to be checked");
         let mut checks =
@@ -151,6 +166,8 @@ impl Checks {
             let shown = self.chain_behind(&segments, &mut ask, &all, |_, _| Flow::Continue).expect("a chain");
             for (row, segment) in segments.iter_mut().enumerate() {
                 all[row].extend(&shown.tokens[row]);
+                let states = self.states_behind(segment, shown.finish.lengths[row]);
+                segment.states = states;
                 segment.first_index = shown.finish.lengths[row];
                 segment.set_tokens(&all[row][all[row].len() - 1..]);
             }
@@ -200,6 +217,7 @@ impl Checks {
             segment.first_index = text.len();
             text.push(draw.expect("a token").token);
             segment.set_tokens(&text[text.len() - 1..]);
+            segment.states.go_on();
         }
         text.split_off(PROMPTS[row])
     }
@@ -212,9 +230,27 @@ impl Checks {
             let mut segment = self.running.segment(self.texts, &[&prompt[..], &[0; MOST]].concat());
             segment.set_tokens(&prompt);
             segment.outs = Outs::Last;
+            if let Some(kept) = segment.states.to.last_mut() {
+                kept.0 = length as u32 - 1;
+                segment.states.spares = self.spares();
+            }
             segment
         };
         PROMPTS.iter().enumerate().map(segment).collect()
+    }
+
+    /// As many unused state pages as the device wants for the later steps of a chain.
+    fn spares(&mut self) -> Vec<PageId> {
+        (0..self.running.program.spare_states()).map(|_| self.running.state_page()).collect()
+    }
+
+    /// The state pages of a step of one row behind a chain that began with `segment` and ended with `length` cached positions.
+    fn states_behind(&mut self, segment: &Segment, length: usize) -> StatePages {
+        let from = segment.states.page_after_steps(length - segment.first_index - segment.rows);
+        if from.is_none() {
+            return StatePages::default();
+        }
+        StatePages { from, to: vec![(0, self.running.state_page())], spares: self.spares() }
     }
 
     fn chain(
@@ -289,6 +325,7 @@ impl Checks {
             return;
         }
         let mut next = segment.clone();
+        next.states = self.states_behind(segment, shown.finish.lengths[row]);
         next.first_index = shown.finish.lengths[row];
         next.set_tokens(&drawn[drawn.len() - 1..]);
         let logits = self.running.run(vec![next]);

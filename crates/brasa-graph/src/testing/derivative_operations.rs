@@ -39,6 +39,10 @@ pub const DERIVATIVE_OPERATIONS: &[OperationCase] = &[
         let function = Unary::Clamp { low: f32::NEG_INFINITY, high: 0.5 };
         apply(b, UnaryGradient { function }, &[x, t])
     }),
+    OperationCase::new("softplus_gradient", Tolerance::F32, |b| {
+        let (x, t) = (b.rows(&[9]), b.rows(&[9]));
+        apply(b, UnaryGradient { function: Unary::Softplus }, &[x, t])
+    }),
     OperationCase::new("rms_norm_gradient", Tolerance::F32, |b| {
         let (x, t) = (b.rows(&[9]), b.rows(&[9]));
         apply(b, NormGradient { kind: NormKind::Rms, eps: 1e-5 }, &[x, t])

@@ -21,7 +21,8 @@
 //! - [`HeadLayer`] is a linear layer of heads, which [`check_heads`] runs in every storage format;
 //! - [`check_shared_weights`] has two graphs share an upload, and reads and writes weights;
 //! - [`check_inputs_and_outputs`] brings inputs that a graph declares and reads several outputs;
-//! - [`check_chains`] compares chains with single steps; [`check_failed_steps`] has steps fail in the middle;
+//! - [`check_chains`] and [`check_chains_of_states`] compare chains with single steps; [`check_failed_steps`] has steps fail in the
+//!   middle;
 //!   [`check_lookups`] brings numbers beyond the tables in which they are looked up;
 //! - [`check_refusals`] brings what a device refuses, from bad steps to foreign weights;
 //! - [`DraftTreeCase`] is a random tree of drafts, [`ShiftCase`] a text that loses a page;
@@ -74,7 +75,7 @@ pub use attention_operations::{
 pub use bank_run::{BankRun, times_over_layers};
 pub use banks::{check_bank, check_bank_is_near};
 pub use case::{Case, CaseBuilder, MakeWeight, check, f32_weight, run_case};
-pub use chains::check_chains;
+pub use chains::{check_chains, check_chains_of_states};
 pub use compare::{Comparison, Tolerance, compare};
 pub use decoder::Decoder;
 pub use derivative_operations::{DERIVATIVE_OPERATIONS, SECOND_DERIVATIVE_OPERATIONS};

@@ -132,9 +132,12 @@ fn functions_of_each_element(b: &mut CaseBuilder) -> Vec<ValueId> {
         Unary::Silu,
         Unary::GeluTanh,
         Unary::GeluErf,
+        Unary::Softplus,
     ] {
         results.push(b.graph.unary(x, function));
     }
+    let large = b.graph.unary(x, Unary::Scale(40.0));
+    results.push(b.graph.unary(large, Unary::Softplus));
     results
 }
 

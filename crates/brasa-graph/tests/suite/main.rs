@@ -16,6 +16,7 @@ mod operations;
 mod operations_golden;
 mod print;
 mod properties;
+mod recurrences_golden;
 mod reference_backend;
 mod rewrite;
 mod sampling;

@@ -10,7 +10,7 @@ use brasa_graph::chain::Flow;
 use brasa_graph::device::{DeviceError, KvType, LostPart};
 use brasa_graph::step::{Outs, PAGE_POSITIONS, PageId, Segment, Step};
 use brasa_graph::testing::{
-    EncoderDecoder, MockBackend, Tolerance, check, check_chains, check_failed_steps,
+    EncoderDecoder, MockBackend, Tolerance, check, check_chains, check_chains_of_states, check_failed_steps,
     check_inputs_and_outputs, check_pages, check_refusals, check_shared_weights, compare, f32_weight,
     random_case, rewritten,
 };
@@ -90,6 +90,7 @@ fn a_step_that_fails_ends_the_chain_and_the_program() {
 fn late_or_not_chains_give_the_tokens_of_their_steps() {
     for late in LATE {
         check_chains(&MockBackend::new(late));
+        check_chains_of_states(&MockBackend::new(late));
         check_failed_steps(&MockBackend::new(late));
     }
 }

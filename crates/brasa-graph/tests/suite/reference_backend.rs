@@ -190,6 +190,7 @@ fn a_failed_step_leaves_no_trace() {
 #[test]
 fn chains_give_the_tokens_of_their_steps() {
     brasa_graph::testing::check_chains(&ReferenceBackend);
+    brasa_graph::testing::check_chains_of_states(&ReferenceBackend);
 }
 
 #[test]

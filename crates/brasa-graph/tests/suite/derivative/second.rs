@@ -165,6 +165,7 @@ fn slopes_and_norms_bend() {
         Unary::GeluTanh,
         Unary::GeluErf,
         Unary::SquaredRelu,
+        Unary::Softplus,
     ];
     let mut random = Random::new(9);
     let mut check = |name: &str, op: Op, positive: bool| {
