@@ -56,7 +56,7 @@ pub struct Arguments {
     /// Flags of `run`.
     #[command(flatten)]
     pub run: RunArguments,
-    /// Colours: auto, always or never [default: auto]
+    /// Colours: auto (at a terminal, unless NO_COLOR is set), always (in files and pipes too) or never [default: auto]
     #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t = When::Auto, hide_default_value = true, hide_possible_values = true, hide_short_help = true)]
     pub color: When,
 }
@@ -85,7 +85,7 @@ pub enum Command {
     Logits(LogitsArguments),
     /// Make vectors of texts, or compare texts by them
     Embed(EmbedArguments),
-    /// Turn speech into text or subtitles, from files or while somebody speaks
+    /// Turn speech in sound files, or live from a microphone's pipe, into text or subtitles
     Transcribe(TranscribeArguments),
     /// Rank documents by how well they answer a query
     Rerank(RerankArguments),
@@ -95,7 +95,7 @@ pub enum Command {
     Train(TrainArguments),
     /// Measure prompt and generation speed
     Bench(BenchArguments),
-    /// Measure speed and reuse, and check that equal answers are equal, in a minute
+    /// Test a model in a minute: speed, cached prompts, equal answers to equal requests
     Eval(EvalArguments),
     /// Serve models over HTTP, in the forms of OpenAI, Anthropic and llama.cpp
     Serve(ServeArguments),

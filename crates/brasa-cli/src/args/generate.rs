@@ -58,7 +58,8 @@ pub struct GenerateArguments {
     /// Print events in place of the text, one JSON object a line, the answer last: token, entropy, residual, …
     #[arg(long, value_name = "KIND,…", value_delimiter = ',', value_parser = values::probe(), conflicts_with = "server", hide_short_help = true)]
     pub probe: Vec<ProbeKind>,
-    /// Layers that the probes heads, residual, coherence and router look at [default: all]
+    /// Numbers of the layers, counted from 0, whose events the probes heads, residual, coherence and router print [default: all
+    /// layers]
     #[arg(long, value_name = "N,…", value_delimiter = ',', requires = "probe", value_parser = values::count, allow_negative_numbers = true, hide_short_help = true)]
     pub probe_layers: Vec<usize>,
     #[command(flatten)]

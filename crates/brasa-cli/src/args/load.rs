@@ -54,7 +54,7 @@ pub struct SetupArguments {
     /// Threads [default: as many as this process may use]
     #[arg(short, long, value_name = "N", value_parser = positive, allow_negative_numbers = true)]
     pub threads: Option<usize>,
-    /// Device: auto, cpu, cuda, or cuda:N for one GPU [default: auto]
+    /// Device that computes: cpu, cuda (NVIDIA GPU 0; cuda:N for number N), or auto, a GPU that works or else the CPU [default: auto]
     #[arg(long, value_name = "NAME", value_parser = Suggested(DEVICES), hide_possible_values = true)]
     pub device: Option<String>,
     /// Most memory of a GPU, such as 14GiB [default: all]

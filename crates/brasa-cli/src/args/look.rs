@@ -53,7 +53,7 @@ pub struct InspectArguments {
     /// Print the memory that the model takes on a device, whether it fits, and which types would fit
     #[arg(long, conflicts_with_all = ["graph", "tensors"])]
     pub fit: bool,
-    /// Device that --fit asks: auto, cpu, cuda, cuda:N [default: auto]
+    /// Device whose memory --fit asks for: cpu, cuda (NVIDIA GPU 0; cuda:N for number N), or auto, a GPU if there is one [default: auto]
     #[arg(long, value_name = "NAME", value_parser = Suggested(DEVICES), hide_possible_values = true, requires = "fit", conflicts_with_all = ["graph", "attention"])]
     pub device: Option<String>,
     /// Most memory of a GPU for --fit, such as 14GiB [default: all]
@@ -65,7 +65,8 @@ pub struct InspectArguments {
     /// Type of keys and values that --fit assumes [default: f16]
     #[arg(long, value_enum, value_name = "TYPE", requires = "fit", conflicts_with_all = ["graph", "attention"])]
     pub cache_type: Option<CacheType>,
-    /// Show what attention looks at in a text (-p, --file): LAYER or LAYER:HEAD, counted from 0, separated by commas, or all
+    /// For each token of a text (-p, --file) show the earlier tokens that these attention heads weigh most: LAYER for all heads of a
+    /// layer or LAYER:HEAD for one, counted from 0, several separated by commas; or all
     #[arg(long, value_name = "L:H", value_parser = values::heads, conflicts_with_all = ["graph", "tensors", "fit"])]
     pub attention: Option<values::Heads>,
     /// The text to look into
@@ -74,7 +75,7 @@ pub struct InspectArguments {
     /// Read the text from a file; - for standard input
     #[arg(long, value_name = "FILE", requires = "attention", conflicts_with = "prompt")]
     pub file: Option<PathBuf>,
-    /// Draw the attention as a heat map
+    /// Draw what --attention shows as a picture: one square a head, a row and a column for each token
     #[arg(long, value_name = "FILE.svg", requires = "attention")]
     pub svg: Option<PathBuf>,
     /// Replace FILE.svg if it exists

@@ -73,19 +73,20 @@ pub struct EvalArguments {
     /// Model [default: the built-in one]
     #[arg(value_name = "PATH", conflicts_with_all = ["model", "hf_repo"])]
     pub path: Option<PathBuf>,
-    /// The text to continue [default: a few sentences about dictionaries]
+    /// Text that the model continues in each run [default: a few sentences about dictionaries]
     #[arg(short, long, value_name = "TEXT")]
     pub prompt: Option<String>,
-    /// Read the text from a file; - for standard input
+    /// Read that text from a file; - for standard input
     #[arg(short, long, value_name = "FILE", conflicts_with = "prompt")]
     pub file: Option<PathBuf>,
-    /// Tokens of each answer, at least 2
+    /// Tokens that the model generates in each run, at least 2
     #[arg(short, long = "predict", visible_alias = "n-predict", value_name = "N", default_value_t = 64, value_parser = values::several, allow_negative_numbers = true)]
     pub n: usize,
-    /// Runs of each measurement
+    /// How often each measurement is repeated; the report has the median and the spread
     #[arg(short, long, value_name = "N", default_value_t = 3, value_parser = positive, allow_negative_numbers = true)]
     pub runs: usize,
-    /// Text that prompts begin with, kept in the cache (may be repeated) [default: the whole prompt]
+    /// Beginning that is computed once and kept, to measure how much sooner prompts that begin with it answer (may be repeated)
+    /// [default: the whole prompt]
     #[arg(long, value_name = "TEXT")]
     pub cache_prompt: Vec<String>,
     /// Print one JSON object

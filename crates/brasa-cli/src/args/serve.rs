@@ -22,7 +22,7 @@ pub struct ServeArguments {
     /// Names of the first model, separated by commas [default: its file's name]
     #[arg(short, long, value_name = "NAME", value_delimiter = ',')]
     pub alias: Vec<String>,
-    /// Words to show about the models in /v1/models, separated by commas; they change nothing
+    /// Labels that /v1/models shows as `tags` of every model, separated by commas; they change nothing
     #[arg(long, value_name = "TAG", value_delimiter = ',', hide_short_help = true)]
     pub tags: Vec<String>,
     /// Model of Hugging Face's hub, USER/REPO[:QUANT] (-hf)
@@ -125,13 +125,13 @@ pub struct ServeArguments {
     /// Most connections at once
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = positive, hide_short_help = true)]
     pub max_connections: usize,
-    /// Host name that a server without a key answers to, beside addresses and localhost; * for any (may be repeated)
+    /// Host name, e.g. box.local, to be reached by without a key, besides addresses and localhost; * for any (may be repeated)
     #[arg(long, value_name = "NAME", value_delimiter = ',', hide_short_help = true)]
     pub allowed_hosts: Vec<String>,
     /// Origins whose pages may use the server, separated by commas, or * for all (may be repeated)
     #[arg(long, value_name = "ORIGIN", value_delimiter = ',', hide_short_help = true)]
     pub cors_origin: Vec<String>,
-    /// Hide /slots, which shows what runs
+    /// Do not serve /slots, which shows requests without their texts
     #[arg(long, hide_short_help = true)]
     pub no_slots: bool,
     /// Folder for POST /slots/ID?action=save, restore and erase

@@ -18,46 +18,46 @@ use crate::values::{self, positive};
 #[allow(missing_docs)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 pub struct TranscribeArguments {
-    /// Model (unless -m or -hf names it), then files of sound; - for standard input
+    /// Speech model (unless -m or -hf names it), then sound files; - for standard input
     #[arg(value_name = "FILE", value_hint = clap::ValueHint::AnyPath)]
     pub files: Vec<PathBuf>,
-    /// A file of sound (may be repeated)
+    /// A sound file to transcribe, beside those that are named without -f (may be repeated)
     #[arg(short, long = "file", value_name = "FILE", hide_short_help = true)]
     pub named_files: Vec<PathBuf>,
-    /// Language by code or English name [default: auto, the first one heard]
+    /// Spoken language, such as pt or Portuguese [default: the first heard]
     #[arg(short, long, value_name = "NAME", value_parser = values::language)]
     pub language: Option<values::Language>,
-    /// Write English, whatever is spoken
+    /// Translate: write English, whatever language is spoken
     #[arg(long)]
     pub translate: bool,
-    /// Form of the transcript
+    /// File format of the transcript
     #[arg(long, visible_alias = "output-format", value_name = "FORM", default_value = "text", value_parser = values::transcript_format())]
     pub format: TranscriptFormat,
     /// Write JSON: --format json, unless --format names another form of JSON
     #[arg(long)]
     pub json: bool,
-    /// Show times in text
+    /// With --format text: put the start and end time in front of each segment
     #[arg(long)]
     pub timestamps: bool,
-    /// Find the times of words; text has a line for each
+    /// Find the start and end of every word; text then has a line for each
     #[arg(long, visible_alias = "word-timestamps")]
     pub words: bool,
-    /// Write transcripts into this folder [default: one to standard output, several beside their files]
+    /// Folder for transcripts [default: of one file to standard output, of several beside their files]
     #[arg(short, long, visible_alias = "output-dir", value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub out: Option<PathBuf>,
     /// Replace transcripts that exist
     #[arg(long)]
     pub force: bool,
-    /// Transcribe while somebody speaks: standard input, or one FILE
+    /// Transcribe live: sound that still comes in, from standard input or FILE
     #[arg(long)]
     pub stream: bool,
-    /// Seconds of sound between two updates of --stream
+    /// With --stream: seconds of new sound after which the text is updated
     #[arg(long, value_name = "S", default_value = "1", value_parser = values::step, requires = "stream", hide_short_help = true)]
     pub step: f32,
-    /// Take the input as samples of one channel without a header: u8, s16, s24, s32, f32 or f64
+    /// The input is raw samples of one channel without a file header, in this type: u8, s16, s24, s32, f32 or f64
     #[arg(long, value_name = "FORM", value_parser = values::sample_format)]
     pub raw: Option<SampleFormat>,
-    /// Samples a second of --raw, and of a --stream without a header [default: 16000]
+    /// Sample rate in Hz of sound without a file header [default: 16000]
     #[arg(short, long, value_name = "HZ")]
     pub rate: Option<u32>,
     #[command(flatten)]
@@ -67,7 +67,7 @@ pub struct TranscribeArguments {
     /// Threads [default: as many as this process may use]
     #[arg(short, long, value_name = "N", value_parser = positive, allow_negative_numbers = true)]
     pub threads: Option<usize>,
-    /// Device: auto, cpu, cuda, or cuda:N for one GPU [default: cpu]
+    /// Device that computes: cpu, cuda (NVIDIA GPU 0; cuda:N for number N), or auto, a GPU that works or else the CPU [default: cpu]
     #[arg(long, value_name = "NAME", value_parser = Suggested(DEVICES), hide_possible_values = true)]
     pub device: Option<String>,
     /// Precision of the arithmetic
@@ -95,7 +95,7 @@ impl TranscribeArguments {
 #[derive(Debug, Clone, Args)]
 #[allow(missing_docs)]
 pub struct SearchArguments {
-    /// Candidate texts of the beam search; 1 is fastest (-bs)
+    /// Candidate texts that the search compares at each step; more find better texts, 1 is fastest (-bs)
     #[arg(long, visible_alias = "beam-size", value_name = "N", default_value_t = 5, value_parser = texts())]
     pub beam: u8,
     /// Cut files at their pauses, and transcribe N pieces of up to 30 s at once, independently of each other
@@ -104,49 +104,51 @@ pub struct SearchArguments {
     /// How pauses are found: model, a small network that detects voices; energy, by loudness; or off [default: energy with --batch, off without]
     #[arg(long, value_name = "HOW", value_parser = values::voice(), hide_short_help = true)]
     pub vad: Option<VoiceDetector>,
-    /// Text before the sound: names, spelling, style
+    /// Text that the model is shown as if it came before the sound: names to spell right, punctuation, style
     #[arg(long, visible_alias = "initial-prompt", value_name = "TEXT")]
     pub prompt: Option<String>,
-    /// Show the model the prompt before every window, not the first alone
+    /// Show the model --prompt before every 30 s, not before the first alone
     #[arg(long, visible_alias = "carry-initial-prompt", requires = "prompt", hide_short_help = true)]
     pub carry_prompt: bool,
-    /// Words that are likely to be spoken, separated by commas
+    /// Words that are likely to be spoken, such as names, between commas
     #[arg(long, value_name = "WORDS", value_delimiter = ',')]
     pub hotwords: Vec<String>,
-    /// Added to the logits of the hotwords' first tokens
+    /// How strongly --hotwords are preferred: added to the logits of their first tokens
     #[arg(long, value_name = "X", default_value_t = 3.0, value_parser = values::finite, allow_negative_numbers = true, requires = "hotwords", hide_short_help = true)]
     pub hotword_bias: f32,
-    /// Temperature of the first try; 0 takes the likeliest
+    /// Randomness of the first try of a window; 0 takes the likeliest text
     #[arg(long = "temp", visible_alias = "temperature", value_name = "T", default_value_t = 0.0, value_parser = values::temperature, hide_short_help = true)]
     pub temperature: f32,
-    /// Increase of the temperature for each new try, up to 1; 0 for a single try
+    /// A window whose text looks wrong (see the thresholds) is tried again with the temperature raised by this, up to 1; 0 for a single
+    /// try
     #[arg(long, visible_alias = "temperature-increment-on-fallback", value_name = "T", default_value_t = 0.2, value_parser = values::temperature, hide_short_help = true)]
     pub temperature_inc: f32,
-    /// Texts that are drawn above temperature 0, of which the likeliest is kept (-bo)
+    /// Above temperature 0: texts that are drawn for a window, of which the likeliest is kept (-bo)
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = texts(), hide_short_help = true)]
     pub best_of: u8,
-    /// Finished texts that end a search, as a multiple of --beam
+    /// End the search of a window once --beam times this many candidate texts are complete
     #[arg(long, value_name = "X", default_value_t = 1.0, hide_short_help = true)]
     pub patience: f32,
-    /// Exponent of the length that divides a text's score, 0 to 1 [default: compare mean scores]
+    /// How candidates of different lengths compare: scores are divided by their length to this power, 0 to 1; more favours long texts
+    /// [default: by the mean score of a token]
     #[arg(long, value_name = "X", hide_short_help = true)]
     pub length_penalty: Option<f32>,
-    /// Treat a window as silent if the probability of no speech is above this
+    /// Write nothing for a window whose probability of containing no speech is above this, 0 to 1, unless its text is likely
     #[arg(long, visible_aliases = ["no-speech", "no-speech-thold"], value_name = "P", default_value_t = 0.6, value_parser = values::finite, hide_short_help = true)]
     pub no_speech_threshold: f32,
-    /// Try again if the mean log-probability is lower
+    /// Try a window again if the mean log-probability of its tokens is below this
     #[arg(long, visible_alias = "logprob-thold", value_name = "X", default_value_t = -1.0, value_parser = values::finite, allow_negative_numbers = true, hide_short_help = true)]
     pub logprob_threshold: f32,
-    /// Try again if the text compresses better than this ratio, since it then repeats itself
+    /// Try a window again if its text compresses by more than this factor, since it then repeats itself
     #[arg(long, value_name = "X", default_value_t = 2.4, value_parser = values::finite, hide_short_help = true)]
     pub compression_ratio_threshold: f32,
-    /// The latest first timestamp of a window in seconds; 0 for any
+    /// Latest time in seconds at which the first segment of a window may begin; 0 for any
     #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = values::finite, hide_short_help = true)]
     pub max_initial_timestamp: f32,
-    /// Do not show the model the text before each window
+    /// Transcribe each window without showing the model the text of the windows before it
     #[arg(long, hide_short_help = true)]
     pub no_context: bool,
-    /// Find no times: a segment for each 30 s
+    /// Find no times within a window: one segment for each 30 s
     #[arg(long, conflicts_with_all = ["timestamps", "words", "stream"], hide_short_help = true)]
     pub without_timestamps: bool,
     /// Ids of tokens that are never written [default: the vocabulary's annotations]
@@ -158,10 +160,10 @@ pub struct SearchArguments {
     /// Make the text of each window follow the grammar in a file
     #[arg(long, value_name = "FILE", group = "text_grammar", conflicts_with_all = ["suppress_tokens", "stream"], hide_short_help = true)]
     pub grammar_file: Option<PathBuf>,
-    /// Most tokens of a window [default: half the model's context]
+    /// Most text tokens of a window of 30 s [default: half the model's context]
     #[arg(long, value_name = "N", value_parser = positive, hide_short_help = true)]
     pub max_tokens: Option<usize>,
-    /// Seed of the draws above temperature 0
+    /// Seed of random draws above temperature 0; the same seed gives the same text
     #[arg(short, long, value_name = "N", default_value_t = 0, hide_short_help = true)]
     pub seed: u64,
 }

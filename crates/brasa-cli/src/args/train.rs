@@ -91,10 +91,10 @@ pub struct TrainArguments {
     /// Batches between two lines that tell the loss, as MLX-LM counts
     #[arg(long, value_name = "N", value_parser = positive, conflicts_with = "report_every", help_heading = "Course", hide = true)]
     pub steps_per_report: Option<usize>,
-    /// An option of MLX-LM whose work is always done
+    /// Accepted for MLX-LM's command lines: this command always trains
     #[arg(long = "train", help_heading = "Course", hide = true)]
     pub is_training: bool,
-    /// An option of MLX-LM whose work is always done
+    /// Accepted for MLX-LM's command lines: the loss on test.jsonl is always measured if the file is there
     #[arg(long = "test", help_heading = "Course", hide = true)]
     pub is_testing: bool,
     /// Updates between two checkpoints
@@ -120,7 +120,7 @@ pub struct TrainArguments {
     /// Rank of the adapter
     #[arg(long, value_name = "N", value_parser = positive, default_value_t = 8, help_heading = "Adapter")]
     pub rank: usize,
-    /// α: the adapter counts α/rank times, in rslora α/√rank times [default: twice the rank]
+    /// Strength α of the adapter: its output is multiplied by α/rank, with --method rslora by α/√rank [default: twice the rank]
     #[arg(long, value_name = "X", help_heading = "Adapter", hide_short_help = true)]
     pub alpha: Option<f32>,
     /// Layers: names such as q_proj and /expressions/, separated by commas; all, experts [default: all, with --method full every parameter]
@@ -138,13 +138,16 @@ pub struct TrainArguments {
     /// Rank of the layers with a name or /expression/ as for --targets (may be repeated)
     #[arg(long, value_name = "NAME=N", value_parser = own_rank, help_heading = "Adapter", hide_short_help = true)]
     pub rank_of: Vec<(String, usize)>,
-    /// α of the layers with such a name (may be repeated)
+    /// Another α for the layers with this name or /expression/, written as in --targets: q_proj=32 (may be repeated) [default:
+    /// --alpha]
     #[arg(long, value_name = "NAME=X", value_parser = own_alpha, help_heading = "Adapter", hide_short_help = true)]
     pub alpha_of: Vec<(String, f32)>,
-    /// Share of an adapted layer's input that its adapter does not see
+    /// Against overfitting: in each update set this share of the numbers that the adapter reads to zero at random, from 0 (none) to
+    /// below 1
     #[arg(long, value_name = "X", default_value_t = 0.0, help_heading = "Adapter", hide_short_help = true)]
     pub dropout: f32,
-    /// Noise in the embeddings of tokens (NEFTune's α, usually 5)
+    /// Against overfitting: add random noise of this strength to the embeddings of tokens while training (NEFTune's α); 0 for none, 5
+    /// is usual
     #[arg(long, value_name = "X", default_value_t = 0.0, help_heading = "Adapter", hide_short_help = true)]
     pub neftune: f32,
     /// Learn only the last N blocks of the model
@@ -190,7 +193,7 @@ pub struct TrainArguments {
     /// Let sgd and muon look ahead along the momentum [default: false, of muon true]
     #[arg(long, value_name = "BOOL", action = clap::ArgAction::Set, help_heading = "Optimizer", hide_short_help = true)]
     pub nesterov: Option<bool>,
-    /// Decay of Adam's means of gradients and of their squares
+    /// How slowly Adam's running means of gradients, and of squared gradients, forget: two numbers from 0 to below 1
     #[arg(long, value_name = "X,X", value_parser = betas, default_value = "0.9,0.999", help_heading = "Optimizer", hide_short_help = true)]
     pub betas: (f64, f64),
     /// Added to the root of Adam's mean square
@@ -202,7 +205,7 @@ pub struct TrainArguments {
         hide_short_help = true
     )]
     pub eps: f64,
-    /// Let Adam's means count more in the first updates
+    /// Correct Adam's running means for having begun at 0, as Adam's authors do: without it the first updates are of another size
     #[arg(long, value_name = "BOOL", action = clap::ArgAction::Set, default_value_t = true, help_heading = "Optimizer", hide_short_help = true)]
     pub bias_correction: bool,
     /// Largest norm of a gradient, which is scaled down to it; 0 for any
@@ -221,7 +224,7 @@ pub struct TrainArguments {
     /// Folder that keeps token ids of examples for later runs
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath, help_heading = "Examples", hide_short_help = true)]
     pub token_cache: Option<PathBuf>,
-    /// Learn from the assistant's last turn on, as MLX-LM says it
+    /// MLX-LM's name for --learn from-last: learn the assistant's last answer and what the template puts behind it, not the prompt
     #[arg(long, conflicts_with = "learn", help_heading = "Examples", hide = true)]
     pub mask_prompt: bool,
     /// Examples that are too long
@@ -231,7 +234,7 @@ pub struct TrainArguments {
     #[arg(long, value_name = "FILE", help_heading = "Examples", hide_short_help = true)]
     pub chat_template_file: Option<PathBuf>,
 
-    /// Device
+    /// Device that computes: cpu, cuda (NVIDIA GPU 0; cuda:N for number N), or auto, a GPU that works or else the CPU
     #[arg(long, value_name = "NAME", default_value = "cpu", value_parser = Suggested(DEVICES), hide_possible_values = true, help_heading = "Device", hide_short_help = true)]
     pub device: String,
     /// Most memory of a GPU, such as 14GiB [default: all]
