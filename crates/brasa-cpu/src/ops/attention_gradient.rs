@@ -495,11 +495,14 @@ impl Operation for AttentionTangentOp {
                         changes[slot] *= slopes[slot];
                     }
                 }
-                // The factor follows the softmax, and a sink is not scaled.
-                let sink = sinks
-                    .as_ref()
-                    .map(|[sinks, changes]| (sinks.row(0)[head], changes.row(0)[head] / scoring.scale));
-                vectorize(isa, Softmax { scale: scoring.scale, scores, changes, slopes: None, sink });
+                // A sink's change is not scaled, so those of scores are before they meet it.
+                let mut scale = scoring.scale;
+                let sink = sinks.as_ref().map(|[sinks, t_sinks]| {
+                    changes.iter_mut().for_each(|change| *change *= scale);
+                    scale = 1.0;
+                    (sinks.row(0)[head], t_sinks.row(0)[head])
+                });
+                vectorize(isa, Softmax { scale, scores, changes, slopes: None, sink });
                 let out = &mut out.row(i)[result];
                 out.fill(0.0);
                 for slot in 0..seen.len() {

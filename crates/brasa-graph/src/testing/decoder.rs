@@ -207,9 +207,9 @@ impl Building<'_> {
         let source = KvSource::Cache(cache);
         let mut operands = vec![q];
         if self.spec.sinks {
-            let sinks = self.random.normals(heads, 1.0);
-            let sinks = super::weight(&format!("layers.{layer}.sinks"), &[heads], &sinks);
-            operands.push(self.b.weight(Ok(sinks)));
+            let name = format!("layers.{layer}.sinks");
+            let part = self.part(&name, &[heads], StorageFormat::BF16);
+            operands.push(self.b.weight(Weight::new(name, &[heads], vec![part])));
         }
         let o = self.b.attention(&operands, Attention { source, scale, window, softcap });
         let o_width = heads * value.dim();

@@ -108,11 +108,17 @@ pub fn check_attention_in_trees(device: &dyn Backend) {
         for mask in [Mask::Causal, Mask::Bidirectional] {
             let window = [None, Some(3)][seed as usize % 2];
             let case = Case::new("tree", seed, &f32_weight, |b| {
-                let (q, k, v) = (b.rows(&[4, 24]), b.rows(&[2, 24]), b.rows(&[2, 24]));
+                // From the fourth tree on with sinks, and values of another width than keys.
+                let is_wide = seed >= 3;
+                let value_dim = if is_wide { 20 } else { 24 };
+                let mut operands = vec![b.rows(&[4, 24]), b.rows(&[2, 24]), b.rows(&[2, value_dim])];
+                if is_wide {
+                    operands.push(b.bias("sinks", 4));
+                }
                 let source = KvSource::Step(mask);
                 let softcap = Some(4.0);
-                let y = b.graph.attention(&[q, k, v], Attention { source, scale: 0.3, window, softcap });
-                vec![b.graph.reshape(y, &[96])]
+                let y = b.graph.attention(&operands, Attention { source, scale: 0.3, window, softcap });
+                vec![b.graph.reshape(y, &[4 * value_dim])]
             });
             let graph = Arc::new(case.graph);
             let drafts: Vec<u32> = tokens(23, seed).iter().map(|token| token % 97).collect();
@@ -131,7 +137,9 @@ pub fn check_attention_in_trees(device: &dyn Backend) {
 
 fn decoder(windows: &[Option<usize>]) -> Arc<Graph> {
     let small = Decoder::small(StorageFormat::F32);
-    let decoder = Decoder { hidden: 64, heads: 4, feed_forward: 96, windows: windows.to_vec(), ..small };
+    // With windows also sinks, as in gpt-oss.
+    let (windows, sinks) = (windows.to_vec(), windows.iter().any(Option::is_some));
+    let decoder = Decoder { hidden: 64, heads: 4, feed_forward: 96, windows, sinks, ..small };
     Arc::new(decoder.graph(8))
 }
 

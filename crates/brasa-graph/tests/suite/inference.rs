@@ -8,10 +8,16 @@ use brasa_graph::op::{
 };
 use brasa_graph::testing::weight;
 use brasa_graph::{
-    Builder, CacheId, CacheSpec, DType, Dim, Input, NodeId, Op, Shape, Symbol, Value, ValueKind, WeightId,
+    Builder, CacheId, CacheSpec, DType, Dim, Input, NodeId, Op, Shape, Symbol, Value, ValueKind, ValueWidth,
+    WeightId,
 };
 
 const CACHES: &[CacheSpec] = &[CacheSpec::new(2, 8, None), CacheSpec::new(2, 8, Some(4))];
+/// Caches of values of another width than keys, and within them.
+const WIDE: &[CacheSpec] = &[
+    CacheSpec { kv_heads: 2, key_dim: 8, value: ValueWidth::Own(5), window: None },
+    CacheSpec::latent(12, 8, None),
+];
 
 /// A temporary, `[rows, inner…]`.
 fn rows(inner: &[usize]) -> Value {
@@ -33,7 +39,11 @@ fn constant(dims: &[usize]) -> Value {
 
 /// The results' types, as printed, or the refusal.
 fn infer(op: impl Into<Op>, operands: &[Value]) -> String {
-    match op.into().infer(&operands.iter().collect::<Vec<_>>(), CACHES) {
+    infer_with(CACHES, op, operands)
+}
+
+fn infer_with(caches: &[CacheSpec], op: impl Into<Op>, operands: &[Value]) -> String {
+    match op.into().infer(&operands.iter().collect::<Vec<_>>(), caches) {
         Ok(types) => {
             let printed = types.into_iter().map(|(dtype, shape)| format!("{dtype}{shape}"));
             printed.collect::<Vec<_>>().join(", ")
@@ -315,4 +325,37 @@ fn nothing_makes_inference_panic() {
         accepted += usize::from(op.infer(&operands.iter().collect::<Vec<_>>(), CACHES).is_ok());
     }
     assert!(accepted > 1000, "{accepted}");
+}
+
+/// Results are as wide as values, and caches take what they store.
+#[test]
+fn attention_of_other_widths_has_the_documented_types() {
+    let [own, latent] = [CacheId(0), CacheId(1)];
+    let wide = |op: Op, operands: &[Value]| infer_with(WIDE, op, operands);
+    let attend = |cache| Op::from(attention(KvSource::Cache(cache), None));
+    let to_step = || Op::from(attention(KvSource::Step(Mask::Causal), None));
+    let (q, k, v) = (|| rows(&[4, 8]), || rows(&[2, 8]), || rows(&[2, 5]));
+    for (found, expected) in [
+        (wide(CacheWrite { cache: own }.into(), &[k(), v()]), ""),
+        (wide(CacheWrite { cache: own }.into(), &[k(), k()]), "expected [R, 2, 5]"),
+        (wide(CacheWrite { cache: own }.into(), &[k()]), "1 operands, expected 2"),
+        (wide(CacheWrite { cache: latent }.into(), &[rows(&[1, 12])]), ""),
+        (
+            wide(CacheWrite { cache: latent }.into(), &[rows(&[1, 12]), rows(&[1, 8])]),
+            "2 operands, expected 1",
+        ),
+        (wide(attend(own), &[q()]), "f32[rows, 4, 5]"),
+        (wide(attend(own), &[q(), constant(&[4])]), "f32[rows, 4, 5]"),
+        (wide(attend(own), &[q(), constant(&[3])]), "sinks [3], expected [4]"),
+        (wide(attend(latent), &[rows(&[20, 12])]), "f32[rows, 20, 8]"),
+        (wide(attend(latent), &[rows(&[20, 8])]), "q must be [R, H, 12], H a multiple of 1"),
+        (wide(to_step(), &[q(), k(), v()]), "f32[rows, 4, 5]"),
+        (wide(to_step(), &[q(), k(), v(), constant(&[4])]), "f32[rows, 4, 5]"),
+        (wide(to_step(), &[q(), k(), v(), rows(&[4])]), "sinks [rows, 4], expected [4]"),
+    ] {
+        assert_eq!(found, expected);
+    }
+    let mut b = Builder::new();
+    b.cache(CacheSpec::latent(4, 5, None));
+    assert_eq!(b.finish(&[]).unwrap_err().to_string(), "values of the first 5 elements of keys of 4");
 }
