@@ -59,7 +59,7 @@ pub(super) struct Closing<'a> {
 }
 
 impl Closing<'_> {
-    /// What `stage` leaves.
+    /// The tokens that `stage` leaves, and the factor of their logits.
     pub(super) fn left(mut self, stage: Stage) -> Left {
         let shares = Shares::new(self.max, self.temperature);
         let scale = shares.inverse_temperature();

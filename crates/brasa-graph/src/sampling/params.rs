@@ -22,7 +22,7 @@ pub struct SamplingParams {
     /// Probability, for each token, that the likeliest tokens are removed by [`xtc_threshold`](Self::xtc_threshold); 0 never removes
     /// any.
     pub xtc_probability: f32,
-    /// Of the tokens with at least this probability, all but the least likely are removed, if
+    /// Removes all tokens with at least this probability but the least likely of them, if
     /// [`xtc_probability`](Self::xtc_probability) says so. Nothing is removed above 0.5.
     pub xtc_threshold: f32,
     /// Most that the temperature is raised or lowered by the entropy of the tokens that are left; 0 leaves the temperature alone. A
