@@ -498,7 +498,9 @@ impl Operation for AttentionTangentOp {
                 // A sink's change is not scaled, so those of scores are before they meet it.
                 let mut scale = scoring.scale;
                 let sink = sinks.as_ref().map(|[sinks, t_sinks]| {
-                    changes.iter_mut().for_each(|change| *change *= scale);
+                    for change in changes.iter_mut() {
+                        *change *= scale;
+                    }
                     scale = 1.0;
                     (sinks.row(0)[head], t_sinks.row(0)[head])
                 });
