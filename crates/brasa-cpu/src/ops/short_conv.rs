@@ -122,12 +122,11 @@ impl Convolution<'_, '_> {
         let mut at = Some(row);
         let mut left = taps - 1;
         for place in (0..taps).rev() {
-            seen[place] = match at {
-                Some(row) => Seen::Row(row),
-                None => {
-                    left -= 1;
-                    Seen::Before(left)
-                }
+            seen[place] = if let Some(row) = at {
+                Seen::Row(row)
+            } else {
+                left -= 1;
+                Seen::Before(left)
             };
             at = at.and_then(|row| match &self.segment.tree {
                 None => row.checked_sub(1),

@@ -276,7 +276,7 @@ impl Scan<'_, '_> {
         match (page, &mut self.state) {
             (Some(page), Some(state)) => {
                 let stays = row + 1 < self.segment.rows.len();
-                pass.to_page::<S>(simd, self.tile, state, page, stays)
+                pass.keep::<S>(simd, self.tile, state, page, stays)
             }
             _ => pass.run::<S, NEXT>(simd, self.tile),
         }
@@ -312,10 +312,9 @@ impl<V: Copy, const C: usize> Pass<'_, V, C> {
         let lines = tile.chunks_exact_mut(C);
         for (row, (((lines, &k), &q), &next)) in lines.zip(self.k).zip(self.q).zip(self.next).enumerate() {
             let (k, q, next) = (simd.splat(k), simd.splat(q), simd.splat(next));
-            for c in 0..C {
-                let old = simd.load(&lines[c].0);
-                let new = simd.mul_add(k, self.added[c], simd.mul(self.decay, old));
-                simd.store(new, &mut lines[c].0);
+            for (c, line) in lines.iter_mut().enumerate() {
+                let new = simd.mul_add(k, self.added[c], simd.mul(self.decay, simd.load(&line.0)));
+                simd.store(new, &mut line.0);
                 let y = &mut sums.0[row % 2][c];
                 *y = simd.mul_add(q, new, *y);
                 if NEXT {
@@ -327,9 +326,9 @@ impl<V: Copy, const C: usize> Pass<'_, V, C> {
         sums
     }
 
-    /// Writes the changed block to a page, and to the tile if it `stays`.
+    /// Writes the changed block to a page, and changes the tile only if it `stays`.
     #[inline(always)]
-    fn to_page<S: Simd<V = V>>(
+    fn keep<S: Simd<V = V>>(
         self,
         simd: S,
         tile: &mut [Line],
@@ -404,14 +403,12 @@ fn zeros<S: Simd, const C: usize>(simd: S) -> Sums<S::V, C> {
 #[inline(always)]
 fn lanes(columns: &[f32], c: usize) -> [f32; LANES] {
     let columns = &columns[c * LANES..];
-    match columns.first_chunk() {
-        Some(whole) => *whole,
-        None => {
-            let mut lanes = [0.0; LANES];
-            lanes[..columns.len()].copy_from_slice(columns);
-            lanes
-        }
+    if let Some(whole) = columns.first_chunk() {
+        return *whole;
     }
+    let mut lanes = [0.0; LANES];
+    lanes[..columns.len()].copy_from_slice(columns);
+    lanes
 }
 
 /// Stores as many lanes as there are columns.

@@ -239,7 +239,7 @@ impl Checks {
         PROMPTS.iter().enumerate().map(segment).collect()
     }
 
-    /// As many unused state pages as the device wants for the later steps of a chain.
+    /// Unused state pages for the later steps of a chain, whose number the device tells.
     fn spares(&mut self) -> Vec<PageId> {
         (0..self.running.program.spare_states()).map(|_| self.running.state_page()).collect()
     }

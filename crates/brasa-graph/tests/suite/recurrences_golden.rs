@@ -14,33 +14,33 @@ const BOUND: Tolerance = Tolerance(1e-5);
 
 /// A case on its way to a graph.
 struct Case<'a> {
-    case: &'a Value,
+    golden: &'a Value,
     b: Builder,
     ids: ValueId,
 }
 
 impl<'a> Case<'a> {
-    fn new(case: &'a Value) -> Self {
+    fn new(golden: &'a Value) -> Self {
         let mut b = Builder::new();
         let ids = b.input(Input::TokenIds);
-        Self { case, b, ids }
+        Self { golden, b, ids }
     }
 
     fn constant(&mut self, name: &str) -> ValueId {
-        let (shape, values) = array(&self.case["operands"][name]);
+        let (shape, values) = array(&self.golden["operands"][name]);
         self.b.weight(Ok(weight(name, &shape, &values)))
     }
 
     /// An operand by rows: row *i* is looked up for token *i*.
     fn rows(&mut self, name: &str) -> ValueId {
-        let (shape, values) = array(&self.case["operands"][name]);
+        let (shape, values) = array(&self.golden["operands"][name]);
         let table = self.b.weight(Ok(weight(name, &[shape[0], values.len() / shape[0]], &values)));
         let rows = self.b.embed(self.ids, table);
         if shape.len() > 2 { self.b.reshape(rows, &shape[1..]) } else { rows }
     }
 
     fn scan(&mut self, inputs: &[ValueId], rule: ScanRule) -> ValueId {
-        let (shape, _) = array(&self.case["state"]);
+        let (shape, _) = array(&self.golden["state"]);
         let state = Some(self.b.state(shape.iter().product()));
         self.b.state_scan(inputs, StateScan { state, rule, sharing: HeadSharing::Grouped })
     }
@@ -48,7 +48,7 @@ impl<'a> Case<'a> {
     /// Asserts that the result and the state are as the case says, for a text in one step and in several.
     fn check(self, y: ValueId) {
         let graph = Arc::new(self.b.finish(&[y]).unwrap());
-        let (name, (shape, expected)) = (&self.case["name"], array(&self.case["y"]));
+        let (name, (shape, expected)) = (&self.golden["name"], array(&self.golden["y"]));
         let ids: Vec<u32> = (0..shape[0] as u32).collect();
         for rows in [ids.len(), 1, 4] {
             let mut running = Running::new(&ReferenceBackend, &graph, Precision::Reference, KvType::F32);
@@ -62,7 +62,7 @@ impl<'a> Case<'a> {
             // Steps take pages in order, so the last is that of the last step.
             let last = brasa_graph::step::PageId::from_index(ids.len().div_ceil(rows) - 1);
             running.pool.read_state(last, &mut bytes).unwrap();
-            let (_, expected) = array(&self.case["state"]);
+            let (_, expected) = array(&self.golden["state"]);
             let found: Vec<f32> =
                 bytes.chunks_exact(4).map(|x| f32::from_le_bytes(x.try_into().unwrap())).collect();
             let comparison = compare(&found[..expected.len()], &expected);
