@@ -281,7 +281,8 @@ pub fn check(step: &Step, pool: &dyn KvPool, rows: &[RowDraw<'_>]) -> Result<(),
     Ok(())
 }
 
-/// Checks that a segment of a chain keeps the states after its last row, and has other state pages for later steps.
+/// Checks that segment number `number` of a chain keeps the states after its last row, and brings at least one spare
+/// state page. Spare pages must exist, and none may be used twice.
 fn check_spares(number: usize, segment: &Segment, pool: &dyn KvPool) -> Result<(), DeviceError> {
     let StatePages { from, to, spares } = &segment.states;
     let keeps_last = to.last().is_some_and(|&(row, _)| row as usize + 1 == segment.rows);

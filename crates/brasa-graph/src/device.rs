@@ -19,7 +19,7 @@ pub trait Backend: Send + Sync {
     /// Name and abilities of the device, for people.
     fn info(&self) -> DeviceInfo;
 
-    /// Limits of the device that are known before anything is uploaded. The default is a device without limits.
+    /// Limits of the device, known before anything is uploaded. The default implementation sets no limits.
     fn capabilities(&self) -> Capabilities {
         Capabilities::default()
     }
@@ -105,12 +105,12 @@ pub struct DeviceInfo {
     pub decode_rows: usize,
 }
 
-/// Limits of a device, by which it refuses graphs and pools.
+/// Limits of a device. The device refuses graphs and pools beyond them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Element types of the keys and values that pools hold.
+    /// Element types of keys and values that the device's pools can store.
     pub kv_types: &'static [KvType],
-    /// Most elements of a head of attention; `None` for no limit.
+    /// Most elements of an attention head; `None` for no limit.
     pub widest_head: Option<usize>,
     /// Most experts that a router chooses from; `None` for no limit.
     pub most_experts: Option<usize>,
@@ -123,12 +123,14 @@ impl Default for Capabilities {
 }
 
 impl Capabilities {
-    /// Checks that a device called `device` can run `graph` with keys and values of type `dtype`, as far as these limits tell.
-    /// [`Backend::compile`] and [`Backend::kv_pool`] would refuse it with the same words, but only once weights are uploaded.
+    /// Checks `graph` against these limits, with keys and values of type `dtype`.
+    ///
+    /// The check needs no uploaded weights. [`Backend::compile`] and [`Backend::kv_pool`] refuse with the same words,
+    /// but later; they may also refuse for reasons that are not limits.
     ///
     /// # Errors
     ///
-    /// [`DeviceError::Unsupported`], naming the limit.
+    /// [`DeviceError::Unsupported`], naming `device` and the limit.
     pub fn check(&self, device: &str, graph: &Graph, dtype: KvType) -> Result<(), DeviceError> {
         let refuse = |what: String| Err(DeviceError::Unsupported { device: device.into(), what });
         if !self.kv_types.contains(&dtype) && !graph.cache_groups().is_empty() {
@@ -145,11 +147,11 @@ impl Capabilities {
         Ok(())
     }
 
-    /// Checks the number of elements of a head.
+    /// Checks the number of elements of an attention head against [`widest_head`](Self::widest_head).
     ///
     /// # Errors
     ///
-    /// The refusal in words.
+    /// The number and the limit, as text for [`DeviceError::Unsupported`].
     pub fn check_head(&self, elements: usize) -> Result<(), String> {
         match self.widest_head {
             Some(most) if elements > most => Err(format!("heads of {elements}, at most {most}")),
@@ -157,11 +159,11 @@ impl Capabilities {
         }
     }
 
-    /// Checks the number of experts that a router chooses from.
+    /// Checks the number of experts that a router chooses from against [`most_experts`](Self::most_experts).
     ///
     /// # Errors
     ///
-    /// The refusal in words.
+    /// The number and the limit, as text for [`DeviceError::Unsupported`].
     pub fn check_experts(&self, experts: usize) -> Result<(), String> {
         match self.most_experts {
             Some(most) if experts > most => Err(format!("{experts} experts, at most {most}")),
@@ -254,14 +256,14 @@ impl KvType {
     pub const ALL: &[Self] = &[Self::F32, Self::F16, Self::BF16, Self::Q8];
 }
 
-/// Cache groups, element type and recurrent states of a pool.
+/// The contents of a [`KvPool`]: cache groups, the element type of keys and values, and recurrent states.
 #[derive(Clone, Debug)]
 pub struct KvPoolSpec {
     /// Cache groups of the graph, in order.
     pub groups: Vec<CacheGroup>,
     /// Element type.
     pub dtype: KvType,
-    /// Recurrent states of the graph. They are always stored as f32.
+    /// Layout of the graph's recurrent states, which are always f32.
     pub states: StateLayout,
 }
 
@@ -271,13 +273,15 @@ impl KvPoolSpec {
         Self { groups: graph.cache_groups(), dtype, states: graph.state_layout() }
     }
 
-    /// The specification of a pool for a graph without caches and states.
+    /// The specification of a pool for a graph that has neither caches nor states.
     pub fn empty() -> Self {
         Self { groups: Vec::new(), dtype: KvType::F32, states: StateLayout::default() }
     }
 }
 
-/// Pages of keys and values, by cache group, and state pages. The engine decides which sequence holds which page.
+/// Device memory of sequences: pages of keys and values for each cache group, and pages of recurrent states.
+///
+/// The engine decides which sequence holds which page.
 pub trait KvPool: Send {
     /// The specification that the pool was made with.
     fn spec(&self) -> &KvPoolSpec;
@@ -332,7 +336,7 @@ pub trait KvPool: Send {
     /// [`DeviceError::Lost`].
     fn write_page(&mut self, group: GroupId, page: PageId, bytes: &[u8]) -> Result<(), DeviceError>;
 
-    /// State pages that exist.
+    /// Number of state pages that exist.
     fn state_capacity(&self) -> usize;
 
     /// Grows the number of state pages to at least `pages`; existing pages keep their contents.
@@ -342,7 +346,7 @@ pub trait KvPool: Send {
     /// [`DeviceError::OutOfMemory`]. Nothing has changed then.
     fn reserve_states(&mut self, pages: usize) -> Result<(), DeviceError>;
 
-    /// Bytes that one state page takes on this device; 0 without states.
+    /// Bytes that one state page takes on this device; 0 for a graph without recurrent states.
     fn state_bytes(&self) -> u64;
 
     /// Copies a state page to `bytes`, in the layout of the pool's [`StateLayout`], as little-endian f32.
@@ -359,7 +363,7 @@ pub trait KvPool: Send {
     /// [`DeviceError::UnknownState`], [`DeviceError::StateBytes`]: nothing was written. [`DeviceError::Lost`].
     fn write_state(&mut self, page: PageId, bytes: &[u8]) -> Result<(), DeviceError>;
 
-    /// Bytes of all pages: the sum of their [`page_bytes`](Self::page_bytes), and of the state pages.
+    /// Bytes that all pages of all groups and all state pages take on this device.
     fn size_bytes(&self) -> u64 {
         let groups = (0..self.spec().groups.len()).map(|group| GroupId(group as u32));
         let kv: u64 =
@@ -496,8 +500,8 @@ pub trait Program: Send {
         chain::stepwise(self, step, pool, chain)
     }
 
-    /// State pages that each row of a chain needs besides the first step's, as [`spares`](crate::StatePages::spares): as many as the
-    /// device runs steps ahead of the caller's answers, at least 1.
+    /// Number of [spare state pages](crate::StatePages::spares) that each segment of a chain should bring: the number
+    /// of steps that the device runs ahead of the caller's answers, at least 1.
     fn spare_states(&self) -> usize {
         1
     }
@@ -543,17 +547,20 @@ pub struct OpTime {
     pub flops: u64,
 }
 
-/// The extent of a [loss](DeviceError::Lost): what has to be made again. A greater extent includes the smaller ones.
+/// How much a failed device has [lost](DeviceError::Lost), and so what has to be made again.
+///
+/// Variants are in ascending order: each one includes the losses before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LostPart {
-    /// The program whose step failed, or the result of the upload or of the copy of a page that failed. Weights, pools and other
-    /// programs of the backend go on, but for the pages that were to be written: [compile](Backend::compile) another program, or
-    /// upload or copy again.
+    /// The call's own work: the program, if a step failed, else the upload or the copy of a page. The backend's
+    /// weights, pools and other programs stay usable, except the pages that the call was writing.
+    /// [Compile](Backend::compile) another program, or upload or copy again.
     Program,
-    /// Everything that the backend made: weights, pools with their pages, and programs. Make another backend of the same device, and
-    /// upload, reserve and compile again.
+    /// Everything that the backend made: weights, pools with their pages, and programs. Make another backend of the
+    /// same device; then upload, reserve and compile again.
     Context,
-    /// The device, for this process: no other backend of it can be made. Only a new process may be able to use the device.
+    /// The device itself, for the rest of this process: no other backend of it can be made. A new process may be able
+    /// to use it.
     Device,
 }
 
@@ -648,12 +655,12 @@ pub enum DeviceError {
     /// The caller cancelled the operation.
     #[error("cancelled")]
     Cancelled,
-    /// The device failed for good. Later calls of what is lost fail with the same error.
+    /// The device failed and does not recover. Every later call that needs a lost part fails with the same error.
     #[error("device {device} failed: {reason}")]
     Lost {
         /// Name of the device.
         device: String,
-        /// Extent of the loss, which says what has to be made again.
+        /// How much is lost, and so what has to be made again.
         what: LostPart,
         /// A description by the device or its driver.
         reason: String,

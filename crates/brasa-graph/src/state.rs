@@ -1,12 +1,13 @@
 //! Recurrent states: what a layer keeps of a text in a fixed number of elements.
 //!
-//! A layer with a recurrence, such as a short convolution or a gated delta rule, keeps no keys and values of each position. It
-//! keeps a *state*, which each row replaces. A state cannot be cut back to fewer rows, so a step never changes one: it reads the
-//! states before its rows from one **state page** and writes the states after chosen rows to other pages ([`StatePages`]). A step
-//! that runs twice has the same effect as one that runs once, and a text goes on from any row whose states were written.
+//! A layer with a recurrence, such as a short convolution or a gated delta rule, does not keep a key and a value of
+//! each position. Such a layer keeps one *state*, and each row replaces it. A state cannot be cut back to fewer rows,
+//! so a step never overwrites the states that it begins with. A step reads the states before its rows from one **state
+//! page** and writes the states after chosen rows to other pages ([`StatePages`]). So a step that runs twice has the
+//! effect of one run, and a text can go on from any row whose states were written.
 //!
-//! A state page holds all states of the graph, one after the other, as f32. Its layout is the same on all devices, so that a page
-//! that was read from one device can be written to another ([`StateLayout`]).
+//! A state page holds all states of the graph, one after the other, as f32. All devices have the same layout of a state
+//! page, so a page that was read from one device can be written to another ([`StateLayout`]).
 
 use std::ops::Range;
 
@@ -20,26 +21,31 @@ pub struct StateId(pub u32);
 /// The state pages that one segment of a step reads and writes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StatePages {
-    /// The page with the states before the segment's first row; `None` for the begin of a text, whose states are zeros.
+    /// The page with the states before the segment's first row; `None` at the start of a text, with all states zero.
     pub from: Option<PageId>,
-    /// Rows, counted from the segment's first and in ascending order, and the page that gets the states after each of them.
+    /// Rows whose states are kept, each with the page that gets the states after this row. Rows count from the
+    /// segment's first and ascend.
     ///
-    /// All pages differ from each other and from [`from`](Self::from). In a draft tree, a row that other rows follow later than
-    /// the next one must be listed, since they go on from its page.
+    /// All pages differ from each other and from [`from`](Self::from). In a draft tree, a row must be listed if it has
+    /// a child other than the next row, because that child goes on from the listed page.
     pub to: Vec<(u32, PageId)>,
-    /// Pages for the later steps of a [chain](mod@crate::chain), which are used in turn. A device may run ahead of the caller's
-    /// answers by as many steps as there are pages, since the states before those steps are then still there.
+    /// Pages that the later steps of a [chain](mod@crate::chain) write in turn. With *n* spares, a device may run *n*
+    /// steps ahead of the caller's answers: the states before those steps still exist.
     pub spares: Vec<PageId>,
 }
 
 impl StatePages {
-    /// The page that gets the states after `row`.
+    /// The page that gets the states after `row`, counted from the segment's first row; `None` if these states are not
+    /// kept.
     pub fn page_after(&self, row: usize) -> Option<PageId> {
         self.to.iter().find(|&&(at, _)| at as usize == row).map(|&(_, page)| page)
     }
 
-    /// Makes these the pages of a step of one row that follows, in a chain: it goes on from the last page written and writes the
-    /// next spare page. Without pages to write to, nothing changes.
+    /// Advances the pages of one step of a chain to those of the next step, which has one row.
+    ///
+    /// The next step goes on from the last page of [`to`](Self::to) and writes the first spare page. The page that it
+    /// goes on from becomes the last spare. Without spares, the next step writes no page. If `to` is empty, nothing
+    /// changes.
     pub fn go_on(&mut self) {
         let Some((_, last)) = self.to.pop() else { return };
         self.to.clear();
@@ -51,8 +57,8 @@ impl StatePages {
         }
     }
 
-    /// The page with the states after `steps` further steps of a chain, whose first step these are the pages of; `None` if no page
-    /// is written.
+    /// The page with the states after `steps` further steps of a chain. `self` holds the pages of the chain's first
+    /// step. `None` if the first step writes no page.
     pub fn page_after_steps(&self, steps: usize) -> Option<PageId> {
         let (_, first) = self.to.last()?;
         Some(match steps % (self.spares.len() + 1) {
@@ -62,9 +68,10 @@ impl StatePages {
     }
 }
 
-/// Places of a graph's states within a page.
+/// The place of each recurrent state of a graph within a state page, in f32 elements.
 ///
-/// Each state begins at a multiple of [`ALIGNMENT_ELEMENTS`](Self::ALIGNMENT_ELEMENTS). The elements between are zero.
+/// Each state begins at a multiple of [`ALIGNMENT_ELEMENTS`](Self::ALIGNMENT_ELEMENTS). Elements between states are
+/// zero.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StateLayout {
     /// The elements of each state within a page.
@@ -72,10 +79,10 @@ pub struct StateLayout {
 }
 
 impl StateLayout {
-    /// Elements to a multiple of which each state is aligned: one cache line.
+    /// Alignment of each state's first element: 16 f32 elements, a cache line of 64 bytes.
     pub const ALIGNMENT_ELEMENTS: usize = 16;
 
-    /// The layout of states with these numbers of elements.
+    /// The layout of states with the sizes `elements`, in the order of [`StateId`].
     pub fn new(elements: &[usize]) -> Self {
         let mut end = 0_usize;
         let place = |&elements: &usize| {
@@ -98,7 +105,7 @@ impl StateLayout {
         self.places.is_empty()
     }
 
-    /// The elements of a page that hold state `id`.
+    /// The range of a page's elements that holds state `id`.
     ///
     /// # Panics
     ///
@@ -107,7 +114,7 @@ impl StateLayout {
         self.places[id.0 as usize].clone()
     }
 
-    /// Elements of a page.
+    /// Number of f32 elements of a page, rounded up to [`ALIGNMENT_ELEMENTS`](Self::ALIGNMENT_ELEMENTS).
     pub fn page_elements(&self) -> usize {
         let end = self.places.last().map_or(0, |last| last.end);
         end.checked_next_multiple_of(Self::ALIGNMENT_ELEMENTS).unwrap_or(usize::MAX)
@@ -119,7 +126,7 @@ impl StateLayout {
     }
 }
 
-/// Checks that `page` is a state page of `pool` and has `bytes` bytes.
+/// Checks that `page` exists in `pool`, and that a state page has `bytes` bytes.
 ///
 /// # Errors
 ///
@@ -133,7 +140,7 @@ pub fn check_state_page(pool: &dyn KvPool, page: PageId, bytes: usize) -> Result
     }
 }
 
-/// Checks the state pages of segment `number` of a step.
+/// Checks the state pages of segment number `number` of a step: all exist, none is used twice, and the rows fit.
 pub(crate) fn check_states(
     number: usize,
     segment: &Segment,
@@ -175,7 +182,7 @@ pub(crate) fn check_states(
     }
 }
 
-/// Checks that two segments of a step do not use a state page that one of them writes.
+/// Checks that segments number `one` and `other` share no state page that either of them writes.
 pub(crate) fn check_states_apart(step: &Step, one: usize, other: usize) -> Result<(), DeviceError> {
     let (a, b) = (&step.segments[one].states, &step.segments[other].states);
     let writes = |pages: &StatePages, page| pages.to.iter().any(|&(_, written)| written == page);

@@ -36,32 +36,33 @@ pub struct Weight {
 pub struct WeightPart {
     /// The tensor.
     pub tensor: Tensor,
-    /// The rows of the tensor that the part's rows are counted in: all, or every n-th one.
+    /// The stored rows that [`rows`](Self::rows) counts: all rows of the tensor, or every n-th one.
     pub every: Every,
-    /// The rows that the part uses, counted in the rows of [`every`](Self::every).
+    /// The part's rows, as numbers among the rows that [`every`](Self::every) selects.
     pub rows: Range<usize>,
 }
 
-/// Every `step`-th row of a tensor, from row `first` on. Two parts with steps of 2 are the gates and the ups of a tensor that
-/// stores them in turns.
+/// Selects every `step`-th row of a stored tensor, from row `first` on.
+///
+/// A tensor that stores gate and up rows in turns makes two parts, both with a step of 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Every {
-    /// The stored row that row 0 is.
+    /// Number of the first selected row in the stored tensor.
     pub first: usize,
-    /// Stored rows from one row to the next, at least 1.
+    /// Distance from one selected row to the next, in stored rows; at least 1.
     pub step: usize,
 }
 
 impl Every {
-    /// All rows.
+    /// Selects every row.
     pub const ROW: Self = Self { first: 0, step: 1 };
 
-    /// The number of such rows among `stored` rows.
+    /// The number of selected rows in a tensor of `stored` rows.
     pub fn count(self, stored: usize) -> usize {
         stored.saturating_sub(self.first).div_ceil(self.step.max(1))
     }
 
-    /// The stored row that row `row` is.
+    /// The number, in the stored tensor, of the selected row number `row`.
     pub fn stored(self, row: usize) -> usize {
         self.first + row * self.step
     }
@@ -79,21 +80,21 @@ impl WeightPart {
         Self { tensor, every: Every::ROW, rows }
     }
 
-    /// Every `step`-th row of `tensor`, from row `first` on.
+    /// All rows of `tensor` that `every` selects.
     ///
     /// # Panics
     ///
-    /// If `step` is 0.
+    /// If `every.step` is 0.
     pub fn of_every(tensor: Tensor, every: Every) -> Self {
         assert!(every.step > 0, "steps of 0 rows");
         Self { rows: 0..every.count(tensor.rows()), every, tensor }
     }
 
-    /// The part without all rows but those at the places `rows` of its own.
+    /// A part of this part: its rows `rows`, counted from its first row.
     ///
     /// # Panics
     ///
-    /// If the part has no such rows.
+    /// If `rows` runs backwards or reaches beyond the part.
     #[must_use]
     pub fn cut(&self, rows: Range<usize>) -> Self {
         assert!(rows.start <= rows.end && rows.end <= self.rows.len(), "rows {rows:?} of {:?}", self.rows);
@@ -101,18 +102,18 @@ impl WeightPart {
         Self { rows: start + rows.start..start + rows.end, ..self.clone() }
     }
 
-    /// The stored rows, in order.
+    /// The numbers of the part's rows in the stored tensor, in order.
     pub fn stored_rows(&self) -> impl ExactSizeIterator<Item = usize> + use<> {
         let every = self.every;
         self.rows.clone().map(move |row| every.stored(row))
     }
 
-    /// True if the stored rows follow each other.
+    /// True if the part's rows are neighbours in the stored tensor.
     pub fn is_consecutive(&self) -> bool {
         self.every.step == 1 || self.rows.len() <= 1
     }
 
-    /// The stored rows, if they follow each other.
+    /// The part's rows in the stored tensor, if they are neighbours there; else `None`.
     pub fn consecutive_rows(&self) -> Option<Range<usize>> {
         let start = self.every.stored(self.rows.start);
         self.is_consecutive().then(|| start..start + self.rows.len())
@@ -285,7 +286,7 @@ pub struct CacheSpec {
     pub kv_heads: usize,
     /// Elements of one head's key.
     pub key_dim: usize,
-    /// The values, and where they are stored.
+    /// Width of one head's value, and whether the cache stores values beside keys.
     pub value: ValueWidth,
     /// Positions that a query sees, its own included; `None` for all.
     pub window: Option<usize>,
@@ -294,10 +295,10 @@ pub struct CacheSpec {
 /// The width of one head's value, and whether a cache stores values beside keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ValueWidth {
-    /// Values of this many elements, stored beside the keys.
+    /// A value of this many elements, stored beside the key.
     Own(usize),
-    /// The first elements of the key, this many, are the value; nothing but keys is stored. Multi-head latent attention keeps one
-    /// such head (DeepSeek-AI 2024, arXiv:2405.04434).
+    /// The value is the key's first elements, this many; only keys are stored. Multi-head latent attention in its
+    /// absorbed form has one KV head of this kind (DeepSeek-AI 2024, arXiv:2405.04434).
     PrefixOfKey(usize),
 }
 
@@ -309,7 +310,7 @@ impl ValueWidth {
         }
     }
 
-    /// Elements of one head's value that a cache stores beside the key.
+    /// Elements of one head's value that a cache stores beside the key; 0 for a value within the key.
     pub const fn stored(self) -> usize {
         match self {
             Self::Own(width) => width,
@@ -339,7 +340,8 @@ impl CacheSpec {
         self.value.dim()
     }
 
-    /// The width of keys and of stored values if they are equal.
+    /// Elements of a key and of a stored value if both have the same width. `None` if widths differ, or if values are
+    /// within keys.
     pub const fn head_dim(self) -> Option<usize> {
         match self.value {
             ValueWidth::Own(width) if width == self.key_dim => Some(width),
@@ -360,8 +362,8 @@ impl CacheSpec {
     }
 }
 
-/// The sizes of a cache's heads: `2 × 128`; `2 × 192, values 128` for another width; `1 × 576, values their first 512` for values
-/// within keys.
+/// KV heads × elements of a key, as `2 × 128`. Values of another width follow, as `2 × 192, values 128`; values within
+/// keys print as `1 × 576, values their first 512`.
 impl std::fmt::Display for CacheSpec {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { kv_heads, key_dim, value, .. } = *self;
