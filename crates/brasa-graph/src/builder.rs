@@ -125,7 +125,7 @@ impl Builder {
         id
     }
 
-    /// Declares a recurrent state of `elements` elements, which one operation advances.
+    /// Declares a recurrent state of `elements` f32 elements. At most one operation may advance it.
     pub fn state(&mut self, elements: usize) -> StateId {
         self.graph.states.push(elements);
         StateId(self.graph.states.len() as u32 - 1)
@@ -190,7 +190,7 @@ impl Builder {
         self.one(HeadLinear, &[x, w])
     }
 
-    /// Linear layers of experts with biases `[X, N]`.
+    /// A linear layer of each row's chosen experts, with a bias `[X, N]`.
     pub fn expert_linear_biased(
         &mut self,
         x: ValueId,
@@ -201,7 +201,7 @@ impl Builder {
         self.one(ExpertLinear, &[x, experts, w, bias])
     }
 
-    /// Returns `(experts, weights)`, both `[R, k]`, of a router with a selection bias `[X]`.
+    /// Chooses experts by a router with a selection bias `[X]`. Returns `(experts, weights)`, both `[R, k]`.
     pub fn router_topk_biased(
         &mut self,
         logits: ValueId,
@@ -239,7 +239,8 @@ impl Builder {
         self.one(function, &[x])
     }
 
-    /// The unit of a gated feed-forward layer. A unit that is an activation times `up` is built from these two operations.
+    /// Applies the unit of a gated feed-forward layer to `gate` and `up`. `act(gate) · up` becomes two operations, an
+    /// activation and a product; a clamped unit is one operation.
     pub fn gated_unit(&mut self, gate: ValueId, up: ValueId, unit: GatedUnit) -> ValueId {
         match unit {
             GatedUnit::Silu => self.activated(gate, up, Unary::Silu),
@@ -254,7 +255,7 @@ impl Builder {
         self.mul(gate, up)
     }
 
-    /// Rows scaled by their positions `[R]`.
+    /// Scales the rows of `x` by a factor that grows with their `positions`, `[R]`.
     pub fn position_scale(&mut self, x: ValueId, positions: ValueId, op: PositionScale) -> ValueId {
         self.one(op, &[x, positions])
     }
@@ -271,7 +272,7 @@ impl Builder {
         self.apply(CacheWrite { cache }, &[k, v]);
     }
 
-    /// Writes the keys of a cache whose values are their first elements.
+    /// Writes keys into a cache whose values are the first elements of its keys.
     pub fn cache_write_keys(&mut self, k: ValueId, cache: CacheId) {
         self.apply(CacheWrite { cache }, &[k]);
     }
@@ -280,8 +281,8 @@ impl Builder {
         self.apply(MemoryWrite { memory }, &[k, v]);
     }
 
-    /// Attention. `inputs` are `[q]` if the source is a cache or a memory, and `[q, k, v]` if it is the step itself; the heads' sinks
-    /// may follow.
+    /// Scaled dot-product attention. `inputs` are `[q]` for a cache or a memory, and `[q, k, v]` for the rows of the
+    /// step. In a layer with sinks, `sinks` is the last input.
     pub fn attention(&mut self, inputs: &[ValueId], op: Attention) -> ValueId {
         self.one(op, inputs)
     }
@@ -290,7 +291,7 @@ impl Builder {
         self.one(ShortConv { state }, &[x, w])
     }
 
-    /// `inputs` are q, k, v and decay, and beta for the delta rule.
+    /// A linear recurrence. `inputs` are `[q, k, v, decay]`, and `[q, k, v, decay, beta]` for the delta rule.
     pub fn state_scan(&mut self, inputs: &[ValueId], op: StateScan) -> ValueId {
         self.one(op, inputs)
     }

@@ -30,7 +30,7 @@ pub enum GraphError {
         /// The reason, as a sentence for people.
         what: String,
     },
-    /// A cache without elements, or with values that its keys do not hold.
+    /// A cache's geometry is impossible: no elements, or a value that is longer than the key that holds it.
     #[error("{what}")]
     Cache {
         /// The reason, as a sentence for people.

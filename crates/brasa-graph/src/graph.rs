@@ -37,7 +37,7 @@ pub struct Graph {
     pub(crate) caches: Vec<CacheSpec>,
     /// The caches that are memories.
     pub(crate) memories: Vec<MemoryId>,
-    /// Elements of each recurrent state.
+    /// Number of f32 elements of each recurrent state, in the order of their ids.
     pub(crate) states: Vec<usize>,
     /// The inputs that the graph declares.
     pub(crate) givens: Vec<Given>,
@@ -116,7 +116,7 @@ impl Graph {
         self.cache(id.0)
     }
 
-    /// The places of the graph's recurrent states within a state page.
+    /// The layout of the graph's recurrent states within a state page.
     pub fn state_layout(&self) -> StateLayout {
         StateLayout::new(&self.states)
     }

@@ -6,8 +6,9 @@
 //!
 //! - each cache of the group, in the order of [`CacheGroup::caches`], has the keys of each KV
 //!   head and then the values of each KV head. Values that are the first elements of keys have no blocks;
-//! - a head block is `[256][E]` elements: slot after slot, E elements each, little-endian. E is the width of keys in blocks of
-//!   keys, and that of values in blocks of values. f32, f16 and bf16 elements are their bits; q8 elements are int8 codes;
+//! - a head block is `[256][E]` elements: slot after slot, E elements each, little-endian. E is the width of a key in a
+//!   block of keys, and the width of a value in a block of values. f32, f16 and bf16 elements are their bits; q8
+//!   elements are int8 codes;
 //! - a head block of q8 ends with `[256][⌈E/32⌉]` scales, f16: one for each 32 elements of a slot (the last may stand for
 //!   fewer). A code stands for `scale · code`.
 //!
@@ -36,7 +37,7 @@ impl KvType {
         }
     }
 
-    /// Number of scales of one key, or of one value, of `width` elements.
+    /// Number of scales of one key or value of `width` elements; 0 for types other than q8.
     pub const fn scales(self, width: usize) -> usize {
         match self {
             Self::F32 | Self::F16 | Self::BF16 => 0,
@@ -56,7 +57,7 @@ pub struct PageLayout {
     pub kv_heads: usize,
     /// Elements of a head's key.
     pub key_dim: usize,
-    /// The values, and whether they are stored beside the keys.
+    /// Width of a head's value, and whether values are stored beside keys.
     pub value: ValueWidth,
 }
 
@@ -65,12 +66,12 @@ pub struct PageLayout {
 pub struct HeadBlock {
     /// The element type.
     pub dtype: KvType,
-    /// Elements of a slot.
+    /// Elements of a slot: of one key, or of one stored value.
     pub width: usize,
 }
 
 impl HeadBlock {
-    /// Bytes of one slot's elements.
+    /// Bytes of one slot's elements, without scales.
     pub const fn slot_bytes(self) -> usize {
         self.width.saturating_mul(self.dtype.element_bytes())
     }
@@ -85,7 +86,7 @@ impl HeadBlock {
         self.slot_bytes().saturating_add(self.scales_bytes()).saturating_mul(PAGE_POSITIONS)
     }
 
-    /// Zeroes the slots of a whole block from `slot` on.
+    /// Zeroes all slots from `slot` on; `block` is a whole head block.
     fn clear_from(self, slot: usize, block: &mut [u8]) {
         let (elements, scales) = block.split_at_mut(PAGE_POSITIONS * self.slot_bytes());
         elements[slot * self.slot_bytes()..].fill(0);
@@ -153,22 +154,22 @@ impl PageLayout {
         self.kv_heads.saturating_mul(head_bytes)
     }
 
-    /// The head blocks of keys.
+    /// The layout of one head's block of keys.
     pub const fn keys(self) -> HeadBlock {
         HeadBlock { dtype: self.dtype, width: self.key_dim }
     }
 
-    /// The head blocks of values, which have no elements if values are the first elements of keys.
+    /// The layout of one head's block of values; without elements if values are the first elements of keys.
     pub const fn values(self) -> HeadBlock {
         HeadBlock { dtype: self.dtype, width: self.value.stored() }
     }
 
-    /// Bytes of a page before the keys of head `head` of cache number `cache`.
+    /// Offset in bytes, within a page, of the keys of KV head `head` of cache number `cache`.
     pub const fn keys_offset(self, cache: usize, head: usize) -> usize {
         cache * self.cache_bytes() + head * self.keys().size_bytes()
     }
 
-    /// Bytes of a page before the stored values of head `head` of cache number `cache`.
+    /// Offset in bytes, within a page, of the stored values of KV head `head` of cache number `cache`.
     pub const fn values_offset(self, cache: usize, head: usize) -> usize {
         self.keys_offset(cache, self.kv_heads) + head * self.values().size_bytes()
     }

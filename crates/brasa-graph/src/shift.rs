@@ -127,8 +127,9 @@ impl KeyRotation {
     }
 }
 
-/// Checks that the effect of moved keys on a node is known: that the node keeps nothing between steps but keys and values of a
-/// cache, or of a memory, which has no positions. An operation that is added to the crate is refused until it stands here.
+/// Checks that the effect of moved keys on a node is known. The node may keep keys and values of a cache, or those of a
+/// memory, which has no positions, and nothing else between steps. A new operation is refused until this function lists
+/// it.
 fn check_known(node: &Node, id: NodeId) -> Result<(), String> {
     let name = node.op.name();
     match &node.op {

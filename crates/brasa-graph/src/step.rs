@@ -69,7 +69,7 @@ pub struct Segment {
     pub memory_rows: usize,
     /// Block table of each cache group. It covers every index that the rows see, and the rows of a memory that they write.
     pub pages: Vec<BlockTable>,
-    /// Pages of the segment's recurrent states; no pages for a graph without states.
+    /// State pages that the segment reads and writes; the default, without pages, for a graph without recurrent states.
     pub states: StatePages,
 }
 

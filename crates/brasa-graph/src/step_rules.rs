@@ -27,7 +27,7 @@ pub struct StepRules {
     givens: Vec<Given>,
     /// Elements of a row's embedding; `None` if the graph has no token embedding.
     embedding: Option<usize>,
-    /// The graph's recurrent states.
+    /// Layout of the graph's recurrent states.
     states: StateLayout,
 }
 

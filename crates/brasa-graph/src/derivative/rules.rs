@@ -20,7 +20,7 @@ pub(crate) type Terms = Rule<Vec<Option<ValueId>>>;
 pub(super) struct Constants {
     /// Weights that hold one number, by the bits of the number.
     numbers: BTreeMap<u32, ValueId>,
-    /// Weights that hold the numbers 0, 1, …, by their count.
+    /// Weights that hold the numbers 0, 1, 2, …: for each count of numbers, the weight `[count]`.
     counts: BTreeMap<usize, ValueId>,
     /// Weights with the opposite sign, by the original weight.
     negatives: BTreeMap<WeightId, ValueId>,
@@ -85,7 +85,7 @@ impl<'a> Rules<'a> {
             .or_insert_with(|| builder.weight(Ok(stored(x.to_string(), &[1], x.to_le_bytes().into()))))
     }
 
-    /// The numbers 0, 1, … below `count` as a weight, `[count]`. f32 holds each exactly, up to 2²⁴.
+    /// A weight `[count]` that holds the numbers from 0 to `count − 1` as f32, exact up to 2²⁴.
     pub(crate) fn numbers(&mut self, count: usize) -> ValueId {
         let builder = &mut *self.builder;
         *self.constants.counts.entry(count).or_insert_with(|| {

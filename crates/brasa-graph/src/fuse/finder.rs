@@ -36,7 +36,7 @@ pub struct Projection {
     pub bias: Option<ValueId>,
 }
 
-/// A gated unit within a fused operation.
+/// A gated unit that a fused operation may contain.
 pub(super) struct Gated {
     pub unit: GatedUnit,
     pub gate: ValueId,
@@ -154,7 +154,8 @@ impl<'a> Finder<'a> {
         Some((x, Projection { w, rows: view.elements, bias }))
     }
 
-    /// The gated units that node `anchor` may be the last operation of: two if a product has two activated operands.
+    /// The gated units that may end with node `anchor`. A product of two activated values gives two units, since either
+    /// value may be the gate.
     pub(super) fn gated(&self, anchor: NodeId) -> impl Iterator<Item = Gated> {
         let node = self.node(anchor);
         let units: Vec<Gated> = match (&node.op, &node.inputs[..]) {

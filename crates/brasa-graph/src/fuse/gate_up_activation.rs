@@ -4,8 +4,11 @@ use super::{Finder, Match, Projection};
 use crate::op::GatedUnit;
 use crate::{NodeId, ValueId};
 
-/// `y = unit(x·Wgᵀ, x·Wuᵀ)`: `linear → slices → act → mul`, or `→ clamped_unit`, with gate and up stacked in one weight (in either
-/// order), or in two weights. A kernel reads `x` once, with paired rows of the weights.
+/// Gate and up projections with their gated unit: `y = unit(x·Wgᵀ, x·Wuᵀ)`.
+///
+/// Replaces `linear → slices → act → mul`; a clamped unit has `clamped_unit` in place of `act → mul`. Gate and up are
+/// stacked in one weight, in either order, or have a weight each. A kernel reads `x` once, with paired rows of the
+/// weights.
 ///
 /// Shazeer 2020, arXiv:2002.05202.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,9 +17,9 @@ pub struct GateUpActivation {
     pub x: ValueId,
     /// The layer that makes the gate.
     pub gate: Projection,
-    /// The layer that makes what is gated.
+    /// The layer that makes `up`, the second operand of the unit.
     pub up: Projection,
-    /// The function of gate and up.
+    /// The function that joins gate and up.
     pub unit: GatedUnit,
     /// The result, `[R, F]`.
     pub y: ValueId,

@@ -4,10 +4,13 @@ use super::{Finder, Match};
 use crate::op::{Binary, GatedUnit, Reduce, ReduceFn, RouterTopK, Unary};
 use crate::{NodeId, Op, ValueId};
 
-/// `router_topk → expert_linear (gate, up) → unit → expert_linear (down) → · weights → sum`.
+/// A mixture of experts: `router_topk → expert_linear (gate, up) → unit → expert_linear (down) → · weights → sum`.
 ///
-/// `y[r] = Σ_j c · s[e_j] · weights[r,j] · (unit(x·Wg[e_j]ᵀ + bg[e_j], x·Wu[e_j]ᵀ + bu[e_j]) · Wd[e_j]ᵀ + bd[e_j])`, `e` and `weights`
-/// as [`RouterTopK`] gives them, `c` and `s` if the model has them, else 1; biases if the experts have them.
+/// `y[r] = Σ_j c · s[e_j] · weights[r,j] · (h[j]·Wd[e_j]ᵀ + bd[e_j])`, with
+/// `h[j] = unit(x[r]·Wg[e_j]ᵀ + bg[e_j], x[r]·Wu[e_j]ᵀ + bu[e_j])`.
+///
+/// [`RouterTopK`] gives the experts `e_j` of row `r` and their `weights`. `c` and `s` are 1 in models without them, the
+/// biases `bg`, `bu` and `bd` are 0.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RouterExperts {
     /// Router logits, `[R, X]`.
@@ -26,11 +29,11 @@ pub struct RouterExperts {
     pub gate: ValueId,
     /// Up weights, `[X, F, K]`.
     pub up: ValueId,
-    /// The function of gate and up.
+    /// The function that joins gate and up.
     pub unit: GatedUnit,
     /// Down weights, `[X, D, F]`.
     pub down: ValueId,
-    /// Biases of gate, up and down, `[X, F]`, `[X, F]` and `[X, D]`.
+    /// Biases of the experts' gate `[X, F]`, up `[X, F]` and down `[X, D]`.
     pub biases: [Option<ValueId>; 3],
     /// The weighted sum, `[R, D]`.
     pub y: ValueId,

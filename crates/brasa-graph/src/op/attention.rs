@@ -177,16 +177,18 @@ pub fn alibi_slope(heads: usize, head: usize) -> f32 {
 /// `y[r,h] = Σ_j softmax_j(cap(scale · q[r,h]·k[j,g])) · v[j,g]`, `g = h / (H/G)`, over the visible `j`; `cap` is the
 /// soft-cap `c·tanh(s/c)` where one is set. Scores and softmax in f32.
 ///
-/// With sinks, the softmax of head *h* has one score more, `sinks[h]`, which belongs to no value: it only enlarges the denominator,
-/// `softmax_j(s) = exp(s_j) / (exp(sinks[h]) + Σ_i exp(s_i))`. Scale, soft-cap and distance do not touch it.
+/// With sinks, the softmax of head *h* has one more score, `sinks[h]`, which belongs to no value. The sink only
+/// enlarges the denominator: `softmax_j(s) = exp(s_j) / (exp(sinks[h]) + Σ_i exp(s_i))`. Scale, soft-cap and distance
+/// do not change the sink.
 ///
 /// A row at index *i* sees *j* with `j ≤ i` and, with a window *w*, `j > i − w`. Under another mask than [`Mask::Causal`], it sees all *j* and,
 /// with a window, those with `|j − i| < w`. [`Mask::Alibi`] lowers scores by distance.
 /// In a [draft tree](crate::DraftTree) it sees, of its own segment, only itself and its ancestors, and windows count the
 /// indices that plain text would have.
 ///
-/// Shapes: `q` `[R, H, E]`; for [`KvSource::Step`] also `k` `[R, G, E]`, `v` `[R, G, V]`; last, if there are any, `sinks` `[H]` →
-/// `[R, H, V]`. V is the width of the cache's values, which may be the first elements of its keys.
+/// Shapes: `q` `[R, H, E]` → `[R, H, V]`. [`KvSource::Step`] takes `q`, `k` `[R, G, E]` and `v` `[R, G, V]`. A layer
+/// with sinks has `sinks` `[H]` as its last operand. E is the width of a key and V that of a value; a cache's values
+/// may be the first V elements of its keys.
 /// Vaswani et al. 2017, arXiv:1706.03762; Ainslie et al. 2023, arXiv:2305.13245; sinks: OpenAI 2025, arXiv:2508.10925.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Attention {
@@ -334,7 +336,7 @@ impl Operation for Attention {
     }
 }
 
-/// The softmax of `scores` and of a sink behind them, if there is one, without the sink's own weight.
+/// The softmax of `scores`, with `sink` as one more score in the denominator. The sink's own weight is left out.
 fn softmax_with_sink<T: Number>(scores: impl Iterator<Item = T>, sink: Option<T>) -> Vec<T> {
     let mut weights: Vec<T> = scores.chain(sink).collect();
     sums::softmax(&mut weights);
@@ -369,13 +371,13 @@ impl<T: Number> Seen<T> {
         Self { first: range.start, end: range.end, k_stride, v_stride, k, v }
     }
 
-    /// The elements of the key of `head`, which has `width`, at index `index`.
+    /// The range of the elements of the key of KV head `head` at cache index `index`; keys have `width` elements.
     pub(super) fn key(&self, index: usize, head: usize, width: usize) -> Range<usize> {
         let start = (index - self.first) * self.k_stride + head * width;
         start..start + width
     }
 
-    /// The elements of the value of `head`, which has `width`, at index `index`.
+    /// The range of the elements of the value of KV head `head` at cache index `index`; values have `width` elements.
     pub(super) fn value(&self, index: usize, head: usize, width: usize) -> Range<usize> {
         let start = (index - self.first) * self.v_stride + head * width;
         start..start + width
@@ -383,7 +385,7 @@ impl<T: Number> Seen<T> {
 }
 
 impl Attention {
-    /// The operands without sinks, and the sinks if they are there.
+    /// Splits `operands` of attention into queries, keys and values, and the sinks if the layer has them.
     pub(super) fn split_sinks<'a, X: Copy>(&self, operands: &'a [X]) -> (&'a [X], Option<X>) {
         let count = if matches!(self.source, KvSource::Step(_)) { 3 } else { 1 };
         match operands.len().checked_sub(1) {

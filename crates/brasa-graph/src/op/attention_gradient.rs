@@ -61,7 +61,7 @@ pub struct AttentionGradientTangent {
     pub attention: Attention,
 }
 
-/// Fails unless there are as many operands as derivatives of attention have without sinks, or with them.
+/// Fails unless the number of operands is `without` (no sinks) or `with` (sinks).
 fn with_or_without_sinks(given: &[&Value], [without, with]: [usize; 2]) -> Result<(), String> {
     let count = given.len();
     require(count == without || count == with, || format!("{count} operands, expected {without} or {with}"))
@@ -347,33 +347,33 @@ impl<T: Number> Head<T> {
         self.weights.iter().map(|&(_, p, _)| p).collect()
     }
 
-    /// The query's elements within those of the step.
+    /// The range of the query's elements among the queries of the step.
     fn query(&self) -> Range<usize> {
         of_head(self.row * self.heads + self.number, self.widths[0])
     }
 
-    /// The result's elements within those of the step.
+    /// The range of the result's elements among the results of the step.
     fn result(&self) -> Range<usize> {
         of_head(self.row * self.heads + self.number, self.widths[1])
     }
 
-    /// Elements of the key of the segment's row `j` within those of the step.
+    /// The range of the key's elements of the segment's row `j` among the keys of the step.
     fn key(&self, j: usize) -> Range<usize> {
         of_head((self.first_row + j) * self.kv_heads + self.group, self.widths[0])
     }
 
-    /// Elements of the value of the segment's row `j` within those of the step.
+    /// The range of the value's elements of the segment's row `j` among the values of the step.
     fn value(&self, j: usize) -> Range<usize> {
         of_head((self.first_row + j) * self.kv_heads + self.group, self.widths[1])
     }
 }
 
-/// Elements of head number `head` among heads of `width` elements.
+/// The range of the elements of head number `head` among heads of `width` elements each.
 fn of_head(head: usize, width: usize) -> Range<usize> {
     head * width..(head + 1) * width
 }
 
-/// Visits every query head of every row. `operands` are queries, keys, values and, if there are any, sinks.
+/// Visits every query head of every row. `operands` are `[q, k, v]`, or `[q, k, v, sinks]`.
 fn each_head<T: Number>(
     attention: &Attention,
     operands: &[&Array<T>],

@@ -9,23 +9,26 @@ use crate::derivative::{Rule, Rules, Terms};
 use crate::reference::{Array, Env, Number, sums};
 use crate::{CacheSpec, DType, Node, Shape, Value, ValueId};
 
-/// Chooses `k` experts per row, largest score first, ties to the lowest expert. A NaN is behind every number.
+/// Chooses `k` experts for each row and weighs them, largest score first, ties to the lowest expert. A NaN ranks below
+/// every number.
 ///
-/// `experts[r]` and `weights[r]` as [`Gating`] says, from `logits[r]`. The bias takes part in the choice alone: no weight and no
-/// derivative depends on it. If a logit of a row is NaN, all weights of that row are NaN.
+/// [`Gating`] defines `experts[r]` and `weights[r]` by `logits[r]`. A selection bias takes part in the choice alone: no
+/// weight and no derivative depends on the bias. If a logit of a row is NaN, all weights of that row are NaN.
 ///
 /// Shapes: `logits` `[R, X]` and, if the router has a selection bias, a bias `[X]` → `experts` `[R, k]` u32, `weights` `[R, k]`.
 /// Shazeer et al. 2017, arXiv:1701.06538; the bias: Wang et al. 2024, arXiv:2408.15664.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RouterTopK {
-    /// Experts per row.
+    /// Number of experts that are chosen for each row.
     pub k: usize,
-    /// The choice and its weights.
+    /// The rule by which experts are scored, chosen and weighed.
     pub gating: Gating,
 }
 
 impl RouterTopK {
-    /// The experts of one row and their weights. `bias` is the selection bias, if the router has one.
+    /// Chooses the experts of one row: `k` pairs of an expert and its weight, in order of the choice.
+    ///
+    /// `logits` and the selection bias `bias` have one number for each expert.
     ///
     /// # Panics
     ///
@@ -36,7 +39,7 @@ impl RouterTopK {
         chosen.into_iter().map(|x| x as u32).zip(weights).collect()
     }
 
-    /// True if an expert with score `a` is chosen before one with score `b`, unless both are chosen.
+    /// True if score `a` ranks before score `b`: `a` is larger, or `b` alone is NaN.
     pub fn is_before<T: PartialOrd>(a: &T, b: &T) -> bool {
         a > b || (Self::is_nan(b) && !Self::is_nan(a))
     }
@@ -192,7 +195,7 @@ impl RouterTopK {
         }
     }
 
-    /// The normalised scores `[R, k]` and their divisor `[R, 1]`, if scores are normalised.
+    /// The normalised scores `[R, k]` and their divisor `[R, 1]`; `None` if the router does not normalise scores.
     fn normalised(
         &self,
         g: &mut Rules,
@@ -213,10 +216,10 @@ impl RouterTopK {
     }
 }
 
-/// A linear layer of each row's chosen experts: `y[r,j,n] = Σ_k x[r,(j),k] · w[experts[r,j],n,k] + bias[experts[r,j],n]`.
+/// A linear layer of each row's chosen experts: `y[r,j,n] = Σ_i x[r,j,i] · w[experts[r,j],n,i] + bias[experts[r,j],n]`.
 ///
-/// Shapes: `x` `[R, K]` (shared by the experts) or `[R, k, K]`, `experts` `[R, k]` u32, `w` a weight `[X, N, K]` and, if the
-/// experts have biases, `bias` `[X, N]` → `[R, k, N]`.
+/// Shapes: `x` `[R, k, K]`, or `[R, K]` for one vector that all experts of a row share; `experts` `[R, k]` u32; `w` a
+/// weight `[X, N, K]`; optional last operand `bias` `[X, N]` → `[R, k, N]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExpertLinear;
 

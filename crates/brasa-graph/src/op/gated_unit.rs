@@ -5,7 +5,7 @@ use crate::derivative::{Rule, Rules, Terms};
 use crate::reference::{Array, Env, Number};
 use crate::{CacheSpec, DType, Node, Value, ValueId};
 
-/// How a gated feed-forward layer makes one value of a gate and of an `up`.
+/// The function that joins `gate` and `up` in a gated feed-forward layer, element by element.
 ///
 /// Shazeer 2020, arXiv:2002.05202.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -16,24 +16,25 @@ pub enum GatedUnit {
     GeluTanh,
     /// `gelu(gate) · up`, GELU by the error function.
     GeluErf,
-    /// A [`ClampedUnit`].
+    /// `(u + 1) · g · σ(α·g)` of a clamped gate `g` and a clamped up `u`: see [`ClampedUnit`].
     Clamped(ClampedUnit),
 }
 
-/// `y = (u + 1) · g · σ(α·g)`, `g = min(gate, limit)`, `u = clamp(up, −limit, limit)`. A NaN stays NaN.
+/// The clamped gated unit of gpt-oss: `y = (u + 1) · g · σ(α·g)`, with `g = min(gate, limit)` and
+/// `u = clamp(up, −limit, limit)`.
 ///
-/// Shapes: `gate` and `up` of one shape → that shape.
+/// A NaN stays NaN. Shapes: `gate` and `up` of one shape → this shape.
 /// OpenAI 2025, arXiv:2508.10925.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ClampedUnit {
-    /// α, the steepness of the gate.
+    /// α, the factor of the gate within the sigmoid.
     pub alpha: f32,
-    /// The bound of gates from above, and of ups from both sides; positive.
+    /// Largest gate, and largest absolute value of up; positive.
     pub limit: f32,
 }
 
 impl GatedUnit {
-    /// The unit whose gate goes through `activation`, if gated layers have it.
+    /// The unit `activation(gate) · up`; `None` for a function that gated layers do not use.
     pub fn of(activation: Unary) -> Option<Self> {
         match activation {
             Unary::Silu => Some(Self::Silu),
@@ -43,7 +44,7 @@ impl GatedUnit {
         }
     }
 
-    /// The function of the gate, if the unit is a function of the gate times `up`.
+    /// The activation of the gate in a unit `act(gate) · up`; `None` for a clamped unit.
     pub fn activation(self) -> Option<Unary> {
         match self {
             Self::Silu => Some(Unary::Silu),

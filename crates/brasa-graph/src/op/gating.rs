@@ -3,24 +3,24 @@
 use super::RouterTopK;
 use crate::reference::{Number, sums};
 
-/// How router logits become a choice of experts and the weights of the chosen ones.
+/// The rule by which a router turns the logits of a row into `k` experts and their weights.
 ///
 /// 1. Scores: `p` = [`scores`](Self::scores) of the logits.
-/// 2. Choice: `s = p + bias` if the router has a selection bias, else `s = p`; experts outside the best [`groups`](Self::groups)
-///    are out; the `k` largest `s` are chosen.
-/// 3. Weights: `w = p` of the chosen experts, without the bias; `w / (Σ w + ε)` if [`norm_eps`](Self::norm_eps) is given; times
-///    [`scale`](Self::scale).
+/// 2. Choice: `s = p + bias` if the router has a selection bias, else `s = p`. With [`groups`](Self::groups), only
+///    experts of the best groups take part. The experts with the `k` largest `s` are chosen.
+/// 3. Weights: `w = p` of the chosen experts, without the bias. [`norm_eps`](Self::norm_eps) divides them:
+///    `w / (Σ w + ε)`. The factor [`scale`](Self::scale) comes last.
 ///
 /// Dai et al. 2024, arXiv:2401.06066; DeepSeek-AI 2024, arXiv:2412.19437.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gating {
     /// The function that turns logits into scores.
     pub scores: Scores,
-    /// The groups that experts are divided into; `None` if all experts compete with each other.
+    /// The groups that experts are divided into; `None` if all experts take part in the choice.
     pub groups: Option<Groups>,
-    /// ε of the division of weights by their sum; `None` if weights are not divided.
+    /// ε in the normalisation of weights, `w / (Σ w + ε)`; `None` for weights that are not normalised.
     pub norm_eps: Option<f32>,
-    /// Factor of all weights.
+    /// Factor of all weights, after their normalisation.
     pub scale: f32,
 }
 
@@ -29,29 +29,29 @@ pub struct Gating {
 pub enum Scores {
     /// Softmax over all experts.
     SoftmaxAll,
-    /// Softmax over the chosen experts alone. The choice is among the logits themselves.
+    /// Softmax over the chosen experts alone. The choice compares the logits themselves.
     SoftmaxChosen,
     /// `1 / (1 + exp(−logit))` of each expert by itself.
     Sigmoid,
 }
 
-/// Equal groups of consecutive experts, of which only the best ones take part in the choice.
+/// Groups of consecutive experts, all of one size. Only experts of the best groups take part in the choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Groups {
     /// Number of groups.
     pub count: usize,
-    /// Number of groups whose experts can be chosen.
+    /// Number of best groups whose experts can be chosen.
     pub kept: usize,
-    /// How a group is scored.
+    /// The score by which groups are compared.
     pub score: GroupScore,
 }
 
 /// The score of a group of experts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupScore {
-    /// The largest score of its experts. DeepSeek-AI 2024, arXiv:2405.04434.
+    /// The largest score in the group. DeepSeek-AI 2024 (DeepSeek-V2), arXiv:2405.04434.
     Max,
-    /// The sum of the two largest scores of its experts. DeepSeek-AI 2024, arXiv:2412.19437.
+    /// The sum of the two largest scores in the group. DeepSeek-AI 2024 (DeepSeek-V3), arXiv:2412.19437.
     TopTwo,
 }
 
@@ -59,18 +59,20 @@ impl Gating {
     /// Softmax over all experts; the weights of the chosen experts are not renormalised.
     pub const SOFTMAX_ALL: Self =
         Self { scores: Scores::SoftmaxAll, groups: None, norm_eps: None, scale: 1.0 };
-    /// Softmax over the chosen experts alone (equal to renormalising the weights of the chosen ones).
+    /// Softmax over the chosen experts alone. Its weights equal those of a softmax over all experts, divided by their
+    /// sum.
     pub const SOFTMAX_CHOSEN: Self = Self { scores: Scores::SoftmaxChosen, ..Self::SOFTMAX_ALL };
-    /// The sigmoid of each logit.
+    /// The sigmoid of each logit, without groups, normalisation or a factor.
     pub const SIGMOID: Self = Self { scores: Scores::Sigmoid, ..Self::SOFTMAX_ALL };
 
-    /// True if weights are a softmax and nothing else: no groups, no normalisation, no factor.
+    /// True for [`SOFTMAX_ALL`](Self::SOFTMAX_ALL) and [`SOFTMAX_CHOSEN`](Self::SOFTMAX_CHOSEN): a softmax without
+    /// groups, normalisation or a factor.
     pub fn is_plain_softmax(&self) -> bool {
         *self == Self::SOFTMAX_ALL || *self == Self::SOFTMAX_CHOSEN
     }
 
-    /// The scores that are compared for the choice, before a selection bias. Without a bias and groups, a softmax does not change the
-    /// order of logits, and the logits themselves are compared.
+    /// The scores that the choice compares, before a selection bias. A softmax keeps the order of logits, so without a
+    /// bias and groups the choice compares the logits themselves.
     fn compared<T: Number>(&self, logits: &[T], has_bias: bool) -> Vec<T> {
         let mut scores = logits.to_vec();
         match self.scores {
@@ -81,7 +83,7 @@ impl Gating {
         scores
     }
 
-    /// The `k` chosen experts of one row, in order of their scores with `bias`.
+    /// The `k` chosen experts of one row, largest score with `bias` first.
     pub(super) fn choose<T: Number>(&self, k: usize, logits: &[T], bias: Option<&[T]>) -> Vec<usize> {
         let mut scores = self.compared(logits, bias.is_some());
         for (score, &bias) in scores.iter_mut().zip(bias.unwrap_or_default()) {
@@ -134,7 +136,7 @@ impl Gating {
         weights
     }
 
-    /// The gating in printed graphs. The two plain ones are a word each.
+    /// The text of the gating in printed graphs; a plain softmax is one word.
     pub(super) fn describe(&self) -> String {
         let mut words = vec![
             match self.scores {
@@ -158,7 +160,7 @@ impl Gating {
         words.join(" ")
     }
 
-    /// Fails if the gating makes no sense for `k` of `experts` experts.
+    /// Fails if the gating cannot choose `k` of `experts` experts, or has a number that is not finite.
     pub(super) fn check(&self, k: usize, experts: usize) -> Result<(), String> {
         let numbers = [Some(self.scale), self.norm_eps];
         if let Some(odd) = numbers.into_iter().flatten().find(|x| !x.is_finite()) {
@@ -181,7 +183,7 @@ impl Gating {
 }
 
 impl GroupScore {
-    /// The score of a group whose experts have these scores.
+    /// The score of a group; `group` holds the scores of its experts.
     fn of<T: Number>(self, group: &[T]) -> T {
         match (self, &largest(2.min(group.len()), group, |_| true)[..]) {
             (Self::TopTwo, &[first, second]) => group[first] + group[second],
@@ -191,7 +193,8 @@ impl GroupScore {
     }
 }
 
-/// The places of the `k` largest of those scores that take part: a NaN is behind every number, ties go to the first.
+/// The places of the `k` largest scores among those for which `takes_part` is true, largest first. Ties go to the first
+/// place; a NaN ranks below every number.
 fn largest<T: Number>(k: usize, scores: &[T], takes_part: impl Fn(usize) -> bool) -> Vec<usize> {
     let mut chosen: Vec<usize> = Vec::with_capacity(k);
     for _ in 0..k {

@@ -8,15 +8,16 @@ use crate::derivative::{Rule, Rules, Terms};
 use crate::reference::{Array, Env, Number, sums};
 use crate::{CacheSpec, DType, Node, Shape, Value, ValueId};
 
-/// A linear layer of each head: `y[r,h,n] = Σ_k x[r,h,k] · w[h,n,k]`, summed in f32.
+/// A linear layer with a matrix for each head: `y[r,h,n] = Σ_k x[r,h,k] · w[h,n,k]`, summed in f32.
 ///
 /// Shapes: `x` `[R, H, K]`, `w` a weight `[H, N, K]` in any storage → `[R, H, N]`.
 ///
-/// The absorbed form of multi-head latent attention has two of them: the queries `W_kᵀ·q` in the space of the latents, and the
-/// values `W_v·o` of the latents that attention returns (DeepSeek-AI 2024, arXiv:2405.04434).
+/// Multi-head latent attention in its absorbed form has two such layers (DeepSeek-AI 2024, arXiv:2405.04434). The first
+/// takes queries into the space of the latents, `W_kᵀ·q`. The second makes values of the latents that attention
+/// returns, `W_v·o`.
 ///
-/// It is an [`ExpertLinear`](super::ExpertLinear) in which head h always uses expert h. Its gradients are made of the operations
-/// of experts.
+/// The layer equals an [`ExpertLinear`](super::ExpertLinear) in which head h always uses expert h, and has the
+/// gradients of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadLinear;
 
@@ -67,8 +68,8 @@ impl Operation for HeadLinear {
     }
 }
 
-/// The numbers 0, 1, … of the heads of each row of `x` `[R, H, K]`: u32 `[R, H]`, the experts that an
-/// [`ExpertLinear`](super::ExpertLinear) of the same product would be given.
+/// The heads' numbers 0, 1, … for each row of `x` `[R, H, K]`: u32 `[R, H]`. They are the `experts` of an
+/// [`ExpertLinear`](super::ExpertLinear) that computes the layer.
 fn numbers_of_heads(g: &mut Rules, x: ValueId) -> Rule {
     let shape = g.shape(x);
     let heads = shape.0[1].factor;

@@ -97,13 +97,14 @@ pub(crate) trait Operation {
         Err(NO_DERIVATIVE.into())
     }
 
-    /// The cache or the recurrent state that the operation uses, if any. An operation that uses one must return it: the order of
-    /// nodes, the rules of steps and context shifts rely on this alone.
+    /// The cache or the recurrent state that the operation uses; `None` if it uses neither. The order of nodes, the
+    /// checks of steps and context shifts rely on this answer alone.
     fn touches(&self) -> Option<Touch> {
         None
     }
 
-    /// Elements of the recurrent state that the operation keeps, given operands that it accepts; `None` if it keeps none.
+    /// Number of elements that the operation's recurrent state must have, given operands that it accepts; `None` for an
+    /// operation without recurrence.
     fn state_elements(&self, _operands: &[&Value]) -> Option<usize> {
         None
     }
@@ -193,12 +194,12 @@ impl Op {
         self.operation().vjp(g, at, cotangents, wanted)
     }
 
-    /// The cache, memory or recurrent state that the operation uses, if any.
+    /// The cache, memory or recurrent state that the operation uses; `None` if it uses none of them.
     pub fn touches(&self) -> Option<Touch> {
         self.operation().touches()
     }
 
-    /// Elements of the recurrent state that the operation keeps, given operands that it accepts.
+    /// Number of elements that the operation's recurrent state must have, given operands that it accepts.
     pub(crate) fn state_elements(&self, operands: &[&Value]) -> Option<usize> {
         self.operation().state_elements(operands)
     }

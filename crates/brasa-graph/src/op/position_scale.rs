@@ -5,21 +5,22 @@ use crate::derivative::{Rules, Terms};
 use crate::reference::{Array, Env, Number};
 use crate::{CacheSpec, DType, Node, Value, ValueId};
 
-/// Scales rows by their positions: `y[r] = x[r] · (1 + β·ln(1 + ⌊p/n⌋))`, `p = positions[r]`.
+/// Scales rows by their positions: `y[r] = x[r] · (1 + β·ln(1 + ⌊p/n⌋))`, with `p = positions[r]`.
 ///
-/// Rows at positions below `n` stay as they are. Queries of long contexts are scaled like this (Llama 4, Ministral 3).
+/// Rows at positions below `n` do not change. Llama 4 and Ministral 3 scale the queries of long contexts by this
+/// factor.
 ///
 /// Shapes: `x` `[R, …]`, `positions` `[R]` u32 → as `x`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PositionScale {
-    /// β, the strength.
+    /// β, the slope of the factor in `ln(1 + ⌊p/n⌋)`; 0 leaves all rows as they are.
     pub beta: f32,
-    /// `n`, the number of positions of a step of the factor; at least 1.
+    /// `n`, the number of neighbouring positions that have one factor; at least 1.
     pub positions: u32,
 }
 
 impl PositionScale {
-    /// The factor of rows at `position`.
+    /// The factor `1 + β·ln(1 + ⌊position/n⌋)` of a row at `position`.
     pub fn factor<T: Number>(&self, position: u32) -> T {
         let steps = T::constant(f64::from(position / self.positions));
         let one = T::constant(1.0);

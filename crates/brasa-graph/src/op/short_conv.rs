@@ -1,20 +1,21 @@
-//! A causal convolution over few rows, with a state.
+//! A causal convolution over a few rows, with the rows before a step as its recurrent state.
 
 use super::{Access, Kept, Operation, Touch, Type, constant_dims, operands, require, require_floats, width};
 use crate::derivative::{Rules, Terms};
 use crate::reference::{Array, Env, Number};
 use crate::{CacheSpec, DType, Node, StateId, Value, ValueId};
 
-/// A causal convolution of each channel with itself alone: `y[r, c] = Σ_j w[c, j] · x[r − K + 1 + j, c]`, j from 0 to K − 1.
+/// A causal depthwise convolution over K rows: `y[r, c] = Σ_j w[c, j] · x[r − K + 1 + j, c]`, j from 0 to K − 1 in this
+/// order.
 ///
-/// Rows before the text's first are zeros. The state holds the last K − 1 rows of `x`, `[K − 1, C]`, oldest first. In a draft
-/// tree, the rows before a row are its ancestors. The sum is taken in the order of `j`.
+/// Rows before the first row of a text are zeros. In a draft tree, the rows before a row are its ancestors. The state
+/// holds the latest K − 1 rows of `x`, `[K − 1, C]`, oldest first.
 ///
 /// Shapes: `x` `[R, C]`, `w` a weight `[C, K]`, K at least 2 → `[R, C]`.
 /// Gu and Dao 2023, arXiv:2312.00752; Amini et al. 2025 (LFM2), arXiv:2511.23404.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShortConv {
-    /// The state, of `(K − 1) · C` elements.
+    /// The recurrent state that the operation advances, of `(K − 1) · C` elements.
     pub state: StateId,
 }
 

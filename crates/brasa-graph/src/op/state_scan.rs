@@ -6,39 +6,42 @@ use crate::derivative::{Rules, Terms};
 use crate::reference::{Array, Env, Number};
 use crate::{CacheSpec, DType, Node, Shape, StateId, Value, ValueId};
 
-/// A recurrence over the rows of a text, one matrix `S` `[E, V]` for each value head, zero before the first row.
+/// A linear recurrence over the rows of a text. Each value head has a matrix `S` `[E, V]`, zero before the first row.
 ///
-/// For each row, in order: `S ← decay · S`, then the [rule](ScanRule) adds `k ⊗ u`, then `y = Sᵀ q`. With
-/// [`ScanRule::Delta`], `u = beta · (v − Sᵀ k)`, where `S` has decayed already; with [`ScanRule::Add`], `u = v`.
+/// Each row, in order, computes `S ← decay · S`, then `S ← S + k ⊗ u`, then `y = Sᵀ q`. [`ScanRule::Add`] has `u = v`.
+/// [`ScanRule::Delta`] has `u = beta · (v − Sᵀ k)`, with `S` after its decay.
 ///
-/// The state holds the matrices of all value heads, `[H, E, V]`. In a draft tree, a row goes on from the state after its parent.
-/// Each column of a matrix is computed by itself, row after row of the text, so the result does not depend on how a text is
+/// The state holds the matrices of all value heads, `[H, E, V]`. In a draft tree, a row goes on from the state after
+/// its parent. Each column of a matrix is computed alone, row after row, so the result does not depend on how a text is
 /// cut into steps.
 ///
-/// Shapes: `q`, `k` `[R, G, E]`, `v` `[R, H, V]`, `decay` `[R, H]`, with [`ScanRule::Delta`] also `beta` `[R, H]`; H a multiple of
-/// G → `[R, H, V]`.
-/// Yang et al. 2024 (gated delta rule), arXiv:2412.06464; Dao and Gu 2024 (Mamba-2), arXiv:2405.21060: there `q` is `C`, `k` is `B`,
-/// `v` is `Δ · x` and `decay` is `exp(Δ · A)`.
+/// Shapes: `q`, `k` `[R, G, E]`, `v` `[R, H, V]`, `decay` `[R, H]`, for [`ScanRule::Delta`] also `beta` `[R, H]` →
+/// `[R, H, V]`. H is a multiple of G.
+///
+/// Gated delta rule: Yang et al. 2024, arXiv:2412.06464. Mamba-2: Dao and Gu 2024, arXiv:2405.21060, with `q = C`,
+/// `k = B`, `v = Δ · x` and `decay = exp(Δ · A)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StateScan {
-    /// The state, of `H · E · V` elements; `None` if each segment is a whole text and no state is kept.
+    /// The recurrent state that the operation advances, of `H · E · V` elements. `None` if each segment is a whole
+    /// text: its matrices begin with zeros and are not kept.
     pub state: Option<StateId>,
-    /// The change of the state by a row.
+    /// The rule for `u` in the term `k ⊗ u` that a row adds to a matrix.
     pub rule: ScanRule,
-    /// The key head of each value head.
+    /// The rule that gives each value head its key head.
     pub sharing: HeadSharing,
 }
 
-/// The vector `u` of a [`StateScan`]: a row adds `k ⊗ u` to the state.
+/// The vector `u` in the term `k ⊗ u` that a row of a [`StateScan`] adds to a matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanRule {
-    /// The value itself.
+    /// `u = v`: the value itself, as in Mamba-2 and linear attention.
     Add,
-    /// The value's difference from what the state returns for the key, times `beta`.
+    /// `u = beta · (v − Sᵀ k)`: the value minus the one that the matrix returns for the key, times `beta` (the delta
+    /// rule).
     Delta,
 }
 
-/// Which of G key heads a value head of H uses.
+/// The rule by which H value heads share G key heads in a [`StateScan`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadSharing {
     /// Value head *h* uses key head `⌊h / (H / G)⌋`: neighbours share.
@@ -48,7 +51,7 @@ pub enum HeadSharing {
 }
 
 impl HeadSharing {
-    /// The key head of value head `head`.
+    /// The key head of value head `head`, with `heads` value heads and `key_heads` key heads.
     pub fn key_head(self, head: usize, heads: usize, key_heads: usize) -> usize {
         match self {
             Self::Grouped => head / (heads / key_heads),
@@ -57,7 +60,7 @@ impl HeadSharing {
     }
 }
 
-/// Sizes of a [`StateScan`].
+/// Numbers and widths of the heads of a [`StateScan`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScanSizes {
     /// Key heads G.
@@ -78,11 +81,11 @@ impl ScanSizes {
 }
 
 impl StateScan {
-    /// The sizes by the types of the operands `q`, `k` and `v`.
+    /// Reads the sizes from the shapes of the operands `q`, `k` and `v`.
     ///
     /// # Errors
     ///
-    /// Operands that do not fit together.
+    /// Shapes that do not fit together, as a sentence.
     pub fn sizes(&self, q: &Shape, k: &Shape, v: &Shape) -> Result<ScanSizes, String> {
         let heads_of = |shape: &Shape, what: &str| match shape.inner().as_deref() {
             Some(&[heads, width]) if heads > 0 && width > 0 => Ok((heads, width)),
@@ -194,7 +197,7 @@ impl Operation for StateScan {
     }
 }
 
-/// One row of one column of a state.
+/// Advances one column of a matrix by one row, and adds `Sᵀ q` to `y`.
 fn step<'a, T: Number + 'a>(
     column: impl Iterator<Item = &'a mut T>,
     k: &[T],

@@ -2,19 +2,19 @@
 
 use crate::{CacheId, StateId};
 
-/// The memory that an operation uses besides its operands, and how.
+/// A cache or recurrent state that an operation uses besides its operands, and how the operation uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Touch {
-    /// The memory.
+    /// The cache or the recurrent state.
     pub kept: Kept,
     /// How the operation uses it.
     pub access: Access,
 }
 
-/// Memory that outlives a step.
+/// Contents of a pool that outlive a step: a cache or a recurrent state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// A cache; for a memory, the cache that holds it.
+    /// A KV cache. A [memory](crate::MemoryId) is given by the cache that holds it.
     Cache(CacheId),
     /// A recurrent state.
     State(StateId),
@@ -33,7 +33,7 @@ pub enum Access {
 }
 
 impl Access {
-    /// True if later steps find what the operation writes.
+    /// True if the operation writes to the cache or the state.
     pub fn writes(self) -> bool {
         self != Self::Read
     }

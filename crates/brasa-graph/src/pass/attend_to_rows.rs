@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use crate::op::{Attention, Binary, KvSource, Mask, Narrow, Reduce, ReduceFn, ShortConv, StateScan, Unfold};
 use crate::{Builder, CacheId, Change, Graph, GraphError, Op, ValueId, rewrite};
 
-/// Makes a graph whose attention reads keys and values from the rows of the step instead of from caches. This form can be
-/// differentiated.
+/// Makes a graph whose attention reads keys and values from the rows of the step instead of from caches. This form can
+/// be differentiated, unless it has a recurrence ([`StateScan`]).
 ///
-/// A segment is a whole text: its rows see each other, causally, and no rows of earlier steps. So a step packs any number of
-/// documents without padding. Short convolutions and recurrences begin with zeros in each segment. Layers that share a cache share its keys and values. All values keep their ids; the graph's caches
-/// are removed if nothing uses them any more, and steps then bring no pages.
+/// A segment is a whole text: its rows see each other, causally, and no rows of earlier steps. So a step packs any
+/// number of documents without padding. Short convolutions and recurrences begin with zeros in each segment. Layers
+/// that share a cache share its keys and values. All values keep their ids. Caches that nothing uses any more are
+/// removed; steps of a graph without caches bring no pages.
 ///
 /// # Errors
 ///
@@ -55,7 +56,7 @@ pub fn attend_to_rows(graph: &Graph) -> Result<Graph, GraphError> {
     Ok(Graph { caches, states: Vec::new(), ..rewritten })
 }
 
-/// A short convolution of the rows of each segment, made of operations with derivatives.
+/// Builds a short convolution over the rows of each segment from operations that have derivatives.
 fn convolution(builder: &mut Builder, x: ValueId, w: ValueId) -> Change {
     let taps = builder.shape(w).and_then(super::super::value::Shape::width);
     let channels = builder.shape(x).and_then(super::super::value::Shape::width);

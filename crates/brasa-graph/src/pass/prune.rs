@@ -2,9 +2,9 @@
 
 use crate::{Change, Graph, rewrite};
 
-/// The graph without the nodes that no output, cache write, memory write or recurrent state needs.
+/// Returns `graph` without the nodes that no output, cache write, memory write or recurrent state needs.
 ///
-/// Weights, caches and states keep their ids, read or not.
+/// Weights, caches and states stay, with their ids, even if no node reads them.
 ///
 /// # Panics
 ///

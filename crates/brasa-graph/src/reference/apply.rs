@@ -9,7 +9,7 @@ use super::{Array, Env, Kv, Number, SegmentRows};
 ///
 /// # Errors
 ///
-/// An operand's value that makes no sense; and operations on caches and states, which need a pool.
+/// An operand with a value that is not allowed, or an operation on a cache or a state, since these need a pool.
 pub fn apply<T: Number>(
     op: &Op,
     operands: &[&Array<T>],

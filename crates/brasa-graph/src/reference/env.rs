@@ -25,7 +25,8 @@ impl SegmentRows {
         Self { rows, first_index, tree: None, memory_rows: 0 }
     }
 
-    /// The segment's row that row `i` of the segment follows; `None` for the text before the segment.
+    /// The row of the segment that comes before row `i` in the text; `None` if row `i` follows the text before the
+    /// segment.
     pub(crate) fn row_before(&self, i: usize) -> Option<usize> {
         match &self.tree {
             Some(tree) => tree.parent(i).map(|row| row as usize),
@@ -54,13 +55,14 @@ pub(crate) trait Kv<T> {
     /// Elements of one position's keys, `G · E`, and of its values, `G · V`.
     fn position_elements(&self, cache: CacheId) -> [usize; 2];
 
-    /// Reads one position. Values that are the first elements of keys are read like others.
+    /// Reads one position: `k` gets `[G, E]` and `v` gets `[G, V]`, also if values are the first elements of keys.
     fn read(&self, cache: CacheId, segment: usize, index: usize, k: &mut [T], v: &mut [T]);
 
-    /// A recurrent state of `elements` elements before the segment's first row; zeros at the begin of a text.
+    /// A recurrent state of `elements` elements before the segment's first row; zeros at the start of a text.
     fn state(&self, state: StateId, segment: usize, elements: usize) -> Vec<T>;
 
-    /// Keeps a recurrent state after those rows of the segment whose states the step keeps. `after` has the state after each row.
+    /// Writes a recurrent state to the segment's state pages. `after` has the state after each row; the segment's
+    /// [`StatePages`](crate::StatePages) name the rows whose states are kept.
     fn set_states(&mut self, state: StateId, segment: usize, after: &[Vec<T>]);
 }
 

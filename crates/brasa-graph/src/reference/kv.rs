@@ -16,7 +16,7 @@ use super::kv_codec::{decode, encode};
 pub struct ReferencePool {
     spec: KvPoolSpec,
     groups: Vec<Group>,
-    /// State pages, each with all states.
+    /// State pages: each holds all recurrent states, as [`StateLayout`](crate::StateLayout) places them.
     states: Vec<Vec<f32>>,
 }
 
@@ -177,7 +177,7 @@ impl KvPool for ReferencePool {
     }
 }
 
-/// Elements and scales of one slot of the head block at the start of `bytes`.
+/// The elements and the scales, as bytes, of slot number `slot` of the head block at the start of `bytes`.
 fn slot_mut(layout: HeadBlock, bytes: &mut [u8], slot: usize) -> (&mut [u8], &mut [u8]) {
     let (slot_bytes, scales_bytes) = (layout.slot_bytes(), layout.scales_bytes());
     let block = &mut bytes[..layout.size_bytes()];

@@ -59,6 +59,6 @@ impl<T: Number> Kv<T> for StepKv<T> {
         vec![T::default(); elements]
     }
 
-    /// Nothing: the segments are whole texts, and no step goes on from them.
+    /// Keeps nothing: segments are whole texts here, and no step goes on from them.
     fn set_states(&mut self, _: StateId, _: usize, _: &[Vec<T>]) {}
 }
