@@ -74,20 +74,21 @@ impl Candidates {
         tree_sum_of(z, &mut self.sums, |&z| shares.of(z))
     }
 
-    /// The tree sum of `value` of all logits above −∞.
+    /// The tree sum of `value(z)` over all logits `z` above −∞.
     pub(super) fn sum_of_all(&mut self, z: &[f32], value: impl Fn(f32) -> f32) -> f32 {
         tree_sum_of(z, &mut self.sums, |&z| if z > f32::NEG_INFINITY { value(z) } else { 0.0 })
     }
 
-    /// The tree sum of `value` of the first `count` tokens' logits.
+    /// The tree sum of `value(z)` over the logits `z` of the first `count` tokens in order.
     pub(super) fn sum_of(&mut self, z: &[f32], count: usize, value: impl Fn(f32) -> f32) -> f32 {
         let count = self.available(z, count);
         self.few.clear();
         self.sum_of_ranks(z, 0..count, value)
     }
 
-    /// The tree sum of `value` of the logits of tokens of these ranks, all of which must be sorted. Values of the last call are kept for
-    /// the next: [`forget`](Self::forget) them before sums of other values.
+    /// The tree sum of `value(z)` over the logits `z` of the tokens at `ranks`, which must be sorted already.
+    ///
+    /// The next call reuses the values of this one. Call [`forget`](Self::forget) before a sum with another `value`.
     pub(super) fn sum_of_ranks(&mut self, z: &[f32], ranks: Range<usize>, value: impl Fn(f32) -> f32) -> f32 {
         let Self { keys, few, values, sums, .. } = self;
         let tokens =
@@ -104,7 +105,7 @@ impl Candidates {
         tree_sum_of(values, sums, |&value| value)
     }
 
-    /// Forgets the values of earlier sums.
+    /// Forgets the values that [`sum_of_ranks`](Self::sum_of_ranks) has kept.
     pub(super) fn forget(&mut self) {
         self.few.clear();
     }
@@ -239,7 +240,8 @@ impl Candidates {
     }
 }
 
-/// The sort key of a number and its id: falling keys are in the order of tokens.
+/// The sort key of logit `z` of token `id`. Descending keys are in the order of tokens: largest logit first, then
+/// lowest id.
 pub(super) fn pack(z: f32, id: u32) -> u64 {
     // Adding 0.0 makes −0.0 equal 0.0.
     let bits = (z + 0.0).to_bits();

@@ -1,18 +1,18 @@
-//! Stages that need sums over all tokens that are left: what each of them leaves.
+//! Top-n-sigma, typical-p, XTC and dynamic temperature: the stages that need sums over all tokens that are left.
 
 use super::candidates::{Candidates, pack};
 use super::exp::{Shares, exp_nonpositive, ln_positive};
 use super::sampler::Survivors;
 use super::{SamplingParams, Stage};
 
-/// The tokens that a phase leaves, by their keys, and the factor of their logits.
+/// The tokens that a phase leaves, as a range of sort keys ([`pack`]), and the factor of their logits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Left {
     /// Tokens with smaller keys are removed.
     pub lowest: u64,
     /// Tokens with larger keys are removed.
     pub highest: u64,
-    /// Multiplies the logits.
+    /// Factor of the logits: the inverse of the temperature.
     pub scale: f32,
 }
 
@@ -20,8 +20,8 @@ pub(super) struct Left {
 const ABOVE_INFINITY: u64 = 0x0080_0000 << 32;
 
 impl Left {
-    /// The tokens that filters have left of logits `z` with the largest logit `max`, and the factor of a temperature. A factor for which
-    /// the largest logit is not finite leaves the likeliest token alone, unchanged.
+    /// The tokens of logits `z` that filters have left, with the factor `scale`. `max` is the largest logit; if
+    /// `max · scale` is not finite, the likeliest token alone is left, with the factor 1.
     pub(super) fn of(
         candidates: &mut Candidates,
         z: &[f32],
@@ -45,11 +45,11 @@ impl Left {
     }
 }
 
-/// The numbers of a stage that ends a phase.
+/// The operands of a stage that ends a phase.
 pub(super) struct Closing<'a> {
     pub candidates: &'a mut Candidates,
     pub params: &'a SamplingParams,
-    /// The logits, of which `max` is the largest.
+    /// The logits; `max` is the largest of them.
     pub z: &'a [f32],
     pub max: f32,
     /// The tokens that the phase's filters have left.
@@ -59,7 +59,7 @@ pub(super) struct Closing<'a> {
 }
 
 impl Closing<'_> {
-    /// The tokens that `stage` leaves, and the factor of their logits.
+    /// Runs `stage`; returns the tokens that it leaves.
     pub(super) fn left(mut self, stage: Stage) -> Left {
         let shares = Shares::new(self.max, self.temperature);
         let scale = shares.inverse_temperature();
@@ -92,7 +92,7 @@ impl Closing<'_> {
         left
     }
 
-    /// The tree sum of `value` of the survivors' logits.
+    /// The tree sum of `value(z)` over the survivors' logits `z`.
     fn sum(&mut self, value: impl Fn(f32) -> f32) -> f32 {
         match self.survivors {
             Survivors::All => self.candidates.sum_of_all(self.z, value),
@@ -116,7 +116,7 @@ impl Closing<'_> {
         }
     }
 
-    /// The sum of the survivors' shares, and the sum of their exponents, each times its share. Tokens without a share count for nothing.
+    /// The tree sums `(S, W)` over the survivors: of shares, and of exponent · share. A share of 0 adds 0 to both.
     fn mass_and_weighted(&mut self, shares: Shares) -> (f32, f32) {
         let mass = self.sum(|z| shares.of(z));
         let weighted = self.sum(|z| {
@@ -150,7 +150,7 @@ impl Closing<'_> {
         first
     }
 
-    /// The temperature by the survivors' entropy.
+    /// The dynamic temperature, from the survivors' entropy.
     fn dynamic_temperature(&mut self, shares: Shares) -> f32 {
         let SamplingParams { temperature, dynatemp_range: range, dynatemp_exponent: exponent, .. } =
             *self.params;
@@ -208,19 +208,21 @@ impl Closing<'_> {
     }
 }
 
-/// The survivors in the order of their distance to a mean exponent. Any number of the nearest are neighbours in the order of tokens.
+/// Takes survivors in order of their distance from a mean exponent. The tokens taken so far are neighbours in the order
+/// of tokens.
 struct Nearest {
     mean: f32,
     shares: Shares,
-    /// The first rank of the nearest 1, 2, 3, … tokens.
+    /// The smallest rank among the nearest 1, 2, 3, … tokens.
     starts: Vec<usize>,
-    /// The ranks of the tokens that are taken.
+    /// First rank that is taken, and the first rank behind the taken ones.
     start: usize,
     end: usize,
 }
 
 impl Nearest {
-    /// Takes the next token and returns its logit; `None` if all are taken. Of equal distances, that above the mean comes first.
+    /// Takes the next token and returns its logit; `None` if all are taken. At equal distances, the token above the
+    /// mean comes first.
     fn grow(&mut self, closing: &mut Closing<'_>) -> Option<f32> {
         let distance = |z: f32| (self.shares.exponent(z) - self.mean).abs();
         let above = self.start.checked_sub(1).and_then(|rank| closing.get(rank)).map(|(z, _)| z);
@@ -246,7 +248,7 @@ impl Nearest {
     }
 }
 
-/// `xʸ` for `x` from 0 to 1 and `y ≥ 0`: `exp(y·ln x)` as sampling computes both.
+/// `xʸ = exp(y·ln x)` for `x` from 0 to 1 and `y ≥ 0`, with the exponential and the logarithm of sampling.
 fn power(x: f32, y: f32) -> f32 {
     match (x > 0.0, y > 0.0) {
         (_, false) => 1.0,

@@ -5,27 +5,29 @@ use std::sync::Arc;
 
 /// Penalties on tokens that would continue a repetition: "don't repeat yourself".
 ///
-/// If the latest *n* tokens, *n ≥ `allowed_length`*, have occurred before, then the token that followed them there loses
-/// `multiplier · base^(n − allowed_length)` of its logit, with the largest such *n*. Breakers end repetitions: only the tokens behind
-/// the last breaker count.
+/// Suppose that the latest *n* tokens occurred before, with *n* at least `allowed_length`. The token that followed them
+/// there would continue the repetition, and its logit falls by `multiplier · base^(n − allowed_length)`, with the
+/// largest such *n*. A breaker ends a repetition: *n* is at most the number of tokens behind the last breaker.
 ///
-/// P. E. Weidmann 2024, text-generation-webui, pull request 5677; with llama.cpp's definition of breakers.
+/// P. E. Weidmann 2024, text-generation-webui, pull request 5677; breakers as llama.cpp defines them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dry {
     /// Factor of every penalty; 0 turns DRY off.
     pub multiplier: f32,
-    /// Factor of the penalty for each token that a repetition is longer than `allowed_length`. DRY is off if this is less than 1.
+    /// Base of the penalty: each token of a repetition beyond `allowed_length` multiplies the penalty by it. A base
+    /// below 1 turns DRY off.
     pub base: f32,
-    /// Longest repetition whose continuation costs nothing more than the multiplier; shorter ones are free.
+    /// Number of repeated tokens from which a continuation is penalised. At this length the penalty is `multiplier`;
+    /// shorter repetitions are free.
     pub allowed_length: usize,
-    /// Number of latest tokens, prompt included, in which repetitions are looked for; `None` for all, 0 turns DRY off.
+    /// Number of latest tokens, prompt included, in which DRY looks for repetitions; `None` for all. 0 turns DRY off.
     pub last_n: Option<usize>,
     /// Sequences of tokens that end a repetition.
     pub breakers: DryBreakers,
 }
 
 impl Default for Dry {
-    /// llama.cpp's numbers, and no breakers. The multiplier is 0, so DRY is off.
+    /// llama.cpp's default parameters, without breakers. The multiplier is 0, so DRY is off.
     fn default() -> Self {
         Self {
             multiplier: 0.0,
@@ -38,13 +40,16 @@ impl Default for Dry {
 }
 
 impl Dry {
-    /// True if tokens may get a penalty.
+    /// True if the parameters allow a penalty.
     pub fn is_on(&self) -> bool {
         self.multiplier > 0.0 && self.base >= 1.0 && self.last_n != Some(0)
     }
 
-    /// Each token id that would continue a repetition of `history`, with its penalty, in rising order of ids. A token that is a breaker by
-    /// itself has no penalty. Takes time proportional to the tokens in the window.
+    /// The token ids that would continue a repetition in `history`, each with the penalty to subtract from its logit,
+    /// in ascending order of ids.
+    ///
+    /// A token that is a breaker by itself has no penalty. The search takes time proportional to the tokens in the
+    /// window.
     pub fn penalties(&self, history: &[u32]) -> Vec<(u32, f32)> {
         let window = self.last_n.unwrap_or(usize::MAX).min(history.len());
         let window = &history[history.len() - window..];
@@ -67,8 +72,8 @@ impl Dry {
         lengths.into_iter().map(|(id, length)| (id, self.penalty(length))).collect()
     }
 
-    /// The penalty of a token that continues a repetition of `length` tokens: a product in f64, rounded once. Power and penalty do not
-    /// grow beyond the largest f32.
+    /// The penalty of a token that continues a repetition of `length` tokens: a product in f64, rounded once, and at
+    /// most the largest f32.
     fn penalty(&self, length: usize) -> f32 {
         const LN_OF_LARGEST: f32 = 88.722_84;
         let mut exponent = i32::try_from(length - self.allowed_length).unwrap_or(i32::MAX);
@@ -82,17 +87,18 @@ impl Dry {
     }
 }
 
-/// Sequences of tokens that end a repetition.
+/// Sequences of token ids that end a repetition for [`Dry`].
 ///
-/// The number of sequences may be large, since every token of a vocabulary that contains a breaker's text is one. Clones share them.
+/// There may be many sequences, since each token that contains the text of a breaker is one. Clones share the
+/// sequences.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DryBreakers {
-    /// The tails of all sequences that begin with a token.
+    /// For each first token of a sequence, the rests of all sequences that begin with this token.
     tails: Arc<BTreeMap<u32, Vec<Vec<u32>>>>,
 }
 
 impl DryBreakers {
-    /// Breakers of these sequences. Empty sequences are left out, and equal ones count once.
+    /// Breakers from `sequences` of token ids. Empty sequences are left out, and equal ones count once.
     pub fn new<'a>(sequences: impl IntoIterator<Item = &'a [u32]>) -> Self {
         let mut tails: BTreeMap<u32, Vec<Vec<u32>>> = BTreeMap::new();
         for sequence in sequences {
@@ -105,7 +111,7 @@ impl DryBreakers {
         Self { tails: Arc::new(tails) }
     }
 
-    /// All sequences, in rising order.
+    /// All sequences of token ids, in ascending order.
     pub fn sequences(&self) -> Vec<Vec<u32>> {
         let of_head = |(&head, tails): (&u32, &Vec<Vec<u32>>)| -> Vec<Vec<u32>> {
             tails.iter().map(|tail| [&[head], &tail[..]].concat()).collect()
@@ -120,8 +126,8 @@ impl DryBreakers {
         self.tails.get(&id).is_some_and(|tails| tails.iter().any(Vec::is_empty))
     }
 
-    /// Number of tokens behind the last breaker in `window`; all tokens if there is none. Of breakers that begin at one token the longest
-    /// counts.
+    /// Number of tokens behind the last breaker in `window`; all tokens if there is no breaker. If several breakers
+    /// begin at one token, the longest counts.
     fn tokens_behind(&self, window: &[u32]) -> usize {
         for (place, head) in window.iter().enumerate().rev() {
             let behind = &window[place + 1..];
@@ -135,8 +141,8 @@ impl DryBreakers {
     }
 }
 
-/// For each token but the last: the number of tokens up to it that equal the latest tokens of `window`. Gusfield's Z algorithm, from the
-/// end.
+/// For each token of `window` but the last: the number of tokens, ending with this token, that equal the last tokens of
+/// `window`. Gusfield's Z algorithm, run from the end.
 fn suffix_lengths(window: &[u32]) -> Vec<usize> {
     let count = window.len();
     let at = |back: usize| window[count - 1 - back];

@@ -1,6 +1,6 @@
 //! The exponential function of sampling, and each token's share of a sum.
 
-/// ln 2 in two parts.
+/// ln 2 as a sum of two f32: this one and [`LN_2_LOW`].
 const LN_2_HIGH: f32 = 0.693_145_75;
 const LN_2_LOW: f32 = 1.428_606_8e-6;
 

@@ -56,22 +56,25 @@
 //!
 //! # Stages that need sums over all tokens that are left
 //!
-//! These stages leave tokens that are neighbours in the order, and then begin a new row as penalties do. They do nothing if the
-//! temperature before them has kept the likeliest token alone because `m·t` is not finite. *n* is the number of tokens that are left, `S`
-//! the sum of their shares, and `w = W/S`, where `W` is the tree sum of `x·share`, with 0 for shares of 0.
+//! Each of these stages keeps a range of the tokens in their order, and then begins a new row as penalties do. The
+//! stages do nothing if an earlier temperature kept the likeliest token alone because `m·t` is not finite. In the
+//! formulas, *n* is the number of tokens that are left, `S` the sum of their shares, `W` the tree sum of `x·share` (0
+//! for a share of 0), and `w = W/S` the mean exponent.
 //!
-//! - **top-n-sigma** removes tokens with `z < m − N·σ`. `σ = √(V/n)`, `V` is the tree sum of `(d − D/n)²`, `D` that of `d = z − m`
-//!   (Tang et al. 2024, arXiv:2411.07641). 0 keeps all. The temperature has no effect on the stage.
-//! - **typical-p** takes tokens in order of their distance `|x − w|`, which is the distance of a token's surprise to the mean
-//!   surprise, until their sum of shares is more than `p·S`; all tokens if that sum is not reached (Meister et al. 2022,
-//!   arXiv:2202.00666). Of equal distances, tokens with `x ≥ w` come first; on either side, those nearest to `w` in the order of
-//!   tokens. 1 keeps all.
-//! - **XTC** acts at positions whose random number, 24 bits of Philox(seed, counter `[0, position, 1, 0]`) as a fraction of 2²⁴, is below
-//!   its probability. Of the tokens with shares of at least `threshold·S` it removes all but the last ("exclude top choices", P. E.
-//!   Weidmann 2024, text-generation-webui, pull request 6335). It never acts with a threshold above 0.5.
-//! - A **dynamic temperature** is `T = a + (b − a)·hᵉ` with `a = max(T₀ − range, 0)`, `b = T₀ + range` and the entropy
-//!   `h = (ln(S) − w)/ln(n)`, from 0 to 1; `T = 1` if a single token is left. The logarithms are those of [`ln_positive`], and
-//!   `hᵉ = exp(e·ln(h))`. `T₀ = 0` takes the likeliest token.
+//! - **top-n-sigma** removes tokens with `z < m − N·σ` (Tang et al. 2024, arXiv:2411.07641). `N = 0` keeps all.
+//!   `σ = √(V/n)` is the standard deviation of the logits that are left: `V` is the tree sum of `(d − D/n)²`, `D` the
+//!   tree sum of `d`, and `d = z − m`. The temperature has no effect on the stage.
+//! - **typical-p** takes tokens in order of the distance `|x − w|`, until the sum of their shares is more than `p·S`,
+//!   or until all are taken (Meister et al. 2022, arXiv:2202.00666). `|x − w|` is also the distance of a token's
+//!   surprise from the mean surprise. At equal distances, tokens with `x ≥ w` come first; on either side of `w`, the
+//!   token nearest to `w` in the order of tokens comes first. `p = 1` keeps all.
+//! - **XTC** acts at a position if the position's random number is below the probability. The random number is 24 bits
+//!   of Philox(seed, counter `[0, position, 1, 0]`), divided by 2²⁴. XTC then removes all tokens with shares of at
+//!   least `threshold·S`, except the last of them ("exclude top choices", P. E. Weidmann 2024, text-generation-webui,
+//!   pull request 6335). With a threshold above 0.5, XTC never acts.
+//! - A **dynamic temperature** is `T = a + (b − a)·hᵉ`, with `a = max(T₀ − range, 0)`, `b = T₀ + range`, the exponent
+//!   `e`, and the relative entropy `h = (ln(S) − w)/ln(n)`, from 0 to 1. `T = 1` if a single token is left. Logarithms
+//!   are those of [`ln_positive`], and `hᵉ = exp(e·ln(h))`. `T₀ = 0` takes the likeliest token.
 //!
 //! If the largest logit is not finite after the mask, there is no token ([`SamplingError::NoToken`]): everything is forbidden or
 //! NaN, or a logit is +∞. Log-probabilities of the model's own logits may meet a forbidden +∞: tokens of +∞ then have equal

@@ -13,15 +13,17 @@ pub enum Stage {
     Penalties,
     /// Penalties on tokens that would continue a repetition ([`SamplingParams::dry`](super::SamplingParams::dry)).
     Dry,
-    /// Division by the temperature: probabilities of later stages are tempered. The entropy of the tokens that are left may set it
-    /// ([`SamplingParams::dynatemp_range`](super::SamplingParams::dynatemp_range)).
+    /// Divides logits by the temperature, so that later stages see tempered probabilities. With a
+    /// [`SamplingParams::dynatemp_range`](super::SamplingParams::dynatemp_range), the entropy of the tokens that are
+    /// left sets the temperature.
     Temperature,
-    /// Keeps tokens whose logits are within [`SamplingParams::top_n_sigma`](super::SamplingParams::top_n_sigma) standard deviations
-    /// of the largest.
+    /// Keeps tokens whose logits are at most [`SamplingParams::top_n_sigma`](super::SamplingParams::top_n_sigma)
+    /// standard deviations below the largest logit.
     TopNSigma,
     /// Keeps the [`SamplingParams::top_k`](super::SamplingParams::top_k) likeliest tokens.
     TopK,
-    /// Keeps the most typical tokens up to [`SamplingParams::typical_p`](super::SamplingParams::typical_p).
+    /// Keeps the tokens whose surprise is nearest to the mean surprise, up to a sum of probabilities of
+    /// [`SamplingParams::typical_p`](super::SamplingParams::typical_p).
     TypicalP,
     /// Keeps the likeliest tokens up to [`SamplingParams::top_p`](super::SamplingParams::top_p), in probabilities of the tokens
     /// that are left.
@@ -31,7 +33,9 @@ pub enum Stage {
     TopPOfAll,
     /// Keeps tokens with [`SamplingParams::min_p`](super::SamplingParams::min_p) times the likeliest token's probability.
     MinP,
-    /// Removes likely tokens, with [`SamplingParams::xtc_probability`](super::SamplingParams::xtc_probability) at each token.
+    /// Removes all tokens above [`SamplingParams::xtc_threshold`](super::SamplingParams::xtc_threshold) but the least
+    /// likely of them. The stage acts with [`SamplingParams::xtc_probability`](super::SamplingParams::xtc_probability)
+    /// at each position.
     Xtc,
 }
 
@@ -93,7 +97,7 @@ impl Stage {
 /// Samplers of llama.cpp that Brasa does not have. They are off by default, and settings that turn them on are refused.
 const OFF: [&str; 1] = ["adaptive_p"];
 
-/// The reason why an order with mirostat is refused.
+/// The reason for which mirostat is refused, as part of an error message.
 pub const NO_MIROSTAT: &str = "its threshold depends on all tokens that were drawn before, and draws here depend on the seed and the text alone";
 
 /// The letters by which llama.cpp names samplers, and the samplers' names.
@@ -126,8 +130,8 @@ pub struct SamplingOrder {
 }
 
 impl SamplingOrder {
-    /// Penalties, DRY, temperature, top-n-sigma, top-p, top-k, typical-p, min-p, XTC, so that filters use the tempered probabilities
-    /// that tokens are drawn from.
+    /// Penalties, DRY, temperature, top-n-sigma, top-p, top-k, typical-p, min-p, XTC. All filters use the tempered
+    /// probabilities from which tokens are drawn.
     pub const TEMPERATURE_FIRST: Self = Self::of(&[
         Stage::Penalties,
         Stage::Dry,
@@ -164,9 +168,10 @@ impl SamplingOrder {
         Stage::TopK,
         Stage::Temperature,
     ]);
-    /// Penalties, temperature, top-k, min-p, top-p in probabilities of the whole vocabulary: Akunu's order. DRY follows the penalties;
-    /// top-n-sigma, typical-p and XTC, which Akunu does not have, come last, since what they remove is no longer part of the whole
-    /// vocabulary.
+    /// Penalties, temperature, top-k, min-p, top-p in probabilities of the whole vocabulary: Akunu's order.
+    ///
+    /// DRY follows the penalties. Top-n-sigma, typical-p and XTC, which Akunu does not have, come last: tokens that
+    /// they remove would no longer count in the whole vocabulary.
     pub const AKUNU: Self = Self::of(&[
         Stage::Penalties,
         Stage::Dry,
@@ -207,7 +212,8 @@ impl SamplingOrder {
     ///
     /// # Errors
     ///
-    /// [`SamplingError::Refused`] for mirostat, [`SamplingError::NoStage`] for another unknown name, [`SamplingError::StageTwice`] for a stage that is named twice.
+    /// [`SamplingError::Refused`] for mirostat, [`SamplingError::NoStage`] for any other unknown name, and
+    /// [`SamplingError::StageTwice`] for a stage that is named twice.
     pub fn from_names<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Self, SamplingError> {
         let mut stages = Vec::new();
         for name in names {
@@ -259,7 +265,8 @@ impl SamplingOrder {
         Self { stages: all, len }
     }
 
-    /// The stages of the order, split into phases. `closes` says which stages end a phase besides those that change logits.
+    /// Splits the stages of the order into phases. A phase ends before a stage that changes logits, and after a stage
+    /// for which `closes` is true.
     pub(super) fn phases(&self, closes: impl Fn(Stage) -> bool) -> impl Iterator<Item = Phase<'_>> {
         let mut rest = Some(self.stages());
         std::iter::from_fn(move || {
@@ -303,14 +310,16 @@ impl fmt::Debug for SamplingOrder {
     }
 }
 
-/// A run of filters. The tokens that survive enter the next phase.
+/// A part of a [`SamplingOrder`]: stages that change logits, then filters and temperature, then at most one closing
+/// stage. The tokens that a phase leaves enter the next phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Phase<'a> {
     /// Stages that change logits before the filters.
     pub changes: &'a [Stage],
     /// Filters and temperature.
     pub filters: &'a [Stage],
-    /// The stage behind the filters that needs sums over all tokens that are left. The next phase begins with what this stage leaves.
+    /// The stage that ends the phase, because it needs sums over all tokens that are left; `None` if the phase ends for
+    /// another reason. The next phase begins with the tokens that this stage leaves.
     pub closing: Option<Stage>,
     /// True for the phase whose survivors are drawn from.
     pub is_last: bool,

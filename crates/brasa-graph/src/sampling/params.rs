@@ -14,21 +14,27 @@ pub struct SamplingParams {
     pub top_p: f32,
     /// Keeps tokens at least this many times as likely as the likeliest; 0 keeps all.
     pub min_p: f32,
-    /// Keeps the tokens whose surprise is nearest to the mean surprise, the fewest whose sum of probabilities is more than this; 1 keeps
-    /// all. The likeliest token may be removed.
+    /// Sum of probabilities that typical-p exceeds with as few tokens as possible. Tokens are taken in order of the
+    /// distance between their surprise, −ln of the probability, and the mean surprise; all others are removed, even the
+    /// likeliest token. 1 keeps all.
+    ///
+    /// Meister et al. 2022, arXiv:2202.00666.
     pub typical_p: f32,
-    /// Keeps tokens whose logit is at most this many standard deviations of the logits below the largest; 0 keeps all.
+    /// Keeps tokens whose logits are at most this many standard deviations below the largest logit; 0 keeps all.
+    ///
+    /// Tang et al. 2024, arXiv:2411.07641.
     pub top_n_sigma: f32,
-    /// Probability, for each token, that the likeliest tokens are removed by [`xtc_threshold`](Self::xtc_threshold); 0 never removes
-    /// any.
+    /// Probability that XTC acts at a position and removes likely tokens, as [`xtc_threshold`](Self::xtc_threshold)
+    /// says; 0 turns XTC off.
     pub xtc_probability: f32,
-    /// Removes all tokens with at least this probability but the least likely of them, if
-    /// [`xtc_probability`](Self::xtc_probability) says so. Nothing is removed above 0.5.
+    /// Probability from which XTC counts a token as likely. XTC removes all likely tokens but the least likely of them,
+    /// at positions that [`xtc_probability`](Self::xtc_probability) selects. A threshold above 0.5 removes nothing.
     pub xtc_threshold: f32,
-    /// Most that the temperature is raised or lowered by the entropy of the tokens that are left; 0 leaves the temperature alone. A
-    /// temperature of 0 is never raised.
+    /// Largest change of [`temperature`](Self::temperature), up or down, by the entropy of the tokens that are left; 0
+    /// keeps the temperature as it is. A temperature of 0 is never raised.
     pub dynatemp_range: f32,
-    /// Power of the entropy, relative to the largest that is possible, that places the temperature in its range.
+    /// Exponent *e* of a dynamic temperature `low + (high − low)·hᵉ`, with `low` and `high` the ends of its range.
+    /// *h* is the entropy of the tokens that are left, divided by the largest possible entropy.
     pub dynatemp_exponent: f32,
     /// Penalties on tokens that would continue a repetition.
     pub dry: Dry,
@@ -129,7 +135,7 @@ pub enum SamplingError {
         /// Tokens of the vocabulary.
         vocab_size: usize,
     },
-    /// A sampler that Brasa knows and refuses.
+    /// An order names a sampler that Brasa knows by name and does not have.
     #[error("the sampler `{name}` is not supported: {reason}")]
     Refused {
         /// The sampler's name.
@@ -137,10 +143,10 @@ pub enum SamplingError {
         /// The reason.
         reason: &'static str,
     },
-    /// A text that ends a repetition for DRY cannot be used.
+    /// A sequence breaker of DRY is empty or too long, or there are too many breakers.
     #[error("dry sequence breakers: {reason}")]
     Breaker {
-        /// The reason, with what was expected.
+        /// The problem and what was expected, as a sentence for people.
         reason: String,
     },
     /// No sampler has this name.
@@ -221,7 +227,7 @@ impl SamplingParams {
         }
     }
 
-    /// True if `stage` ends a phase: it needs sums over all tokens that are left.
+    /// True if `stage` ends a phase, because it needs sums over all tokens that are left.
     pub(super) fn closes(&self, stage: Stage) -> bool {
         match stage {
             Stage::TopNSigma | Stage::TypicalP | Stage::Xtc => true,

@@ -27,8 +27,8 @@ pub(super) fn words(seed: u64, position: u32, quad: u32) -> [u32; 4] {
     philox4x32([quad, position, 0, 0], [seed as u32, (seed >> 32) as u32])
 }
 
-/// The random number in [0, 1) that says whether XTC acts at a position: 24 bits of the first word of counter `[0, position, 1, 0]`, which
-/// no token's noise uses.
+/// The random number in [0, 1) that decides whether XTC acts at `position`: 24 bits of the first word of Philox at
+/// counter `[0, position, 1, 0]`. The noise of tokens uses other counters.
 pub(super) fn xtc_chance(seed: u64, position: u32) -> f32 {
     let [word, ..] = philox4x32([0, position, 1, 0], [seed as u32, (seed >> 32) as u32]);
     (word >> 8) as f32 / 16_777_216.0

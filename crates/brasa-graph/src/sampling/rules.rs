@@ -77,12 +77,14 @@ impl DrawRules {
         self.active.has(Stage::Penalties) || self.active.has(Stage::Dry)
     }
 
-    /// The stages that have an effect at `position`, split into phases between which logits change. There is at least one phase.
+    /// The stages that have an effect at `position`, split into phases; at least one phase. Logits change only between
+    /// phases.
     pub fn phases(&self, position: u32) -> impl Iterator<Item = Phase<'_>> {
         self.active_at(position).phases(|stage| self.params.closes(stage))
     }
 
-    /// The stages that have an effect at `position`. XTC acts at positions whose own random number is below its probability.
+    /// The stages that have an effect at `position`. XTC acts if the position's random number is below
+    /// [`xtc_probability`](SamplingParams::xtc_probability).
     fn active_at(&self, position: u32) -> &SamplingOrder {
         let acts = || xtc_chance(self.params.seed, position) < self.params.xtc_probability;
         if self.active.has(Stage::Xtc) && !acts() { &self.without_xtc } else { &self.active }

@@ -320,7 +320,7 @@ fn temperature(params: &SamplingParams, phase: Phase<'_>) -> f32 {
     if phase.filters.contains(&Stage::Temperature) { params.temperature } else { 1.0 }
 }
 
-/// Applies the penalties of DRY to the logits `z`.
+/// Subtracts DRY's penalties from the logits `z`.
 fn repel(params: &SamplingParams, row: &Row, z: &mut [f32]) {
     for (id, penalty) in params.dry.penalties(row.history) {
         if let Some(z) = z.get_mut(id as usize) {

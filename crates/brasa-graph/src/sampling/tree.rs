@@ -112,7 +112,7 @@ impl FewValues {
         }
     }
 
-    /// The tree sum of the tokens of these ranks.
+    /// The tree sum of the values of the tokens at `ranks`.
     pub(super) fn sum_of_ranks(&self, ranks: Range<usize>) -> f32 {
         // Sums that wait for what is joined to them, and the distance to it; distances fall from first to last.
         let mut waiting = [(0_u32, 0.0_f32); 33];

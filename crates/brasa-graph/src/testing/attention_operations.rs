@@ -7,7 +7,7 @@ use crate::{CacheSpec, Op, ValueId, ValueWidth};
 
 use super::{CaseBuilder, OperationCase, Tolerance};
 
-/// Attention with sinks, and with values of another width than keys or within them.
+/// Cases of attention with sinks, with values of another width than keys, and with values within keys.
 pub const WIDE_ATTENTION: &[OperationCase] = &[
     OperationCase::new("sinks", Tolerance::F32, |b| {
         let (g, share, e) = (1 + b.random.below(3), 1 + b.random.below(7), 1 + b.random.below(40));
@@ -34,7 +34,7 @@ pub const WIDE_ATTENTION: &[OperationCase] = &[
     }),
 ];
 
-/// Derivatives of attention with sinks and values of another width than keys.
+/// Cases of derivatives of attention with sinks and with values of another width than keys.
 pub const WIDE_ATTENTION_DERIVATIVES: &[OperationCase] = &[
     OperationCase::new("attention_tangent_sinks", Tolerance::F32, |b| {
         let operands = [values(b), values(b)].concat();
@@ -51,7 +51,7 @@ pub const WIDE_ATTENTION_DERIVATIVES: &[OperationCase] = &[
     }),
 ];
 
-/// Second derivatives of attention with sinks, which GPUs lack.
+/// Cases of second derivatives of attention with sinks. GPUs do not have them.
 pub const WIDE_ATTENTION_SECOND_DERIVATIVES: &[OperationCase] =
     &[OperationCase::new("attention_gradient_tangent_sinks", Tolerance::F32, |b| {
         let operands = [values(b), vec![b.rows(&[4, 5])], values(b)].concat();
@@ -60,7 +60,7 @@ pub const WIDE_ATTENTION_SECOND_DERIVATIVES: &[OperationCase] =
             .concat()
     })];
 
-/// Queries, keys, values and sinks of four heads.
+/// Random queries, keys, values and sinks of four query heads.
 fn values(b: &mut CaseBuilder) -> Vec<ValueId> {
     let name = format!("sinks{}", b.random.below(1000));
     vec![b.rows(&[4, 6]), b.rows(&[2, 6]), b.rows(&[2, 5]), b.bias(&name, 4)]

@@ -91,7 +91,8 @@ impl CaseBuilder<'_> {
         self.graph.weight(Ok(weight))
     }
 
-    /// A weight in the case's format that is no value of the graph, whose rows other weights may share.
+    /// A weight in the case's format that is not yet a value of the graph. Weights of the graph can be made of its
+    /// rows.
     pub fn stored(&mut self, name: &str, shape: &[usize]) -> Weight {
         (self.make_weight)(&mut self.random, name, shape)
     }

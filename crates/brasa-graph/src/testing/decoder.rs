@@ -26,10 +26,10 @@ pub struct Decoder {
     pub kv_heads: usize,
     /// Width of a head's query and key.
     pub head_dim: usize,
-    /// Values of another width than keys, or within them; `None`: as wide as keys. If they are within keys, the elements behind them are
-    /// turned, as in latent attention.
+    /// Width and place of values; `None` for values as wide as keys and stored beside them. If values are within keys,
+    /// RoPE turns only the key's elements behind the value, as in latent attention.
     pub value: Option<ValueWidth>,
-    /// Whether each query head has a sink.
+    /// True if each query head has a sink.
     pub sinks: bool,
     /// Whether each query and key head is normed.
     pub head_norms: bool,
@@ -69,13 +69,14 @@ impl Decoder {
         }
     }
 
-    /// A small decoder with sinks, whose layers have windows of `windows`, as OpenAI's gpt-oss (2025, arXiv:2508.10925).
+    /// A small decoder with sinks, like gpt-oss (OpenAI 2025, arXiv:2508.10925). `windows` has the attention window of
+    /// each layer.
     pub fn with_sinks(format: StorageFormat, windows: &[Option<usize>]) -> Self {
         Self { sinks: true, head_norms: false, windows: windows.to_vec(), ..Self::small(format) }
     }
 
-    /// A small decoder with latent attention in its absorbed form: one key head of 576 elements, the first 512 of which are the value
-    /// (DeepSeek-AI 2024, arXiv:2405.04434).
+    /// A small decoder with latent attention in its absorbed form: one KV head with a key of 576 elements, the first
+    /// 512 of which are the value (DeepSeek-AI 2024, arXiv:2405.04434).
     pub fn latent(format: StorageFormat) -> Self {
         let value = Some(ValueWidth::PrefixOfKey(512));
         Self { heads: 6, kv_heads: 1, head_dim: 576, value, head_norms: false, ..Self::small(format) }
@@ -102,7 +103,7 @@ impl Decoder {
         }
     }
 
-    /// Elements of a head that positions turn.
+    /// Number of elements of a head that RoPE turns.
     fn rotary_dim(&self) -> usize {
         match self.value {
             Some(ValueWidth::PrefixOfKey(width)) => self.head_dim - width,
@@ -219,7 +220,7 @@ impl Building<'_> {
         self.b.add(h, o)
     }
 
-    /// Turns heads by their positions: whole heads, or the elements behind their values.
+    /// Applies RoPE to heads: to all elements, or to those behind the value if values are within keys.
     fn turned(&mut self, x: ValueId, positions: ValueId, frequencies: ValueId) -> ValueId {
         let rotary_dim = self.spec.rotary_dim();
         let rope = Rope { layout: RopeLayout::SplitHalf, rotary_dim, magnitude: 1.0 };

@@ -13,25 +13,25 @@ use super::{Noise, Running, Tolerance, compare, formats, random_tensor};
 /// Rows of the table that token ids look up.
 const TOKENS: usize = 97;
 
-/// A [`HeadLinear`](crate::op::HeadLinear) layer of random weights behind a table of rows that token ids look up.
+/// A [`HeadLinear`](crate::op::HeadLinear) layer with random weights. Its input rows come from a table by token id.
 #[derive(Clone, Copy, Debug)]
 pub struct HeadLayer {
-    /// H.
+    /// H, the number of heads.
     pub heads: usize,
     /// N, outputs of a head.
     pub outputs: usize,
     /// K, inputs of a head: whole blocks of `format`.
     pub inputs: usize,
-    /// How the weight is stored; `None` for a few rows in each format.
+    /// Storage format of the weight; `None` for a weight of parts in all formats, a few rows each.
     pub format: Option<StorageFormat>,
 }
 
 impl HeadLayer {
-    /// The layer's graph, which returns `[rows, heads · outputs]`. `seed` determines the numbers.
+    /// The layer as a graph from token ids to `[rows, heads · outputs]`. `seed` determines table and weight.
     ///
     /// # Panics
     ///
-    /// If `inputs` are no whole blocks of the format.
+    /// If `inputs` is no multiple of the format's block.
     pub fn graph(&self, seed: u64) -> Arc<Graph> {
         let &Self { heads, outputs, inputs, format } = self;
         let mut noise = Noise::new(seed);
@@ -60,21 +60,22 @@ impl HeadLayer {
     }
 }
 
-/// Whether a row's bits depend on the other rows of its step.
+/// The effect of the other rows of a step on the bits of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Company {
-    /// Alone and in company, a row has the same bits.
+    /// None: a row has the same bits alone and beside other rows.
     ChangesNothing,
-    /// Other kernels may multiply several rows.
+    /// A row may be rounded in another way, since other kernels may multiply several rows.
     MayRound,
 }
 
-/// Compares layers of heads with the reference, in every storage format and in one weight of all formats, for steps of each number
-/// of `rows`; and rows in company with the same rows alone.
+/// Compares linear layers of heads with the reference: in every storage format, in one weight of all formats, and in
+/// steps of each number of rows in `rows`. With [`Company::ChangesNothing`], also compares the bits of rows of a step
+/// with those of each row alone.
 ///
 /// # Panics
 ///
-/// If a result is further off than `tolerance`, or depends on its company where it must not.
+/// If a result differs by more than `tolerance`, or if bits differ.
 pub fn check_heads(
     device: &dyn Backend,
     precision: Precision,

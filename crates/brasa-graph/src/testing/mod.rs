@@ -6,7 +6,8 @@
 //! - [`check`] runs a [`Case`] (a graph and the steps to run through it) on a device and on the reference;
 //! - [`OPERATIONS`] makes a case of each operation on random shapes;
 //! - [`check_derivatives`] checks a graph's derivatives against dual numbers, differences and each other;
-//! - [`WIDE_ATTENTION`] and its derivatives make cases of attention with sinks, and with values of another width than keys;
+//! - [`WIDE_ATTENTION`] makes cases of attention with sinks and with values of another width than keys,
+//!   [`WIDE_ATTENTION_DERIVATIVES`] cases of its derivatives;
 //! - [`DERIVATIVE_OPERATIONS`] makes a case of each operation that only derivatives use, [`SECOND_DERIVATIVE_OPERATIONS`] those
 //!   of operations that only second derivatives use; [`loss_of`] makes graphs of training, [`outputs_on`] runs them;
 //! - [`pattern_case`] makes a case of each fused operation on random shapes;
@@ -27,7 +28,8 @@
 //! - [`check_refusals`] brings what a device refuses, from bad steps to foreign weights;
 //! - [`DraftTreeCase`] is a random tree of drafts, [`ShiftCase`] a text that loses a page;
 //! - [`check_embeddings`] brings rows in place of token ids;
-//! - [`Recurrent`] describes a small decoder with recurrent layers, [`check_states`] has a device keep, resume and move its states;
+//! - [`Recurrent`] describes a small decoder with recurrent layers, [`check_states`] has a device keep, resume and move
+//!   its states;
 //! - [`check_pages`] copies, reads and writes pages and moves texts from pool to pool;
 //! - [`check_routers`], [`check_company`] and [`check_behind_texts`] bring NaN and infinities, which must stay with their own rows and texts;
 

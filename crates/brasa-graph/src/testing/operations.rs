@@ -62,7 +62,7 @@ pub const OPERATIONS: &[OperationCase] = &[
     MIXTURES[4],
 ];
 
-/// A case of operations with recurrent states, which have no derivatives.
+/// A case of the operations with recurrent states. These operations have no derivatives.
 pub const RECURRENCES: OperationCase = OperationCase::new("recurrences", Tolerance(2e-5), recurrences);
 
 /// A case of attention with scores that fall with distance.

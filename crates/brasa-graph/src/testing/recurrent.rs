@@ -14,11 +14,13 @@ const VOCAB: usize = 150;
 const HIDDEN: usize = 48;
 const TAPS: usize = 4;
 
-/// A small decoder with random f32 weights: a short convolution, a gated delta rule whose value heads share keys in turn, a
-/// recurrence that adds, whose neighbouring heads share keys, and attention.
+/// A small decoder with random f32 weights and recurrent layers.
+///
+/// Its layers are a short convolution, a gated delta rule (key heads shared by [`HeadSharing::Tiled`]), a recurrence
+/// that adds ([`HeadSharing::Grouped`]) and, if chosen, attention.
 #[derive(Clone, Copy, Debug)]
 pub struct Recurrent {
-    /// True for a layer of attention behind the recurrent layers.
+    /// True for an attention layer behind the recurrent layers.
     pub attention: bool,
     /// Elements of a key of the recurrences.
     pub key_dim: usize,
@@ -32,7 +34,8 @@ impl Recurrent {
         Self { attention: true, key_dim: 12, value_dim: 20 }
     }
 
-    /// The decoder as a graph over 150 tokens, with logits of the rows that ask for them. `seed` determines the weights.
+    /// The decoder as a graph from token ids below 150 to logits of the rows with outputs. `seed` determines the
+    /// weights.
     ///
     /// # Panics
     ///
@@ -140,13 +143,17 @@ impl Building {
     }
 }
 
-/// Checks the recurrent states of a device: texts near the reference; a text alone, in other company, in chunks, gone on from an
-/// earlier state, run twice and moved to another pool equal bit for bit; branches of draft trees equal to plain text; bad state
-/// pages refused.
+/// Checks the recurrent states of a device.
+///
+/// - Results are near those of the reference.
+/// - A text has equal bits alone, beside other texts, in chunks, after a return to an earlier state, after a step that
+///   runs twice, and in another pool.
+/// - Branches of draft trees equal plain texts.
+/// - Bad state pages are refused.
 ///
 /// # Panics
 ///
-/// If the device behaves in another way.
+/// If a check fails.
 pub fn check_states(device: &dyn Backend, precision: Precision) {
     for (key_dim, value_dim) in [(12, 20), (128, 128), (1, 1), (64, 48)] {
         let spec = Recurrent { attention: true, key_dim, value_dim };

@@ -41,7 +41,7 @@ impl Running {
         self.sequences.extend(&mut *self.pool, id, tokens, Outs::All).expect("pages")
     }
 
-    /// A state page that nothing uses.
+    /// Reserves a state page that no sequence uses.
     pub fn state_page(&mut self) -> PageId {
         self.sequences.state_page(&mut *self.pool).expect("a state page")
     }

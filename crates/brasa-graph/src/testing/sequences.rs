@@ -78,7 +78,7 @@ impl Sequences {
         Ok(Segment { memory_rows, states, ..text })
     }
 
-    /// A state page of `pool` that no sequence uses.
+    /// Reserves a state page of `pool` that no sequence uses.
     ///
     /// # Errors
     ///
@@ -99,8 +99,8 @@ impl Sequences {
         self.known.get(&SequenceId(id)).map_or_else(Vec::new, |sequence| sequence.pages.clone())
     }
 
-    /// Forgets all but the first `rows` rows of sequence `id`. A pool with states allows no such thing: a device refuses the next
-    /// step of the sequence, unless no rows are left.
+    /// Forgets all but the first `rows` rows of sequence `id`. If the pool has recurrent states, a device then refuses
+    /// the sequence's next step, unless `rows` is 0.
     pub fn truncate(&mut self, id: u64, rows: usize) {
         if let Some(sequence) = self.known.get_mut(&SequenceId(id))
             && rows < sequence.rows
