@@ -205,12 +205,13 @@ pub fn min_p(text: &str) -> Result<f32, String> {
     checked(text, |sampling, value| sampling.min_p = value)
 }
 
-/// Reads the share of typical-p.
+/// Reads the probability of typical-p.
 pub fn typical_p(text: &str) -> Result<f32, String> {
     checked(text, |sampling, value| sampling.typical_p = value)
 }
 
-/// Reads the standard deviations of top-n-sigma; 0 for all tokens, as numbers below 0 are elsewhere.
+/// Reads the number of standard deviations of top-n-sigma. Numbers below 0 become 0, which keeps all tokens, as in
+/// llama.cpp.
 pub fn top_n_sigma(text: &str) -> Result<f32, String> {
     checked(text, |sampling, value| sampling.top_n_sigma = value.max(0.0)).map(|value| value.max(0.0))
 }
@@ -245,7 +246,7 @@ pub fn dry_base(text: &str) -> Result<f32, String> {
     checked(text, |sampling, value| sampling.dry.base = value)
 }
 
-/// Reads a text that ends a repetition for DRY, with llama.cpp's escapes.
+/// Reads the text of a sequence breaker of DRY, with llama.cpp's escapes such as `\n`.
 pub fn breaker(text: &str) -> Result<String, String> {
     match String::from_utf8(crate::input::unescape(text.as_bytes())) {
         Ok(text) if !text.is_empty() => Ok(text),
@@ -253,7 +254,7 @@ pub fn breaker(text: &str) -> Result<String, String> {
     }
 }
 
-/// A number with the decimal digits that the user typed: 0.1 and not 0.10000000149.
+/// `number` as JSON, with the decimal digits that the user typed: 0.1 and not 0.10000000149.
 pub fn as_typed(number: f32) -> serde_json::Value {
     number.to_string().parse::<f64>().map_or(serde_json::Value::Null, serde_json::Value::from)
 }

@@ -293,7 +293,7 @@ impl Program for CpuProgram {
     }
 }
 
-/// The end of a program, and why. The team, weights and pools go on.
+/// The error of a program that has ended for `reason`. The team of threads, weights and pools stay usable.
 fn lost(reason: String) -> DeviceError {
     DeviceError::Lost { device: DEVICE.into(), what: LostPart::Program, reason }
 }

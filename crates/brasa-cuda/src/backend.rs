@@ -50,9 +50,9 @@ impl CudaBackend {
     ///
     /// # Errors
     ///
-    /// [`DeviceError::Unavailable`], saying whether the driver is absent or too old, or there is no such GPU or it is too
-    /// old; [`DeviceError::Lost`] of [`LostPart::Device`] if this process lost the GPU and the driver makes it no new context;
-    /// [`DeviceError::OutOfMemory`].
+    /// [`DeviceError::Unavailable`]: the driver is absent or too old, or the GPU does not exist or is too old.
+    /// [`DeviceError::Lost`] with [`LostPart::Device`]: this process lost the GPU before, and the driver makes no new
+    /// context. [`DeviceError::OutOfMemory`].
     pub fn new(options: &CudaOptions) -> Result<Self, DeviceError> {
         let name = format!("cuda:{}", options.ordinal);
         let gpu = Driver::load(options.driver.as_deref())

@@ -347,7 +347,8 @@ impl Drawer {
         Ptr::new(start as u64 * 4)
     }
 
-    /// Appends the tokens that DRY penalises and their penalties; returns where the words end.
+    /// Appends the ids of the tokens that DRY penalises, each with the bits of its penalty; returns the number of words
+    /// after that.
     fn push_repeats(&mut self, draw: &DrawInputs<'_>) -> usize {
         let has_dry = |phase: Phase<'_>| phase.changes.contains(&Stage::Dry);
         if draw.rules.phases(draw.position).any(has_dry) {
@@ -496,7 +497,7 @@ fn filters(params: &SamplingParams, phase: Phase<'_>, top_k: Option<u32>) -> Fil
     all
 }
 
-/// The kind and the values of a stage that ends a phase.
+/// The `closing` and its values of a [`DrawRow`], for a stage that ends a phase.
 fn closing(params: &SamplingParams, stage: Stage) -> (u32, [f32; 3]) {
     match stage {
         Stage::TopNSigma => (DRAW_TOP_N_SIGMA, [params.top_n_sigma, 0.0, 0.0]),

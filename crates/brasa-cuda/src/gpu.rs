@@ -172,7 +172,7 @@ impl Gpu {
         queued.and_then(|()| self.stream.synchronize()).map_err(|error| self.error(error))
     }
 
-    /// The end of a program, and why.
+    /// The error of a program that has ended for `reason`. Weights and pools stay usable.
     pub(crate) fn lost(&self, reason: &str) -> DeviceError {
         DeviceError::Lost { device: self.name.clone(), what: LostPart::Program, reason: reason.into() }
     }

@@ -1,10 +1,12 @@
 //! Pages of keys and values in device memory.
 //!
-//! Pages are allocated in slabs, each as many as a call asks for; a step names its pages by address, so growing moves nothing.
-//! A page lies in memory as the contract's canonical layout says ([`brasa_graph::page`]): for each cache of its group, the keys of
-//! each KV head and then the values of each, `[256][E]` elements a head; q8 keeps a scale (f16) per 32 elements behind a head's
-//! elements, `[256][⌈E/32⌉]`. Values that are the first elements of keys are read where keys lie. But pieces of eight halves are permuted within a position, as tensor cores want them
-//! (`kernels/plain/kv.cuh`), and put in order where a page is read or written.
+//! Pages are allocated in slabs, each as many as a call asks for; a step names its pages by address, so growing moves
+//! nothing. A page lies in memory as the contract's canonical layout says ([`brasa_graph::page`]): for each cache of
+//! its group, the keys of each KV head and then the values of each, `[256][E]` elements a head; q8 keeps a scale (f16)
+//! per 32 elements behind a head's elements, `[256][⌈E/32⌉]`. Values that are the first elements of keys have no place
+//! of their own: kernels read the keys. One thing differs from the canonical layout: pieces of eight halves are
+//! permuted within a position, as tensor cores want them (`kernels/plain/kv.cuh`). They are put in order when a page is
+//! read or written.
 #![expect(unsafe_code, reason = "copies within device memory")]
 
 use std::any::Any;
@@ -26,7 +28,7 @@ pub struct CudaKvPool {
     gpu: Arc<Gpu>,
     spec: KvPoolSpec,
     groups: Vec<Group>,
-    /// Addresses of state pages, and the slabs that they are in.
+    /// Addresses of state pages, which lie in `state_slabs`.
     states: Vec<u64>,
     state_slabs: Vec<DeviceMemory>,
 }
@@ -242,7 +244,7 @@ fn permute_pieces(layout: PageLayout, bytes: &mut [u8]) {
     }
 }
 
-/// Swaps the pieces of the head blocks of keys, or of values, of one cache.
+/// Swaps the pieces of eight halves in head blocks: the keys of all heads of one cache, or their values.
 fn permute_block(HeadBlock { dtype, width }: HeadBlock, bytes: &mut [u8]) {
     if !matches!(dtype, KvType::F16 | KvType::BF16) || width == 0 || !width.is_multiple_of(8) {
         return;

@@ -244,9 +244,10 @@ params! {
         rows: u32,
         segments_count: u32,
     }
-    /// Pages of a cache: entry `starts[segment] + index / 256` of `pages` is the address of a page. Keys have `head_dim` elements and
-    /// `head_bytes` a head. Values begin `values_bytes` behind the first key, have `value_bytes` a head and `value_row` elements a position, of
-    /// which attention reads the first: where values are parts of keys, these are those of keys.
+    /// Pages of a cache: entry `starts[segment] + index / 256` of `pages` is the address of a page. A key has
+    /// `head_dim` elements, and a head's keys take `head_bytes` bytes. Values begin `values_bytes` behind the first
+    /// key, a head's values take `value_bytes` bytes, and positions lie `value_row` elements apart. If values are the
+    /// first elements of keys, these three describe the keys.
     struct CachePages {
         pages: Ptr<u64>,
         starts: Ptr<u32>,
@@ -360,7 +361,7 @@ params! {
         count: u32,
         function: u32,
     }
-    /// `(u + 1) · g · σ(α·g)` of clamped gates and ups.
+    /// The clamped unit `(u + 1) · g · σ(α·g)`, with `g = min(gate, limit)` and `u = clamp(up, −limit, limit)`.
     struct ClampedUnitParams {
         gate: Strided,
         up: Strided,
@@ -370,7 +371,7 @@ params! {
         alpha: f32,
         limit: f32,
     }
-    /// Rows of `row_elements` elements, scaled by their positions: `step` positions a step.
+    /// Rows of `row_elements` elements, multiplied by `1 + beta · ln(1 + ⌊position / step⌋)`.
     struct PositionScaleParams {
         x: Strided,
         positions: Ptr<u32>,
@@ -409,12 +410,14 @@ params! {
     }
     struct SoftmaxParams { x: Rows, y: Ptr<f32>, }
     struct ArgmaxParams { x: Rows, y: Ptr<u32>, }
-    /// How the token of a row is drawn. Occurrences are pairs of an id and how often it occurred, biases pairs of an id and the bits
-    /// of a float, equal ids together. `most` is top-k, or as many as can be. Filters follow each other; the value of top-p is p, that
-    /// of min-p the temperature times its logarithm. `sums` says that top-p asks for the sum of all shares at `sum_temperature`, which
-    /// is an inverse; `whole` that it counts in shares of all tokens behind other filters too. Repeats are pairs of an id and the bits of
-    /// the penalty that DRY subtracts, before the occurrences count if `repeats_first`. `closing` is the stage that ends the phase, 0 for
-    /// none; its values are n, p or the threshold, or of a dynamic temperature the least one, the range above it and the exponent.
+    /// How the token of a row is drawn. Occurrences are pairs of an id and how often it occurred, biases pairs of an id
+    /// and the bits of a float, equal ids together. `most` is top-k, or as many as can be. Filters follow each other;
+    /// the value of top-p is p, that of min-p the temperature times its logarithm. `sums` says that top-p asks for the
+    /// sum of all shares at `sum_temperature`, which is an inverse; `whole` that it counts in shares of all tokens
+    /// behind other filters too. Repeats are pairs of an id and the bits of the penalty that DRY subtracts;
+    /// `repeats_first` says that DRY comes before the penalties. `closing` is the stage that ends the phase, 0 for
+    /// none. Its values are N of top-n-sigma, p of typical-p, the threshold of XTC, or three numbers of a dynamic
+    /// temperature: the lowest temperature, the distance to the highest, and the exponent.
     struct DrawRow {
         occurrences: Ptr<u32>,
         biases: Ptr<u32>,

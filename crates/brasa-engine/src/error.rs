@@ -88,13 +88,14 @@ pub enum EngineError {
 }
 
 impl EngineError {
-    /// True if no later request of this engine can succeed either. Whatever the device has [lost](Self::lost), the engine ends: its
-    /// program was compiled by its maker.
+    /// True if the engine has ended, so that no later request of it can succeed. Every [loss](Self::lost) of a device
+    /// ends an engine, since an engine cannot compile its program again.
     pub fn is_final(&self) -> bool {
         matches!(self, Self::Closed) || self.lost().is_some()
     }
 
-    /// The extent of the device's loss, by which it is known what another engine needs anew; `None` for other errors.
+    /// How much the device has lost, and so what another engine needs anew; `None` for errors that are no loss of a
+    /// device.
     pub fn lost(&self) -> Option<LostPart> {
         match self {
             Self::Device(DeviceError::Lost { what, .. }) => Some(*what),

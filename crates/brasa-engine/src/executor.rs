@@ -306,12 +306,12 @@ impl Executor {
         spec.groups.iter().map(|group| PageLayout::new(group, spec.dtype)).collect()
     }
 
-    /// Bytes of a state page; `None` for a model without recurrent states.
+    /// Bytes of one state page; `None` for a model without recurrent states.
     pub(crate) fn state_bytes(&self) -> Option<usize> {
         self.store.state_bytes()
     }
 
-    /// Copies a state page to `bytes`, as little-endian f32.
+    /// Copies state page `page` to `bytes`, as little-endian f32.
     ///
     /// # Errors
     ///
@@ -375,8 +375,8 @@ impl Executor {
         self.store.prepare(sequence, rows)
     }
 
-    /// Like [`prepare`](Self::prepare), for a step of guesses, of which each row may become the sequence's end. Returns false if there
-    /// are no pages for that.
+    /// Like [`prepare`](Self::prepare), for a step of guesses: each of its rows may become the end of the sequence, and
+    /// so needs a state page. Returns false if there are not enough pages.
     pub(crate) fn prepare_drafts(&mut self, sequence: &mut Sequence, rows: usize) -> bool {
         self.store.prepare(sequence, rows).is_ok() && self.store.prepare_each_state(sequence, rows)
     }
@@ -536,7 +536,8 @@ impl Executor {
         Ok(times)
     }
 
-    /// Makes the step of `parts`, and allocates pages for their tokens. `ends` says which rows may become the ends of sequences.
+    /// Makes the step of `parts`, and allocates pages for their tokens. `ends` names the rows that may become the ends
+    /// of sequences, and so keep their recurrent states.
     fn compose(&mut self, parts: &mut [SequenceRows<'_>], ends: StepEnds) -> Result<(), StepError> {
         if parts.is_empty() {
             return Err(StepError::senseless(Vec::new(), "a step without parts".into()));

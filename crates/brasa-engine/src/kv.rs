@@ -24,9 +24,9 @@ pub(crate) struct KvStore {
     pool: Box<dyn KvPool>,
     /// The pages of each cache group and, for a model with recurrent states, the state pages as one more group.
     groups: Vec<Pages>,
-    /// Pages of tokens from one kept state of a text to the next.
+    /// Distance between two lengths of a text whose states are kept, in pages of 256 tokens.
     interval_pages: usize,
-    /// State pages that a text needs beside those for plain steps, in chains.
+    /// Number of further state pages that a text needs in chains, beside those for plain steps.
     spares: usize,
     /// Bytes that a page of each group takes on the device.
     page_bytes: Vec<u64>,
@@ -80,7 +80,7 @@ impl KvStore {
         }
     }
 
-    /// Sets the number of state pages that each text needs for chains, beside those for plain steps.
+    /// Sets the number of further state pages that each text needs in chains, beside those for plain steps; at least 1.
     pub(crate) fn with_spare_states(mut self, spares: usize) -> Self {
         self.spares = spares.max(1);
         self
@@ -127,7 +127,8 @@ impl KvStore {
         self.prepare_more(sequence, rows)
     }
 
-    /// Like [`prepare`](Self::prepare), for a sequence whose next step has been composed: its state pages stay.
+    /// Like [`prepare`](Self::prepare), for a sequence whose next step is composed already. Leaves state pages as they
+    /// are.
     ///
     /// # Errors
     ///
@@ -165,8 +166,10 @@ impl KvStore {
         }
     }
 
-    /// Forgets everything from index `length` on; returns the length kept. The length is 0 if a window group no longer holds the
-    /// positions that the next row would see. With recurrent states, it is the largest length whose states are kept.
+    /// Forgets everything from index `length` on; returns the length that is left.
+    ///
+    /// Nothing is left if a window group no longer holds the positions that the next row would see. A model with
+    /// recurrent states falls back to the largest length, up to `length`, whose states are kept.
     pub(crate) fn truncate(&mut self, sequence: &mut Sequence, length: usize) -> usize {
         let kept = self.resumable(sequence, length);
         sequence.tokens.truncate(kept);
@@ -209,7 +212,7 @@ impl KvStore {
         }
     }
 
-    /// Bytes of a state page; `None` for a model without recurrent states.
+    /// Bytes of one state page; `None` for a model without recurrent states.
     pub(crate) fn state_bytes(&self) -> Option<usize> {
         self.state_group().map(|_| self.pool.spec().states.page_bytes())
     }
@@ -219,8 +222,8 @@ impl KvStore {
         self.pool.spec().groups.iter().map(|group| oldest_page(group, length)).collect()
     }
 
-    /// Appends a page of the given contents to a block table of `sequence`. The group behind the cache groups holds recurrent
-    /// states; `state_at` is the length of text that such a page ends.
+    /// Appends a page with the contents `bytes` to `sequence`: to the block table of cache group `group`, or, if
+    /// `state_at` is given, to the kept states. `state_at` is the length of text behind which the page's states are.
     ///
     /// # Errors
     ///

@@ -19,8 +19,8 @@ pub(crate) struct Outlook<'a> {
     pub(crate) prefixes: &'a Prefixes,
     /// By group and page: true if an active request holds the page.
     pub(crate) active: Vec<Vec<bool>>,
-    /// State pages that a text holds while it is computed; `None` for a model without recurrent states. They follow the pages of
-    /// the cache groups in all lists.
+    /// Number of state pages that a text holds while it is computed; `None` for a model without recurrent states. In
+    /// all lists, state pages are one more group, behind the cache groups.
     pub(crate) states_per_text: Option<usize>,
 }
 

@@ -11,7 +11,8 @@ use crate::outlook::most_pages;
 #[derive(Clone, Debug)]
 pub struct PageCosts {
     groups: Vec<CacheGroup>,
-    /// Bytes of a page of each group; for a model with recurrent states, then those of a state page.
+    /// Bytes of a page of each cache group. For a model with recurrent states, one more entry has the bytes of a state
+    /// page.
     page_bytes: Vec<u64>,
     /// Most rows that are computed in one step.
     chunk: usize,
@@ -44,7 +45,8 @@ impl PageCosts {
         fits * PAGE_POSITIONS
     }
 
-    /// Most pages of each group, and state pages, that a text of `positions` positions holds.
+    /// Most pages of each cache group that a text of `positions` positions holds. For a model with recurrent states,
+    /// one more entry has the number of state pages.
     pub(crate) fn pages(&self, positions: usize) -> Vec<usize> {
         let caches = self.groups.iter().map(|group| most_pages(group, positions, self.chunk));
         let states = (self.page_bytes.len() > self.groups.len()).then_some(if positions > 0 {

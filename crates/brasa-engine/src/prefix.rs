@@ -4,8 +4,9 @@
 //! A text that differs from a node within its page gets a copy of the page. A leaf may hold less than a page: the end of a text
 //! that has ended. The tree holds the newest prefixes that fit its budget and gives up leaves, longest unused first.
 //!
-//! Of a model with recurrent states a text can be resumed only where states are kept. So nodes also hold the states of their texts,
-//! at few lengths, within a budget of their own; the tokens from there on are computed again.
+//! With recurrent states, a text can be resumed only at a length whose states are kept. So nodes also hold states,
+//! after a few numbers of tokens of their texts, within a budget of their own. Tokens behind the last kept states are
+//! computed again.
 
 use std::collections::HashMap;
 
@@ -27,9 +28,9 @@ pub(crate) struct Prefixes {
     most_nodes: usize,
     /// Most state pages that nodes hold; `None` for a model without recurrent states.
     most_states: Option<usize>,
-    /// Pages of tokens from one kept state of a text to the next.
+    /// Distance between two lengths of a text whose states are kept, in pages of 256 tokens.
     interval_pages: usize,
-    /// Pages of each group that nodes hold: of the cache groups, and state pages if the model has states.
+    /// Number of pages of each cache group that nodes hold. With recurrent states, one more entry counts state pages.
     held: Vec<usize>,
     /// Nodes that were given up for want of room.
     evicted: u64,
@@ -46,7 +47,7 @@ struct Node {
     children: Vec<usize>,
     /// The page of each cache group; `None` if the text it came from had released it.
     pages: Vec<Option<PageId>>,
-    /// States within the page's text: the number of the node's tokens before each, and its state page.
+    /// Kept states within the node's page: the number of the node's tokens that they come after, and the state page.
     states: Vec<(usize, PageId)>,
     used: u64,
 }
@@ -58,13 +59,15 @@ pub(crate) struct Found {
     path: Vec<usize>,
     /// Number of tokens of the beginning.
     pub(crate) tokens: usize,
-    /// The states behind the beginning, if the model has recurrent states.
+    /// The states after these tokens; `None` for a model without recurrent states.
     pub(crate) state: Option<HeldState>,
 }
 
 impl Prefixes {
-    /// Empty trees that hold up to `budget_bytes` of pages: of `cache_groups` cache groups and, if `page_bytes` has one more entry,
-    /// of recurrent states, which then get half of the bytes.
+    /// Empty trees that hold up to `budget_bytes` of pages.
+    ///
+    /// `page_bytes` has the bytes of a page of each of `cache_groups` cache groups. For a model with recurrent states,
+    /// one more entry has the bytes of a state page, and states get half of the budget.
     pub(crate) fn new(
         budget_bytes: u64,
         page_bytes: &[u64],
@@ -127,7 +130,7 @@ impl Prefixes {
         Found { path, tokens: length, state: None }
     }
 
-    /// The longest beginning of the first `length` tokens of `path` whose states are kept.
+    /// The longest beginning, up to `length` tokens, of the text of `path` at which states are kept.
     fn find_state(&self, mut path: Vec<usize>, length: usize, groups: &[CacheGroup]) -> Found {
         while let Some(&last) = path.last() {
             let start = (path.len() - 1) * PAGE_POSITIONS;
@@ -168,7 +171,7 @@ impl Prefixes {
         lengths.into_iter().find(|&pages| groups.iter().all(|group| held(pages, group))).unwrap_or(0)
     }
 
-    /// Pages of tokens between the lengths at which a kept text can be resumed for certain.
+    /// Distance, in pages of 256 tokens, between lengths at which a kept text can be resumed for certain.
     fn interval(&self) -> usize {
         if self.most_states.is_some() { self.interval_pages.max(1) } else { 1 }
     }
@@ -241,12 +244,13 @@ impl Prefixes {
         while self.most_states.is_some_and(|most| self.states_held() > most) && self.give_up_states(pages) {}
     }
 
-    /// State pages that nodes hold.
+    /// Number of state pages that nodes hold.
     fn states_held(&self) -> usize {
         self.most_states.and(self.held.last().copied()).unwrap_or(0)
     }
 
-    /// Adds to `node`, which holds the page at `place` of a text, the text's states within that page and its first `fresh` tokens.
+    /// Adds states of `sequence` to `node`, which holds page number `place` of its text: those within this page, up to
+    /// the first `fresh` tokens of the text.
     fn hold_states(
         &mut self,
         sequence: &Sequence,
@@ -268,7 +272,8 @@ impl Prefixes {
         }
     }
 
-    /// Gives up the states of the node with states that has been unused longest; false if there is none.
+    /// Gives up one kept state, of the node with states that has been unused longest. Returns false if no node has
+    /// states.
     pub(crate) fn give_up_states(&mut self, pages: &mut [Pages]) -> bool {
         let group = self.held.len() - 1;
         let with_states = self.nodes.iter_mut().flatten().filter(|node| !node.states.is_empty());

@@ -18,7 +18,7 @@ pub struct Sequence {
     pub(crate) tokens: Vec<u32>,
     /// Block table of each cache group.
     pub(crate) tables: Vec<BlockTable>,
-    /// State pages, for a model with recurrent layers.
+    /// State pages of the sequence; none for a model without recurrent states.
     pub(crate) states: Box<HeldStates>,
     /// Index from which on keys and values were computed while tokens were visible that are no longer in the text.
     pub(crate) shifted_from: Option<usize>,

@@ -31,7 +31,8 @@ pub struct SnapshotState {
     /// Existing pages of each cache group, as a range of block table entries. An entry stands for 256 tokens. A model with
     /// recurrent states has one more group: its entries are the state pages, in the order of `states`.
     pub pages: Vec<Range<usize>>,
-    /// For a model with recurrent states: the lengths whose states are kept, in ascending order. The last is the whole text's.
+    /// Numbers of tokens after which recurrent states are kept, in ascending order; the last is the length of the text.
+    /// Empty for a model without recurrent states.
     pub states: Vec<usize>,
 }
 
@@ -169,7 +170,10 @@ impl Snapshot<'_> {
     }
 
     /// Reads the page of a block table entry into `bytes`, in the [canonical layout](mod@brasa_graph::page). Slots behind the
-    /// text are zeroes. State pages are read alike, as the group behind the cache groups. `bytes` is a buffer to reuse.
+    /// text are zeroes. `bytes` is a buffer to reuse.
+    ///
+    /// State pages are the group behind the cache groups: entry *i* is the state page of `states[i]`, as little-endian
+    /// f32.
     ///
     /// # Errors
     ///
@@ -205,8 +209,9 @@ impl Restoration<'_> {
         self.layouts.iter().map(|layout| layout.size_bytes()).chain(self.state_bytes).collect()
     }
 
-    /// Writes the next page of a cache group, in the [canonical layout](mod@brasa_graph::page), or the next state page as of the group
-    /// behind them. Idle sessions give up pages if there is no free one.
+    /// Writes the next page of cache group `group`, in the [canonical layout](mod@brasa_graph::page). The group behind
+    /// the cache groups writes the next state page, as little-endian f32. Idle sessions give up pages if there is no
+    /// free one.
     ///
     /// # Errors
     ///
@@ -349,7 +354,7 @@ impl Executor {
         )))
     }
 
-    /// True if the states in `state` are possible for its text and the model.
+    /// True if the kept states in `state` fit its text and the model.
     fn states_fit(&self, state: &SnapshotState) -> bool {
         let SnapshotState { tokens, states, pages, .. } = state;
         if self.state_bytes().is_none() {
@@ -360,7 +365,8 @@ impl Executor {
         ascends && ends && pages.last() == Some(&(0..states.len()))
     }
 
-    /// Writes the next state page of a sequence that has no tokens yet; `states` are the lengths of all.
+    /// Writes the next state page of a sequence that has no tokens yet. `states` has the number of tokens before each
+    /// state page.
     fn restore_state(
         &mut self,
         sequence: &mut Sequence,
@@ -392,7 +398,8 @@ impl Executor {
         self.append(sequence, sessions, group, None, bytes)
     }
 
-    /// Appends a page. Idle sessions give up pages if there is no free one.
+    /// Appends a page with the contents `bytes`, as [`append_page`](Self::append_page). Idle sessions give up pages if
+    /// there is no free one.
     fn append(
         &mut self,
         sequence: &mut Sequence,

@@ -147,7 +147,8 @@ pub struct AttentionValues {
     pub queries: ValueId,
     /// Keys after norm and rotation, `[Rows, kv_heads, head_dim]`. Layers that share a cache have the same value.
     pub keys: ValueId,
-    /// A score of each query head that belongs to no position, `[heads]`; `None` for none.
+    /// Sinks, `[heads]`: for each query head, one more score of the softmax, which belongs to no position. `None` for
+    /// attention without sinks.
     pub sinks: Option<ValueId>,
     /// Scale, window and soft-cap.
     pub op: Attention,
@@ -158,7 +159,7 @@ pub struct AttentionValues {
 pub struct RouterValues {
     /// A logit for each expert, `[Rows, experts]`; after the last layer's attention `[Outs, experts]`.
     pub logits: ValueId,
-    /// The selection bias, a weight `[experts]`.
+    /// The selection bias, a weight `[experts]`; `None` for a router without one.
     pub bias: Option<ValueId>,
     /// The number of experts that are chosen, and the way in which logits become shares.
     pub op: RouterTopK,

@@ -23,7 +23,7 @@ pub struct RecommendedSampling {
     pub min_p: Option<f32>,
     /// Divides the positive logits of tokens that occurred and multiplies their negative logits; 1 has no effect.
     pub repeat_penalty: Option<f32>,
-    /// Settings of the checkpoint that are not taken over, as `key = value`: those that Brasa's sampling does not have, and typical-p.
+    /// Settings of the checkpoint that are ignored, as `key = value`: typical-p, and settings that Brasa does not have.
     pub passed_over: Vec<String>,
 }
 

@@ -45,7 +45,8 @@ impl LoadedDevice {
 }
 
 impl Inside {
-    /// An empty [`LayerInside`] of layer number `layer`, without values but for the sinks of heads and the router's selection bias.
+    /// A [`LayerInside`] of layer number `layer` before its run: the sinks of heads and the router's selection bias are
+    /// filled in, other values are empty.
     fn layer(&self, layer: usize) -> Result<LayerInside, Error> {
         let AttentionValues { queries, keys, sinks, op } = self.attentions[layer];
         let decoded = |value: Option<ValueId>| match value.map(|value| self.graph.value(value).kind) {
@@ -116,13 +117,15 @@ pub struct LayerInside {
     pub router_logits: Vec<f32>,
     /// The rule by which experts are chosen from `router_logits`; `None` for a layer without experts.
     pub router: Option<RouterTopK>,
-    /// The number that the choice adds to each expert's score, `[experts]`; empty for a router without a selection bias.
+    /// The selection bias of the router, `[experts]`, which is added to scores for the choice alone; empty for a router
+    /// without one.
     pub selection_bias: Vec<f32>,
     /// Factor of the scores of attention.
     pub scale: f32,
     /// Bound that `tanh` keeps scores within, if any.
     pub softcap: Option<f32>,
-    /// A score of each query head that belongs to no token and takes a share of its attention, `[heads]`; empty for none.
+    /// Sinks, `[heads]`: for each query head, one more score of the softmax, which belongs to no token and takes a
+    /// share of the attention. Empty for attention without sinks.
     pub sinks: Vec<f32>,
 }
 
@@ -132,8 +135,8 @@ impl LayerInside {
         self.queries.len() / (self.heads * self.head_dim)
     }
 
-    /// The weights of one head's attention, `[tokens, tokens]`. Row i holds the share of each token up to i in token i, and sums
-    /// to 1, less the share of the head's sink if there are sinks.
+    /// The weights of one head's attention, `[tokens, tokens]`. Row *i* holds the share of each token up to *i* in
+    /// token *i*. A row sums to 1; with sinks, to 1 minus the share of the head's sink.
     ///
     /// # Panics
     ///
@@ -195,7 +198,8 @@ impl LayerInside {
         self.states_of_tokens().zip(later.states_of_tokens()).map(cosine).collect()
     }
 
-    /// The experts that the router chose for each token and their shares, in the order of the choice; empty for a layer without experts.
+    /// For each token, the experts that the router chose and their shares, in the order of the choice. Empty for a
+    /// layer without experts.
     pub fn experts(&self) -> Vec<Vec<(u32, f32)>> {
         let Some(router) = self.router else { return Vec::new() };
         let experts = (self.router_logits.len() / self.tokens().max(1)).max(1);

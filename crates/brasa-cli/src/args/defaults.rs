@@ -29,7 +29,7 @@ pub struct DefaultsArguments {
     /// Leave out tokens less probable than P times the best [default: the model's, else 0.05]
     #[arg(long, value_name = "P", value_parser = values::min_p, allow_negative_numbers = true, hide_short_help = true)]
     pub min_p: Option<f32>,
-    /// Further rules of drawing.
+    /// Typical-p, top-n-sigma, XTC, dynamic temperature and DRY.
     #[command(flatten)]
     pub rules: RuleArguments,
     /// Make tokens that occurred less likely by this factor [default: the model's, else 1]

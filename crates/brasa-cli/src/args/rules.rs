@@ -46,7 +46,8 @@ pub struct RuleArguments {
 }
 
 impl RuleArguments {
-    /// Puts the given rules into `sampling`. Breakers of DRY, which need the model's tokens, are not among them.
+    /// Writes the rules that were given on the command line into `sampling`. Leaves out the breakers of DRY, which need
+    /// the model's tokens ([`breakers`](Self::breakers)).
     pub fn apply(&self, sampling: &mut SamplingParams) {
         let dry = &mut sampling.dry;
         let numbers = [
@@ -66,7 +67,7 @@ impl RuleArguments {
         dry.last_n = self.dry_penalty_last_n.unwrap_or(dry.last_n);
     }
 
-    /// The texts that end a repetition for DRY.
+    /// The texts that end a repetition for DRY: those given, or [`DRY_BREAKERS`] if none was given.
     pub fn breakers(&self) -> Vec<String> {
         let given = &self.dry_sequence_breakers;
         if given.is_empty() {
@@ -77,7 +78,7 @@ impl RuleArguments {
         given[from..].to_vec()
     }
 
-    /// The given rules under the names of requests' fields.
+    /// The rules that were given on the command line, as fields of a server's request: name and value.
     pub fn fields(&self) -> impl Iterator<Item = (&'static str, Value)> {
         let limit = |limit: Limit| limit.map_or(json!(-1), |number| json!(number));
         let breakers = (!self.dry_sequence_breakers.is_empty()).then(|| json!(self.breakers()));

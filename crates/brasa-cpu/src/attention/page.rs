@@ -41,7 +41,7 @@ impl Partial {
     /// The softmax over nothing.
     pub(super) const NONE: Self = Self { m: f32::NEG_INFINITY, s: 0.0 };
 
-    /// The softmax over a sink alone.
+    /// The softmax over one score, `sink`, that belongs to no position.
     pub(super) fn of_sink(sink: f32) -> Self {
         Self { m: sink, s: 1.0 }
     }

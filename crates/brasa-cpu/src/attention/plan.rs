@@ -70,7 +70,8 @@ pub(crate) struct Attention {
     pub key_dim: usize,
     /// Elements of a head's value and result.
     pub value_dim: usize,
-    /// A score of each query head that belongs to no position.
+    /// Sinks: for each query head, one more score of the softmax, which belongs to no position. `None` for attention
+    /// without sinks.
     pub sinks: Option<Source>,
     /// The positions that rows see.
     pub sight: Sight,
@@ -129,7 +130,8 @@ impl Attention {
         kv_head * width..(kv_head + 1) * width
     }
 
-    /// Calls `begin` with the sinks of the heads that share KV head `kv_head`; empty if there are none.
+    /// Calls `begin` with the sinks of the query heads that share KV head `kv_head`; with an empty slice for attention
+    /// without sinks.
     pub(super) fn with_sinks(&self, cx: &Context<'_>, kv_head: usize, begin: impl FnOnce(&[f32])) {
         let each = self.group_heads();
         match &self.sinks {

@@ -141,7 +141,7 @@ impl Attention {
         self.store(cx, item, scratch);
     }
 
-    /// The softmax of an item's queries before the first page: over nothing, or over their heads' sinks.
+    /// Sets the softmax of an item's queries before the first page: over nothing, or over the sinks of their heads.
     fn begin(&self, cx: &Context<'_>, item: &Item<'_>, seen: &mut [Partial]) {
         self.with_sinks(cx, item.head, |sinks| {
             let begun = sinks.iter().map(|&sink| Partial::of_sink(sink)).cycle();
@@ -149,7 +149,8 @@ impl Attention {
         });
     }
 
-    /// Converts the positions of a page that the item sees to f32; false if the cache holds f32 already, and values beside keys.
+    /// Converts the positions of a page that the item sees to f32. Returns false if there is nothing to do: the cache
+    /// holds f32, with values beside keys.
     fn stage(
         &self,
         isa: Isa,

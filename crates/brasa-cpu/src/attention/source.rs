@@ -4,9 +4,9 @@
 //! are therefore converted once, into memory that the second cache holds. Conversion is exact and scales are applied
 //! later in either case, so results are equal.
 //!
-//! Keys lie element by element, for 16 positions at once, and values position by position. If values are the first elements of keys,
-//! conversion also turns them around, and a page is always converted: then its keys are read from memory once, and the values
-//! not at all.
+//! Keys lie element by element, for 16 positions at once; values lie position by position. If values are the first
+//! elements of keys, a page is always converted, and conversion also lays these elements out as values. Memory is then
+//! read once, for the keys.
 
 use std::ops::Range;
 
@@ -106,8 +106,8 @@ impl<'a, F: KvFormat> Page<'a, F> {
         self.cache.key_scales(self.number, self.head, block)
     }
 
-    /// Values of all positions, `[256][⌈V/16⌉][16]`. A page whose values are the first elements of keys has them once it is
-    /// [staged](Stage).
+    /// Values of all positions, `[256][⌈V/16⌉][16]`. If values are the first elements of keys, only a [staged](Stage)
+    /// page has them.
     #[inline(always)]
     pub fn values(&self) -> &'a [[F::Raw; LANES]] {
         self.values
@@ -146,7 +146,7 @@ impl Stage {
     }
 }
 
-/// Lays the first elements of the keys of 16 positions out as values, `[16][vectors][16]`.
+/// Transposes the first elements of the keys of 16 positions, `[elements][16]`, into values, `[16][vectors][16]`.
 #[inline(always)]
 fn turn<S: Simd>(simd: S, keys: &[[f32; LANES]], values: &mut [[f32; LANES]], vectors: usize) {
     const NONE: [f32; LANES] = [0.0; LANES];

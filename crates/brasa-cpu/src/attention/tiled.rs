@@ -69,7 +69,7 @@ pub(super) struct TiledScratch {
     o: Vec<Sums<f32>>,
     /// The softmax of each group so far.
     seen: Vec<Seen>,
-    /// True if the softmax of each query began with a sink, and sums with zeros.
+    /// True if the softmax of each query began with a sink, so that the sums in `o` began with zeros.
     has_sinks: bool,
 }
 
@@ -104,7 +104,7 @@ impl TiledScratch {
         self.has_sinks = false;
     }
 
-    /// Lets the softmax of each query begin with its head's sink, if there are sinks.
+    /// Begins the softmax of each query with its head's sink. Does nothing if `sinks` is empty.
     fn begin_with(&mut self, sinks: &[f32], queries: usize) {
         if sinks.is_empty() {
             return;
@@ -223,7 +223,7 @@ struct FillPanels<'a> {
 }
 
 impl FillPanels<'_> {
-    /// Rounds the positions of a page; values that are the first elements of keys are turned around first.
+    /// Rounds keys and values of a page. Values that are the first elements of keys are transposed first.
     fn fill<F: KvFormat>(self, layout: TileLayout, page: Page<'_, F>) {
         let Self { isa, tiled: Tiled { proof, bf16 }, slots, stage, panels } = self;
         if layout.value.is_prefix() {

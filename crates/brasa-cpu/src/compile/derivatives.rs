@@ -254,7 +254,7 @@ impl Lowering<'_> {
         })
     }
 
-    /// The sinks of `heads` heads and the sums of their changes; `None` if there are none.
+    /// Memory for the sinks of `heads` heads and their gradients; `None` for attention without sinks.
     fn sink_changes(
         &mut self,
         sinks: &[ValueId],
@@ -312,7 +312,7 @@ fn turns_many(linear: &PackedLinear) -> bool {
     classes.has(WeightClass::Float16) || classes.has(WeightClass::Quantised)
 }
 
-/// Queries, keys and values, sinks if there are any, and the tangents of both.
+/// Splits `operands` into `[q, k, v]`, the sinks, the tangents of `[q, k, v]`, and the tangent of the sinks.
 fn halves(operands: &[ValueId]) -> (&[ValueId], Option<ValueId>, &[ValueId], Option<ValueId>) {
     let (values, tangents) = operands.split_at(operands.len() / 2);
     let (first, second) = (values.split_at(values.len().min(3)), tangents.split_at(tangents.len().min(3)));

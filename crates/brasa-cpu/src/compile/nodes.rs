@@ -358,7 +358,7 @@ impl Lowering<'_> {
         target_of(group, place, self.graph.cache(cache))
     }
 
-    /// The write of keys, and of values if they are not the first elements of keys.
+    /// Appends the write of keys, and of values if the cache stores them beside keys.
     fn cache_write(
         &mut self,
         target: Target,
@@ -467,7 +467,7 @@ impl Lowering<'_> {
         Ok(BinaryOp { function, a: a_source, b: b_source, spread: Spread { rows, columns }, out })
     }
 
-    /// A dense value as one row.
+    /// A value of constant shape, without gaps in memory, as one row.
     pub(super) fn as_row(&mut self, value: ValueId) -> Result<Source, DeviceError> {
         let mut dims = self.shape(value).0.iter().map(|dim| dim.constant());
         let elements = dims.try_fold(1, |all: usize, dim| all.checked_mul(dim?));

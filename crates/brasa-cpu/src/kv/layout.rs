@@ -6,7 +6,7 @@
 //! - keys in blocks of 16 positions; a block is `[E][16]`: a vector holds one element of 16 positions, so scores of 16
 //!   positions grow without horizontal sums;
 //! - values `[256][V]`, V rounded up to 16: a vector holds 16 elements of one position. Values that are the first elements of
-//!   keys have no tile: attention turns them around as it reads them.
+//!   keys have no tile: attention transposes the keys as it reads them.
 //!
 //! Q8 keeps a scale (f16) per 32 elements. Key blocks end with `[⌈E/32⌉][16]` scales and value tiles with `[⌈V/32⌉][256]`,
 //! so both are read as vectors of 16 positions.

@@ -45,7 +45,8 @@ impl<'a> CacheReader<'a> {
         unsafe { self.0.get(page, head, offset, layout.key_scales() * LANES) }.as_chunks().0
     }
 
-    /// Values of all positions of a page, `[256][value_width / 16][16]`; empty if they are the first elements of keys.
+    /// Values of all positions of a page, `[256][value_width / 16][16]`; empty if values are the first elements of
+    /// keys.
     #[inline(always)]
     pub(crate) fn values<T: Element>(&self, page: u32, head: usize) -> &'a [[T; LANES]] {
         let layout = self.0.layout;
@@ -54,7 +55,8 @@ impl<'a> CacheReader<'a> {
         unsafe { self.0.get(page, head, layout.key_tile_bytes(), len) }.as_chunks().0
     }
 
-    /// Scales of the values of all positions.
+    /// Scales of the values of all positions of a page. If values are the first elements of keys, these are the scales
+    /// of the keys.
     #[inline(always)]
     pub(crate) fn value_scales(&self, page: u32, head: usize) -> ValueScales<'a> {
         let layout = self.0.layout;
@@ -72,18 +74,19 @@ impl<'a> CacheReader<'a> {
     }
 }
 
-/// The scales of the values of a page.
+/// The scales, f16, of the values of a page: one for each position and 32 elements.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ValueScales<'a> {
     scales: &'a [u16],
-    /// Place of the first scale, and distances to the next 32 elements and to the next 16 positions.
+    /// Place of the first scale. `group_stride` leads to the scales of the next 32 elements, `block_stride` to those of
+    /// the next 16 positions.
     first: usize,
     group_stride: usize,
     block_stride: usize,
 }
 
 impl<'a> ValueScales<'a> {
-    /// Scales of elements 32 · `group` and following, at the positions 16 · `block` and following.
+    /// Scales of the 32 elements from 32 · `group` on, at the 16 positions from 16 · `block` on.
     #[inline(always)]
     pub(crate) fn at(self, group: usize, block: usize) -> &'a [u16; LANES] {
         let start = self.first + group * self.group_stride + block * self.block_stride;

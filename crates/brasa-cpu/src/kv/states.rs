@@ -9,7 +9,7 @@ use brasa_graph::{StateId, StateLayout};
 use super::SharedKv;
 use crate::memory::Memory;
 
-/// State pages, each one allocation of all states as f32 ([`StateLayout`]).
+/// State pages. Each page is one allocation and holds all states as f32, as [`StateLayout`] places them.
 #[derive(Debug, Default)]
 pub(super) struct States {
     pub(super) layout: StateLayout,
@@ -21,7 +21,7 @@ impl States {
         Self { layout, pages: Vec::new() }
     }
 
-    /// Grows to at least `pages` pages of zeros.
+    /// Grows to at least `pages` pages. New pages hold zeros.
     pub(super) fn reserve(&mut self, pages: usize) -> Result<(), DeviceError> {
         let (before, page_bytes) = (self.pages.len(), self.layout.page_bytes());
         let more = pages.saturating_sub(before);

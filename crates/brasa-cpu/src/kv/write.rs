@@ -15,8 +15,8 @@ use crate::simd::{Kernel, LANES, Simd, vectorize};
 const CHUNK: usize = 64;
 
 impl CacheView<'_> {
-    /// Writes key and value of `head` into `slot` of `page`, rounded to the cache's element type. A value that is the first elements
-    /// of the key is empty.
+    /// Writes key and value of `head` into `slot` of `page`, rounded to the cache's element type. `value` is empty if
+    /// values are the first elements of keys.
     ///
     /// # Safety
     ///

@@ -16,7 +16,7 @@ pub(super) enum Codes {
     Bits5,
     Bits6,
     Bits8,
-    /// 4 bits that select from the format's table.
+    /// 4 bits that select one of 16 values from the format's table.
     Table4(&'static [i8; 16]),
 }
 
@@ -74,7 +74,7 @@ impl Codes {
     /// The codes of IQ4_NL and IQ4_XS.
     pub const IQ4: Self = Self::Table4(&IQ4_NL_VALUES);
 
-    /// The values of the table plus 128, or as they are, as bits of i8, if `centred`; zeros for codes without a table.
+    /// The table as bytes: values as i8 if `centred`, else values + 128 as u8. Zeros for codes without a table.
     pub const fn table(self, centred: bool) -> [u8; 16] {
         let mut table = [0; 16];
         let Self::Table4(values) = self else { return table };

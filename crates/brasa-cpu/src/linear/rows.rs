@@ -29,7 +29,7 @@ use crate::prefetch::PrefetchPolicy;
 use crate::tiles::BF16_INPUTS;
 use crate::{Error, Isa};
 
-/// Rows of one tensor.
+/// Rows of one stored tensor in the form in which kernels read them.
 #[derive(Debug)]
 pub(super) struct PackedRows {
     pub n: usize,

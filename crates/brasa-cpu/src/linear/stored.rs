@@ -37,7 +37,7 @@ impl<'a> StoredRow<'a> {
     }
 }
 
-/// Checks that the part's tensor has its rows, and the bytes of all rows.
+/// Checks that the tensor of `part` has the rows of the part, and bytes for all of its own rows.
 ///
 /// # Errors
 ///

@@ -50,7 +50,7 @@ pub(crate) struct AttentionTangentOp {
     pub tq: Slot,
     pub tk: Slot,
     pub tv: Slot,
-    /// Sinks and their changes.
+    /// Sinks and their tangents, both `[H]`; `None` for attention without sinks.
     pub sinks: Option<[Source; 2]>,
     pub out: Out,
 }
@@ -70,18 +70,18 @@ pub(crate) struct AttentionGradientTangentOp {
     pub of_k: Slot,
     pub of_v: Slot,
     pub sinks: Option<SinkChanges>,
-    /// Changes of sinks.
+    /// Tangents of sinks, `[H]`; `None` for attention without sinks.
     pub t_sinks: Option<Source>,
 }
 
-/// The sinks of heads, and what becomes of them.
+/// The sinks of heads, and memory for their gradients.
 #[derive(Clone, Debug)]
 pub(crate) struct SinkChanges {
     /// The sinks, `[H]`.
     pub sinks: Source,
-    /// Memory for the terms of each row, `[R, H]`.
+    /// Memory for each row's term of a gradient, `[R, H]`.
     pub terms: Slot,
-    /// The sums of the terms, `[H]`.
+    /// The gradients: the sums of the terms over all rows, `[H]`.
     pub out: Slot,
 }
 
@@ -165,7 +165,8 @@ impl Geometry {
         group * each..(group + 1) * each
     }
 
-    /// Multiplications and additions of every query and key that it sees, in so many products of keys' width and of values' width.
+    /// Floating-point operations of attention over all rows: for each query and each key that it sees, `of_keys`
+    /// products of vectors as wide as keys, and `of_values` as wide as values.
     fn flops(&self, step: &StepState, [of_keys, of_values]: [usize; 2]) -> u64 {
         let seen = step.segments.iter().flat_map(|segment| {
             segment.rows.clone().map(|row| self.sight.of_row(segment, row).len().min(segment.rows.len()))
@@ -381,8 +382,8 @@ impl Kernel for Capped<'_> {
     }
 }
 
-/// Scores become probabilities p, changes dp of them become `scale · slope · p · (dp − Σ p·dp)`. A sink and its change take part in
-/// the sums.
+/// The softmax of one query and its derivative. Scores become probabilities p; changes dp of probabilities become
+/// `scale · slope · p · (dp − Σ p·dp)`. A sink and its change take part in the sums.
 struct Softmax<'a> {
     scale: f32,
     scores: &'a mut [f32],
@@ -391,12 +392,12 @@ struct Softmax<'a> {
     sink: Option<(f32, f32)>,
 }
 
-/// Sums of a softmax.
+/// Numbers of a softmax that the gradient of a sink needs.
 #[derive(Clone, Copy, Debug)]
 struct Softened {
     /// The probability of the sink; 0 for none.
     sink: f32,
-    /// The sum `Σ p·dp` of all changes.
+    /// `Σ p·dp`, the mean change.
     mean: f32,
 }
 

@@ -48,7 +48,7 @@ pub(crate) struct ExpertLinearOp {
     pub experts: Slot,
     /// Number of the weight.
     pub weight: usize,
-    /// A row for each expert, added to its products.
+    /// Biases, one row for each expert; `None` for experts without biases.
     pub bias: Option<Source>,
     /// Experts per row.
     pub chosen: usize,
@@ -70,7 +70,7 @@ pub(crate) struct MixtureOp {
     pub gate: usize,
     pub up: usize,
     pub down: usize,
-    /// Biases of gate, up and down: a row for each expert.
+    /// Biases of gate, up and down, each with one row for each expert; `None` for layers without biases.
     pub biases: [Option<Source>; 3],
     pub unit: GatedUnit,
     /// Memory for the gates, then for their products with the ups, `[R, k, F]`.
@@ -115,7 +115,7 @@ impl RouterOp {
     }
 }
 
-/// Chooses by a softmax and nothing else.
+/// Chooses experts by a plain softmax: no bias, groups, normalisation or factor.
 fn choose(
     router: &RouterTopK,
     logits: &[f32],
@@ -160,7 +160,8 @@ impl ExpertScratch {
     }
 }
 
-/// Computes this thread's columns of the products of one weight's experts, and adds the biases.
+/// Multiplies rows with the matrices of their experts, and adds the biases. This thread computes its own columns of the
+/// result.
 fn multiply(
     cx: &Context<'_>,
     input: &Input<'_>,
@@ -184,15 +185,16 @@ fn multiply(
     }
 }
 
-/// The elements of `out` as one vector of the outputs of `linear` behind another.
+/// The elements of `out` as a matrix: each row is one vector of the outputs of `linear`.
 fn products_of(cx: &Context<'_>, linear: &PackedLinear, out: &Slot) -> Region {
     let region = cx.region(out);
     let rows = region.rows * region.width / linear.n();
     Region { width: linear.n(), stride: linear.n(), rows, ..region }
 }
 
-/// Computes `strips` of one matrix for the pairs of vectors that meet it. `out` holds one vector of the matrix's outputs behind
-/// another. No other thread computes these strips, and no other matrix makes these vectors.
+/// Multiplies vectors with the strips `strips` of one matrix. `pairs` names input and result vectors; the vectors of
+/// the matrix's outputs lie in `out`, one behind another. No other thread computes these strips, and no other matrix
+/// makes these vectors.
 pub(super) fn multiply_pairs(
     cx: &Context<'_>,
     input: &Input<'_>,

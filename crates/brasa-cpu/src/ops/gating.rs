@@ -1,4 +1,5 @@
-//! The choice of experts by scores that no softmax alone gives: selection biases, groups, sigmoids, normalised weights.
+//! The choice of experts by gatings that are more than a softmax: selection biases, groups, sigmoids, normalised
+//! weights.
 
 use brasa_graph::op::{GroupScore, Groups, RouterTopK, Scores, Unary};
 
@@ -7,7 +8,7 @@ use crate::Isa;
 use super::elementwise::apply;
 use super::reduce::softmax;
 
-/// A row of a router.
+/// One row of a router: its logits, and the rule of the choice.
 pub(super) struct Row<'a> {
     pub isa: Isa,
     pub router: &'a RouterTopK,
@@ -16,7 +17,8 @@ pub(super) struct Row<'a> {
     pub bias: Option<&'a [f32]>,
 }
 
-/// Chooses the experts of a row, and weighs them. `scratch` is memory that is reused from row to row.
+/// Chooses the experts of one row and weighs them. `experts` and `weights` get `k` numbers each; `scratch` is reused
+/// memory.
 pub(super) fn choose(row: &Row<'_>, scratch: &mut Vec<f32>, experts: &mut [u32], weights: &mut [f32]) {
     let &Row { isa, router, logits, bias } = row;
     let (count, gating) = (logits.len(), &router.gating);
@@ -67,7 +69,7 @@ pub(super) fn choose(row: &Row<'_>, scratch: &mut Vec<f32>, experts: &mut [u32],
     }
 }
 
-/// Closes the experts of all groups but the best ones.
+/// Marks the experts of the best groups as open, 1, and all others as closed, 0.
 fn keep(groups: &Groups, compared: &[f32], open: &mut [f32]) {
     let each = compared.len() / groups.count;
     // Open experts are marked 1 when their group is kept, and 2 before.

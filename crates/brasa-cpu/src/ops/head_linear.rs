@@ -16,11 +16,11 @@ use super::operation::{Cost, Operation};
 use super::prepare::Activations;
 use super::scratch::{Scratch, ScratchSize};
 
-/// `out[r,h,n] = Σ_k x[r,h,k] · w[h,n,k]`: the linear kernels, head after head. The heads' strips are shared out together, so
-/// threads without work in one head have work in another.
+/// A linear layer of each head: `out[r,h,n] = Σ_k x[r,h,k] · w[h,n,k]`, computed by the linear kernels, head after
+/// head. All heads' strips are shared out at once, so a thread without work in one head has work in another.
 #[derive(Clone, Debug)]
 pub(crate) struct HeadLinearOp {
-    /// `x`: as many vectors in a row as there are heads.
+    /// The operand `x`, with one vector for each head in a row.
     pub activations: Activations,
     /// Number of the weight, whose experts are the heads' matrices.
     pub weight: usize,

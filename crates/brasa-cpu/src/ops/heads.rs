@@ -23,7 +23,7 @@ use super::scratch::{Scratch, ScratchSize};
 #[derive(Clone, Debug)]
 pub(crate) struct CacheWriteOp {
     pub k: Source,
-    /// Values; `None` if they are the first elements of keys.
+    /// Values; `None` if values are the first elements of keys.
     pub v: Option<Source>,
     pub target: Target,
 }
@@ -39,7 +39,7 @@ pub(crate) struct Target {
     pub kv_heads: usize,
     /// Elements of a head's key.
     pub key_dim: usize,
-    /// Elements of a head's value that are stored beside the key.
+    /// Elements of a head's value that is stored beside the key; 0 for a value within the key.
     pub value_dim: usize,
 }
 

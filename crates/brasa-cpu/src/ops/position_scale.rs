@@ -8,7 +8,7 @@ use crate::slot::{Operands, Out, Slot, Source};
 use super::operation::Operation;
 use super::scratch::Scratch;
 
-/// `out = x · factor(position)`, row by row.
+/// Scales rows by their positions: `out[r] = x[r] · factor(positions[r])` ([`PositionScale::factor`]).
 #[derive(Clone, Debug)]
 pub(crate) struct PositionScaleOp {
     pub scale: PositionScale,

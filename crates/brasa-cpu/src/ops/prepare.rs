@@ -34,14 +34,15 @@ pub(crate) struct Activations {
     pub residuals: bool,
 }
 
-/// The weights that a vector of the operand meets.
+/// The weights that a vector of an operand is multiplied with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Meets {
     /// Every vector meets every weight.
     All,
-    /// A vector meets the weights that it has chosen: perhaps many vectors meet one, and few another.
+    /// A vector meets the weights that its row has chosen, as experts: many vectors may meet one weight, and few
+    /// another.
     Chosen,
-    /// Each vector of a row meets the weight of its place in the row: a weight meets as many vectors as there are rows.
+    /// A vector meets the weight at its own place in the row, as heads do: each weight meets one vector of every row.
     OfPlace,
 }
 

@@ -22,7 +22,7 @@ pub(crate) struct Scratch {
     pub up: Vec<f32>,
     /// For mixtures of experts.
     pub experts: ExpertScratch,
-    /// The vectors of one head, and their results.
+    /// Pairs of an input vector and a result vector, for one head.
     pub pairs: Vec<RowPair>,
     /// The rows of a step by the ranks that they use.
     pub ranks: RowsByUnit,

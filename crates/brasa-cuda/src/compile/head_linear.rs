@@ -11,7 +11,7 @@ use crate::ops::{
 use crate::weights::Form;
 
 impl Lowering<'_> {
-    /// Appends the product of each head's vectors with the head's matrix.
+    /// Appends `y[r,h] = x[r,h] · w[h]ᵀ`, the product of each head's vectors with the head's matrix.
     pub(super) fn head_linear(&mut self, x: ValueId, w: ValueId, y: ValueId) -> Result<(), DeviceError> {
         let number = self.weight(w).ok_or_else(|| self.odd(w))?;
         let stored = self.weights.stored(number).ok_or_else(|| self.odd(w))?;
@@ -40,7 +40,8 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// Kernels and memory for so many vectors of all heads.
+    /// Kernels and memory for products on tensor cores of `vectors` vectors of all `heads` heads. `suffix` names the
+    /// tiles' layout; `subs` is the number of pieces of 64 inputs.
     fn many_rows(
         &mut self,
         suffix: &str,

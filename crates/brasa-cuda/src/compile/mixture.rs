@@ -170,7 +170,7 @@ impl Lowering<'_> {
         Ok([a?, b?, c?])
     }
 
-    /// The weights of all experts, if each expert has tiles of its own.
+    /// The tiles of the weight `w` of all experts, or heads; `None` if they do not have tiles of their own.
     pub(super) fn expert_tiles(&self, w: ValueId) -> Option<ExpertTiles> {
         let (number, shape) = (self.weight(w)?, self.shape(w));
         let [experts, outputs, inputs] = shape.0[..] else { return None };

@@ -22,7 +22,7 @@ pub(super) const MOST_EXPERTS: usize = 1024;
 const MOST_SPLIT: usize = 1 << 19;
 /// The widest head whose query and sums fit the shared memory that every block has.
 const WIDEST_HEAD: usize = 4096;
-/// Limits of the kernels.
+/// Limits of the kernels: all types of keys and values, and the widest head and most experts that fit.
 pub(crate) const CAPABILITIES: Capabilities =
     Capabilities { kv_types: KvType::ALL, widest_head: Some(WIDEST_HEAD), most_experts: Some(MOST_EXPERTS) };
 

@@ -122,8 +122,8 @@ impl DriverError {
         matches!(self, Self::Call { status, .. } if LOSING.contains(status))
     }
 
-    /// The extent of the loss, of an error that loses something. A call that fails without an effect on its context loses no more than
-    /// what was being made or run.
+    /// How much is lost with an error that [`of_device`](Self::of_device) reports as a loss. A failed call that leaves
+    /// its context intact loses only the work of the call.
     fn lost_part(&self) -> LostPart {
         match self {
             Self::Lost { .. } => LostPart::Device,

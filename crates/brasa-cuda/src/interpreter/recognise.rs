@@ -76,7 +76,7 @@ struct Walk<'g> {
     rope: Option<(usize, usize)>,
 }
 
-/// The gate of a unit that the interpreter has.
+/// The interpreter's gate for `unit`; `None` if the interpreter does not have the unit.
 fn gate_of(unit: GatedUnit) -> Option<Gate> {
     match unit {
         GatedUnit::Silu => Some(Gate::Silu),

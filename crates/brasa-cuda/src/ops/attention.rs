@@ -34,7 +34,7 @@ pub(crate) struct CacheWriteOp {
     /// For pools of f32, f16, bf16 and q8.
     pub kernels: [Kernel; 4],
     pub k: Slot,
-    /// Values; `None` if they are the first elements of keys.
+    /// Values; `None` if values are the first elements of keys.
     pub v: Option<Slot>,
     pub group: usize,
     pub place: usize,
@@ -68,7 +68,7 @@ pub(crate) struct AttentionOp {
     pub source: Source,
     pub kv_heads: usize,
     pub q: Slot,
-    /// A number for each head.
+    /// Sinks, one number for each query head; `None` for attention without sinks.
     pub sinks: Option<Slot>,
     /// Rounding of the result for the product behind.
     pub ahead: Option<Rounding>,
@@ -158,7 +158,7 @@ fn flash_groups(width: usize) -> u32 {
 pub(crate) struct Pages {
     /// For pools of f32, f16, bf16 and q8.
     pub kernels: [Kernel; 4],
-    /// Whether the kernels are those for wide heads.
+    /// True if the kernels are those for wide heads.
     pub is_wide: bool,
     /// For pools of f16, if there is one for such heads and sums need not be exact.
     pub parts: Option<Parts>,
@@ -167,7 +167,8 @@ pub(crate) struct Pages {
     pub partial: (usize, usize),
 }
 
-/// The widest head that kernels attend to page by page, and the widest keys and values of kernels for wide heads.
+/// Most elements of a head that the plain kernels attend to page by page. Kernels for wide heads take keys of up to
+/// [`WIDEST_PAGED_KEY`] and values of up to [`WIDEST_PAGED_VALUE`] elements.
 pub(crate) const WIDEST_PAGED: usize = 256;
 pub(crate) const WIDEST_PAGED_KEY: usize = 576;
 pub(crate) const WIDEST_PAGED_VALUE: usize = 512;
@@ -176,8 +177,8 @@ pub(crate) const MOST_PAGE_SUMS: usize = 8 << 20;
 /// Threads of a block that merges.
 const MERGE_THREADS: u32 = 128;
 
-/// Bytes of shared memory where a block attends to all positions: a key, a value, weights of a page's positions, and those of
-/// warps.
+/// Bytes of shared memory of a block that attends to all positions of a row: a vector as wide as a key, one as wide as
+/// a value, weights of a page's positions, and 32 numbers of warps.
 fn shared_bytes(params: &AttentionParams) -> u32 {
     (params.head_dim + params.value_dim + PAGE_POSITIONS as u32 + 32) * 4
 }
@@ -227,8 +228,8 @@ impl Launch for CacheWriteOp {
     }
 }
 
-/// The parameters of attention of `q` to what `kv_heads` KV heads have, without what it reads; and the number of rows. Values
-/// are as wide as queries.
+/// The parameters of attention with the queries `q` and the result `y`, and the number of rows. Pages, keys and values
+/// are still to be set.
 pub(super) fn parameters(
     run: &Run<'_>,
     attention: &Attention,

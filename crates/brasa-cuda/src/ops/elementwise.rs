@@ -124,7 +124,7 @@ impl Launch for BinaryOp {
     }
 }
 
-/// `out = unit(gate, up)`, all of one shape.
+/// The clamped unit of a gated layer: `out = unit(gate, up)`, all of one shape.
 #[derive(Debug)]
 pub(crate) struct ClampedUnitOp {
     pub kernels: EachElement,
@@ -134,7 +134,7 @@ pub(crate) struct ClampedUnitOp {
     pub out: Slot,
 }
 
-/// `out = x · factor(position)`, row by row.
+/// Scales rows by their positions: `out[r] = x[r] · factor(positions[r])` ([`PositionScale::factor`]).
 #[derive(Debug)]
 pub(crate) struct PositionScaleOp {
     pub kernel: Kernel,

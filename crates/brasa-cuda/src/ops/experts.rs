@@ -16,13 +16,13 @@ pub(crate) struct RouterTopKOp {
     pub kernel: Kernel,
     pub logits: Slot,
     pub router: RouterTopK,
-    /// The selection bias.
+    /// The selection bias, one number for each expert; `None` for a router without one.
     pub bias: Option<Slot>,
     pub experts: Slot,
     pub weights: Slot,
 }
 
-/// The name of the kernel of a router: a softmax and nothing else has one of its own.
+/// The name of the kernel of a router. A plain softmax has a kernel of its own, and all other gatings share one.
 pub(crate) fn router_kernel(router: &RouterTopK, has_bias: bool) -> &'static str {
     if router.gating.is_plain_softmax() && !has_bias { "router_topk" } else { "router_scores" }
 }
@@ -41,7 +41,7 @@ pub(crate) struct ExpertLinearOp {
     pub count: usize,
     /// True if each chosen expert has a row of `x` of its own.
     pub own_rows: bool,
-    /// A row for each expert.
+    /// Biases, one row for each expert; `None` for experts without biases.
     pub bias: Option<Slot>,
     pub out: Slot,
 }

@@ -75,12 +75,12 @@ pub(crate) struct StepAttention {
     pub q: Slot,
     pub k: Slot,
     pub v: Slot,
-    /// A number for each head.
+    /// Sinks, one number for each query head; `None` for attention without sinks.
     pub sinks: Option<Slot>,
 }
 
 impl StepAttention {
-    /// The parameters of the attention, whose result or gradient of queries is `y`, and the number of rows.
+    /// The parameters of the attention, and the number of rows. `y` is the result, or the gradient of the queries.
     fn parameters(&self, run: &Run<'_>, y: &Slot) -> (AttentionParams, u32) {
         let Self { attention, mask, kv_heads, q, k, v, sinks } = self;
         let (mut params, rows) = parameters(run, attention, *kv_heads, q, y);
@@ -99,7 +99,7 @@ pub(crate) struct AttentionTangentOp {
     pub of: StepAttention,
     /// Tangents of queries, keys and values.
     pub tangents: [Slot; 3],
-    /// Tangents of sinks, if there are any.
+    /// Tangents of sinks; `None` for attention without sinks.
     pub t_sinks: Option<Slot>,
     pub out: Slot,
 }
@@ -119,7 +119,7 @@ pub(crate) struct AttentionGradientOp {
     pub sums: usize,
     /// Gradients of queries, keys and values.
     pub out: [Slot; 3],
-    /// `attention_gradient_sinks` and the gradients of sinks, if there are any.
+    /// The kernel `attention_gradient_sinks` and the gradients of sinks; `None` for attention without sinks.
     pub d_sinks: Option<(Kernel, Slot)>,
 }
 

@@ -1,7 +1,8 @@
 //! Linear layers of heads.
 //!
-//! Weights whose heads have tiles of their own are multiplied by one launch for few rows, and on tensor cores for many, in two: the
-//! heads are the experts of a grouped product that needs no router. All other weights are read as they are stored.
+//! If each head has tiles of its own, one launch multiplies a few rows. For many rows, two launches round the rows and
+//! multiply them on tensor cores: the heads are the experts of a grouped product that needs no router. All other
+//! weights are read as they are stored.
 
 use crate::driver::{DriverError, Kernel};
 use crate::ops::mixture::{ExpertTiles, PlanBuffers, SIZES, block_rows, fastest, multiply_blocks};
@@ -11,19 +12,19 @@ use crate::params::{
 };
 use crate::run::{Run, Slot, THREADS};
 
-/// Outputs of a block that multiplies rows as they are stored: a warp each.
+/// Outputs of a block that multiplies weights as they are stored; each warp makes one.
 const OUTPUTS_PER_BLOCK: u32 = 4;
-/// Rows that the wide kernels take together.
+/// Rows that a wide kernel multiplies at once.
 const WIDE_ROWS: usize = 8;
 /// Warps of a block that multiplies tiles.
 const TILE_WARPS: u32 = THREADS / 32;
 /// Rows of a panel.
 const PANEL_ROWS: u32 = crate::ops::PANEL_ROWS as u32;
-/// Most rows that are multiplied in f32 where there are tensor cores: as many as the wide kernels take at once. No measurement chose the
-/// number yet; `examples/head_speed.rs` makes one.
+/// Most rows that are multiplied in f32 on a GPU with tensor cores: the number that a wide kernel takes at once. No
+/// measurement has chosen the number yet; `examples/head_speed.rs` makes one.
 pub(crate) const MOST_ROWS_IN_F32: u32 = 8;
 
-/// `out[r,h,n] = Σ_k x[r,h,k] · w[h,n,k]`.
+/// A linear layer of each head: `out[r,h,n] = Σ_k x[r,h,k] · w[h,n,k]`.
 #[derive(Debug)]
 pub(crate) struct HeadLinearOp {
     pub x: Slot,
@@ -34,21 +35,21 @@ pub(crate) struct HeadLinearOp {
     pub out: Slot,
 }
 
-/// How the weight of a layer of heads is multiplied.
+/// The weight of a linear layer of heads, with the kernels that multiply it.
 #[derive(Debug)]
 pub(crate) enum HeadFactors {
-    /// As it is stored; for each format kernels for one row and for several.
+    /// A weight as it is stored. For each format there are two kernels, for one row and for several.
     Stored { w: StoredWeight, kernels: Vec<(Kernel, Kernel)> },
-    /// In tiles: kernels for one row and for several, and for many on tensor cores.
+    /// A weight in tiles. `kernels` are for one row and for several; `many` are for many rows, on tensor cores.
     Tiles { tiles: ExpertTiles, kernels: (Kernel, Kernel), many: Option<ManyRows> },
 }
 
-/// Kernels and memory for products of heads on tensor cores.
+/// Kernels and memory to multiply many rows with the heads' matrices on tensor cores.
 #[derive(Debug)]
 pub(crate) struct ManyRows {
-    /// `head_panels`.
+    /// The kernel `head_panels`, which rounds the rows.
     pub round: Kernel,
-    /// `experts_<format>_<rows>`.
+    /// The kernels `experts_<format>_<rows>`, one for each number of rows in a block.
     pub multiply: [Kernel; SIZES],
     pub panels: Panels,
     pub plan: PlanBuffers,
@@ -151,7 +152,7 @@ impl ManyRows {
     }
 }
 
-/// The kernel for this number of rows, and the number of groups of rows.
+/// The kernel for `rows` rows, and the number of groups into which it divides the rows.
 fn narrow_or_wide((narrow, wide): &(Kernel, Kernel), rows: u32) -> (&Kernel, usize) {
     if rows == 1 { (narrow, 1) } else { (wide, (rows as usize).div_ceil(WIDE_ROWS)) }
 }

@@ -38,11 +38,12 @@ pub(crate) struct MixtureOp {
     /// Experts that there are.
     pub count: usize,
     pub unit: GatedUnit,
-    /// Biases of gate, up and down, a row for each expert: of rows that are never sorted.
+    /// Biases of gate, up and down, one row for each expert. Rows of a mixture with biases are never sorted.
     pub biases: [Option<Slot>; 3],
     pub residual: Option<Slot>,
     pub few: FewSlots,
-    /// `None` if there are no kernels for tensor cores, or none for such experts.
+    /// Kernels for sorted rows; `None` if the GPU has no kernels for tensor cores, or if experts have biases or clamped
+    /// units.
     pub sorted: Option<Sorted>,
     pub out: Slot,
 }
@@ -60,7 +61,8 @@ pub(crate) struct ExpertTiles {
 /// Kernels and memory for rows whose experts are multiplied one after the other.
 #[derive(Debug)]
 pub(crate) struct FewSlots {
-    /// `expert_gates_<format>` and `expert_down_<format>`, or those of experts with biases or clamped units.
+    /// The kernel `expert_gates_<format>`, and in `down` `expert_down_<format>`. Experts with biases or clamped units
+    /// have kernels of their own.
     pub gates: Kernel,
     pub down: Kernel,
     /// The buffer of gated products.
@@ -87,14 +89,14 @@ pub(crate) struct Sorted {
     pub products: usize,
 }
 
-/// Buffers of a plan of blocks of rows.
+/// Buffers of a plan that sorts slots by expert and cuts them into blocks of rows.
 #[derive(Debug)]
 pub(crate) struct PlanBuffers {
-    /// How many blocks there are.
+    /// Buffer for the number of blocks.
     pub counts: usize,
-    /// The position of each slot, if a kernel asks for it.
+    /// Buffer for the position of each slot; `None` if no kernel reads it.
     pub places: Option<usize>,
-    /// The slot at each position.
+    /// Buffer for the slot at each position.
     pub slots: usize,
     pub blocks: usize,
 }
@@ -177,8 +179,8 @@ fn size(slots: u32, experts: u32) -> usize {
     fastest(32, |rows| expected_blocks(slots, experts, rows))
 }
 
-/// The number of the kernel that is fastest for weights of `subs` pieces of 64 inputs, where `blocks` is the number of blocks of so many
-/// rows.
+/// The number of the fastest kernel for weights of `subs` pieces of 64 inputs. `blocks` gives the number of blocks for
+/// a number of rows in a block.
 pub(crate) fn fastest(subs: u32, blocks: impl Fn(u32) -> f64) -> usize {
     let time = |variant: &Variant| {
         let blocks = blocks(variant.rows) / f64::from(variant.tiles);
@@ -187,12 +189,13 @@ pub(crate) fn fastest(subs: u32, blocks: impl Fn(u32) -> f64) -> usize {
     (0..SIZES).min_by(|&a, &b| time(&VARIANTS[a]).total_cmp(&time(&VARIANTS[b]))).unwrap_or(0)
 }
 
-/// Rows of a block of kernel `number`.
+/// Rows in a block of kernel number `number`.
 pub(crate) fn block_rows(number: usize) -> u32 {
     VARIANTS[number].rows
 }
 
-/// Queues a product by kernel `number`, of at most `row_blocks` blocks of rows, on as many blocks as there can be work for.
+/// Queues a grouped product by kernel number `number`. The plan has at most `row_blocks` blocks of rows; the launch has
+/// no more blocks than there can be work for.
 pub(crate) fn multiply_blocks(
     run: &Run<'_>,
     kernel: &Kernel,

@@ -76,7 +76,8 @@ params! {
         k_stride: u32,
         v_stride: u32,
     }
-    /// Heads of `head_dim` elements a query and key, and `value_dim` a value and result; `sinks` has a number for each head, or is null.
+    /// Attention: queries and keys have `head_dim` elements, values and results `value_dim`. `sinks` has one number for
+    /// each query head, or is null.
     struct AttentionParams {
         q: Ptr<f32>,
         k: Ptr<f32>,

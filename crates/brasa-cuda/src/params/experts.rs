@@ -15,7 +15,8 @@ params! {
         k: u32,
         of_chosen: u32,
     }
-    /// A router with any gating. `bias` may be null; without groups `groups` is 0. Logits are compared for the choice unless `compares_scores`.
+    /// A router with any gating. `bias` is null for a router without a selection bias, and `groups` is 0 for one
+    /// without groups. The choice compares scores if `compares_scores`, else logits.
     struct RouterScoresParams {
         logits: Rows,
         bias: Ptr<f32>,
@@ -31,7 +32,7 @@ params! {
         eps: f32,
         scale: f32,
     }
-    /// Products of rows with their experts' weights; `bias` has a row for each expert, or is null.
+    /// Products of rows with their experts' weights. `bias` has one row for each expert, or is null.
     struct ExpertLinearParams {
         x: Rows,
         w: StoredWeight,
@@ -54,8 +55,9 @@ params! {
         chosen: u32,
         experts_count: u32,
     }
-    /// Gated products of each slot, an expert that a row has chosen: weights of gates and of what they gate, in tiles. `alpha` and `limit` are
-    /// those of a clamped unit; `biases` have a row for each expert, or are null. `expert_gates` reads neither.
+    /// Gated products of each slot, an expert that a row has chosen. `weights` are those of gate and up, in tiles.
+    /// `alpha` and `limit` belong to a clamped unit; `biases` of gate and up have one row for each expert, or are null.
+    /// The kernels `expert_gates` read neither.
     struct ExpertGatesParams {
         x: Rows,
         experts: Ptr<u32>,
@@ -73,7 +75,8 @@ params! {
         limit: f32,
         biases: [Ptr<f32>; 2],
     }
-    /// The weighed sum of the products of a row's slots. `bias` has a row for each expert, or is null; `expert_down` does not read it.
+    /// The weighted sum of the products of a row's slots. `bias` has one row for each expert, or is null; the kernels
+    /// `expert_down` do not read it.
     struct ExpertDownParams {
         x: Ptr<f32>,
         weights: Ptr<u8>,
@@ -132,9 +135,11 @@ params! {
         gated_subs: u32,
         function: u32,
     }
-    /// A linear layer of each head: vector `r · heads + h` of `x` times rows `h · outputs ..` of `w`.
+    /// A linear layer of each head: vector `r · heads + h` of `x` meets `outputs` rows of `w`, from row `h · outputs`
+    /// on.
     struct HeadLinearParams { x: Rows, w: StoredWeight, y: Ptr<f32>, rows: u32, heads: u32, outputs: u32, }
-    /// A linear layer of each head, whose weights are `tiles` tiles, each of which `warps` warps multiply: 1, 2, 4 or 8.
+    /// A linear layer of each head, over weights of `tiles` tiles. Each tile is multiplied by `warps` warps: 1, 2, 4 or
+    /// 8.
     struct HeadTilesParams {
         x: Rows,
         weights: Ptr<u8>,
@@ -147,7 +152,7 @@ params! {
         warps: u32,
         factor: f32,
     }
-    /// Vectors to be rounded for a grouped product whose experts are the heads; the plan's `places` is not used.
+    /// Vectors that are rounded for a grouped product with the heads as experts. The plan's `places` is not used.
     struct HeadPanelsParams {
         x: Rows,
         panels: Ptr<u8>,

@@ -130,7 +130,7 @@ params! {
         outputs: u32,
         inputs: u32,
     }
-    /// Attention whose result's place, `y`, is that of the result's tangent; tangents are dense.
+    /// The tangent of attention. `attention.y` is the place of the result's tangent; tangents are dense.
     struct AttentionTangentParams {
         attention: AttentionParams,
         tq: Ptr<f32>,
@@ -138,7 +138,7 @@ params! {
         tv: Ptr<f32>,
         t_sinks: Ptr<f32>,
     }
-    /// Sinks of heads and their gradients, from `sums` of each row and head.
+    /// Gradients `d_sinks` of the sinks of heads, made of the `sums` of each row and head.
     struct SinkGradientParams { sinks: Ptr<f32>, d_sinks: Ptr<f32>, sums: Ptr<f32>, rows: u32, heads: u32, }
     /// Attention whose result's place, `y`, is that of the queries' gradient; gradients are dense. `sums` has three numbers for each
     /// row and head: the largest score, the sum of exponentials over it, the mean of `dp`.

@@ -59,7 +59,8 @@ impl RowSource {
         }
     }
 
-    /// The arrays of the rows of `part`, as many as there are. Rows that do not follow each other in the checkpoint are copied.
+    /// The bytes of the rows of `part`: one array for a format of blocks, three (words, scales, biases) for MLX. Rows
+    /// that are not neighbours in the checkpoint are copied.
     pub(super) fn arrays(
         &self,
         gpu: &Gpu,
@@ -122,7 +123,7 @@ pub(super) fn arrays_of(
     parts_of(weight, wanted).map(arrays).collect()
 }
 
-/// Tells the system that the stored bytes of rows `wanted` will not be read again soon.
+/// Tells the operating system that the stored bytes of the rows `wanted` of `weight` will not be read again soon.
 pub(super) fn release(gpu: &Gpu, weight: &Weight, wanted: &Range<usize>) -> Result<(), DeviceError> {
     for (_, part) in parts_of(weight, wanted) {
         if part.is_consecutive() {

@@ -179,8 +179,8 @@ impl Uploader {
     }
 }
 
-/// Queues copies of the arrays of rows, each to its address; returns the addresses behind them. Arrays that are copies themselves are
-/// kept in `copies`, which must live until the stream was synchronised.
+/// Queues uploads of the arrays of `rows`, each to its address in `to`; returns the addresses behind the uploaded
+/// bytes. Arrays that were gathered in host memory move to `copies`, which must live until the stream is synchronised.
 fn copy_rows(
     gpu: &Gpu,
     weight: &Weight,

@@ -93,7 +93,8 @@ impl KvStore {
         }
     }
 
-    /// A page of `group` that is free or that the budget has room for; no kept text is given up for it.
+    /// Takes a page of `group` that is free or for which the budget has room. Gives up no kept text; `None` if there is
+    /// no such page.
     pub(super) fn take_spare(&mut self, group: usize) -> Option<PageId> {
         self.groups[group].take().or_else(|| match self.grow(group) {
             Ok(true) => self.groups[group].take(),
@@ -101,7 +102,7 @@ impl KvStore {
         })
     }
 
-    /// Adds pages to `group` if the budget has room for any.
+    /// Adds pages to `group` if the budget has room for any; returns true if it has.
     fn grow(&mut self, group: usize) -> Result<bool, DeviceError> {
         let exist = self.groups[group].total();
         // Grown by a quarter, so that a long text does not copy or fault page by page.

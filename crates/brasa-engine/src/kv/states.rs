@@ -1,11 +1,12 @@
 //! State pages of sequences, for models with recurrent layers.
 //!
-//! A text goes on from the states after its last token, and can be cut back only to a length whose states are kept. So a sequence
-//! keeps the states at its end, those before the last token of the latest prompt, and those after every so many pages of tokens
-//! (an *interval*), until the prefixes hold them. States at other lengths are computed again from the ones before.
+//! A text goes on from the states after its last token, and can be cut back only to a length whose states are kept. A
+//! sequence keeps states at three kinds of lengths: its end, the latest prompt without its last token, and every
+//! *interval*, a number of pages of tokens, until the prefixes hold the last kind. States at other lengths are computed
+//! again from earlier ones.
 //!
-//! A step never writes the states that it goes on from. It writes other pages, of which one becomes the sequence's end once the
-//! step has succeeded ([`brasa_graph::state`]).
+//! A step never writes to the states that it goes on from. It writes to other pages, and one of these becomes the
+//! sequence's end after the step has succeeded ([`brasa_graph::state`]).
 
 use brasa_graph::StatePages;
 use brasa_graph::step::{PAGE_POSITIONS, PageId};
@@ -14,40 +15,41 @@ use super::KvStore;
 use crate::EngineError;
 use crate::sequence::Sequence;
 
-/// State pages that a text holds while it is computed in plain steps: its end, the page that the next step writes, and its latest
-/// prompt.
+/// Number of state pages that a text holds while it is computed in plain steps: one for its end, one for the next step
+/// to write, and one for its latest prompt.
 pub(crate) const PAGES_PER_TEXT: usize = 3;
 
-/// Most pages of tokens from one kept state to the next.
+/// Largest interval between kept states, in pages of 256 tokens.
 const MOST_INTERVAL: u64 = 16;
 
 /// The state pages of one sequence.
 #[derive(Debug, Default)]
 pub(crate) struct HeldStates {
-    /// States that the sequence can go on from, by length.
+    /// States from which the sequence can go on, in ascending order of length.
     pub(super) kept: Vec<HeldState>,
-    /// Pages to write to, which the sequence alone holds.
+    /// Free pages of the sequence, for steps to write to. No other sequence holds them.
     fresh: Vec<PageId>,
     /// The pages of a step that has been composed and not yet committed.
     step: Option<StepStates>,
 }
 
-/// The states after a beginning of a text.
+/// The recurrent states after the first tokens of a text.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HeldState {
-    /// Tokens of the beginning.
+    /// Number of these first tokens.
     pub(crate) length: usize,
     pub(crate) page: PageId,
-    /// True for the latest prompt without its last token: an equal prompt goes on from there, and a longer one as well.
+    /// True for states that the sequence keeps until its next prompt: those before the last token of the latest prompt,
+    /// and those from which the text was resumed or restored. An equal or a longer prompt goes on from them.
     pub(crate) ends_prompt: bool,
 }
 
-/// State pages of a step in progress.
+/// State pages of a step that is composed and not yet committed.
 #[derive(Debug)]
 struct StepStates {
-    /// Rows of the step, the first one of a chain.
+    /// Rows of the step, or of the first step of a chain.
     rows: usize,
-    /// Which rows may become the sequence's end.
+    /// The rows that may become the sequence's end.
     ends: StepEnds,
     pages: StatePages,
 }
@@ -57,7 +59,7 @@ struct StepStates {
 pub(crate) enum StepEnds {
     /// The last row.
     Last,
-    /// Each row: some rows are guesses.
+    /// Every row, since some rows are guesses.
     Each,
 }
 
@@ -73,12 +75,12 @@ impl HeldStates {
         kept.chain(self.fresh.iter().copied()).chain(self.step.iter().flat_map(StepStates::pages))
     }
 
-    /// States that the sequence can go on from, by length.
+    /// States from which the sequence can go on, in ascending order of length.
     pub(crate) fn kept(&self) -> &[HeldState] {
         &self.kept
     }
 
-    /// The states behind `length` tokens.
+    /// The page with the states after the first `length` tokens; `None` if these states are not kept.
     pub(crate) fn at(&self, length: usize) -> Option<PageId> {
         self.kept.iter().find(|state| state.length == length).map(|state| state.page)
     }
@@ -90,25 +92,29 @@ impl StepStates {
     }
 }
 
-/// Pages of tokens between kept states, so that states take about as many bytes as the keys and values between them.
+/// The interval between kept states, in pages of 256 tokens. At this interval, states take about as many bytes as the
+/// keys and values between them. `state_bytes` is the size of a state page, and `page_bytes` has the size of a page of
+/// each cache group.
 pub(super) fn interval_pages(state_bytes: u64, page_bytes: &[u64]) -> usize {
     let kv: u64 = page_bytes.iter().sum();
     state_bytes.div_ceil(kv.max(1)).clamp(1, MOST_INTERVAL) as usize
 }
 
 impl KvStore {
-    /// The number of the state pages among the groups of pages; `None` if the model has no states.
+    /// The number of the group of state pages, which follows the cache groups; `None` for a model without recurrent
+    /// states.
     pub(crate) fn state_group(&self) -> Option<usize> {
         let caches = self.cache_groups();
         (caches < self.groups.len()).then_some(caches)
     }
 
-    /// Tokens between kept states.
+    /// The interval between kept states, in tokens.
     fn interval(&self) -> usize {
         self.interval_pages * PAGE_POSITIONS
     }
 
-    /// Makes sure that the next step of `sequence` has a state page to write to.
+    /// Makes sure that the next step of `sequence` has one state page to write to. Does nothing for a model without
+    /// recurrent states.
     pub(super) fn prepare_states(&mut self, sequence: &mut Sequence) -> Result<(), EngineError> {
         let Some(group) = self.state_group() else { return Ok(()) };
         recycle(sequence);
@@ -119,8 +125,8 @@ impl KvStore {
         Ok(())
     }
 
-    /// Makes sure that a step of `rows` rows, each of which may become the sequence's end, has state pages to write to. Returns
-    /// false if it has not; kept texts are not given up for it.
+    /// Makes sure that a step of `rows` rows has a state page for each row, since each may become the sequence's end.
+    /// Gives up no kept text; returns false if there are not enough pages.
     pub(crate) fn prepare_each_state(&mut self, sequence: &mut Sequence, rows: usize) -> bool {
         let Some(group) = self.state_group() else { return true };
         recycle(sequence);
@@ -131,7 +137,8 @@ impl KvStore {
         true
     }
 
-    /// The state pages of a step that computes the next `rows` tokens of `sequence`.
+    /// Chooses the state pages of a step that computes the next `rows` tokens of `sequence`: the page to go on from,
+    /// and pages for the states after chosen rows.
     ///
     /// # Errors
     ///
@@ -166,7 +173,8 @@ impl KvStore {
         Ok(pages)
     }
 
-    /// Adds `spares` pages for the further steps of a chain to the pages of the step of `sequence`.
+    /// Adds spare pages to the composed step of `sequence` until it has `spares` of them, for the further steps of a
+    /// chain. Returns all pages of the step.
     ///
     /// # Errors
     ///
@@ -194,7 +202,8 @@ impl KvStore {
         result.map(|()| pages)
     }
 
-    /// Records that a step or chain has computed `computed` tokens of `sequence` behind the first `start`.
+    /// Records that a step or chain has computed `computed` tokens of `sequence` behind its first `start` tokens, and
+    /// chooses the states to keep.
     pub(super) fn commit_states(&mut self, sequence: &mut Sequence, start: usize, computed: usize) {
         let Some(group) = self.state_group() else { return };
         let (interval, states) = (self.interval(), &mut sequence.states);
@@ -233,7 +242,8 @@ impl KvStore {
         }
     }
 
-    /// Gives back the kept states of `sequence` that are `unwanted`. A page without another holder is written to next.
+    /// Drops the kept states of `sequence` for which `unwanted` is true. A page without another holder stays with the
+    /// sequence, as a page to write to.
     fn drop_states(&mut self, sequence: &mut Sequence, unwanted: impl Fn(&HeldState) -> bool) {
         let Some(group) = self.state_group() else { return };
         let HeldStates { kept, fresh, .. } = &mut *sequence.states;
@@ -246,7 +256,8 @@ impl KvStore {
         }
     }
 
-    /// Gives back the states of `sequence` within its text that the prefixes hold now.
+    /// Gives back states that the prefixes hold as well. States at the end of the text, and those of the latest prompt,
+    /// stay with the sequence.
     pub(super) fn hand_over_states(&mut self, sequence: &mut Sequence) {
         let length = sequence.tokens.len();
         let Some(group) = self.state_group() else { return };
@@ -260,7 +271,8 @@ impl KvStore {
         });
     }
 
-    /// Gives back the states of `sequence` behind `length` tokens; all pages if no tokens are left.
+    /// Drops the states of `sequence` after more than `length` tokens. With `length` 0, the sequence gives back all its
+    /// state pages.
     pub(super) fn truncate_states(&mut self, sequence: &mut Sequence, length: usize) {
         let Some(group) = self.state_group() else { return };
         recycle(sequence);
@@ -272,7 +284,7 @@ impl KvStore {
         }
     }
 
-    /// Gives `sequence`, which has no states, those that end its text.
+    /// Gives `sequence`, which has no states yet, the kept `states`. Their pages get one more holder.
     pub(super) fn share_states(&mut self, sequence: &mut Sequence, states: &[HeldState]) {
         let Some(group) = self.state_group() else { return };
         for &state in states {
@@ -281,7 +293,7 @@ impl KvStore {
         }
     }
 
-    /// Appends the states of a restored text, by length.
+    /// Adds a state page with the contents `bytes` to a restored text: the states after its first `state_at` tokens.
     pub(super) fn append_state(
         &mut self,
         sequence: &mut Sequence,
@@ -300,7 +312,8 @@ impl KvStore {
         Ok(())
     }
 
-    /// A state page for `sequence`. If there is none, the sequence gives up states within its text.
+    /// Takes a state page for `sequence`. If the budget has no page, the sequence gives up its kept states, shortest
+    /// length first, but for the last one.
     fn take_state(&mut self, group: usize, sequence: &mut Sequence) -> Result<PageId, EngineError> {
         loop {
             match self.take(group) {
@@ -314,7 +327,7 @@ impl KvStore {
     }
 }
 
-/// Makes the pages of a step that was not committed pages to write to.
+/// Turns the pages of a step that was not committed into pages to write to.
 fn recycle(sequence: &mut Sequence) {
     if let Some(step) = sequence.states.step.take() {
         sequence.states.fresh.extend(step.pages());

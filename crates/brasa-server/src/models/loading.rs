@@ -88,8 +88,9 @@ impl Registry {
         }
     }
 
-    /// Loads a model again after its engine has failed, with several attempts if its device does not come back at once; with one
-    /// if the device is lost to this process. If all fail and no other model can be used, the server is notified.
+    /// Loads a model again after its engine has failed. Tries several times if the device does not come back at once,
+    /// but gives up at once if the device is lost for this process. If no attempt succeeds and no other model can be
+    /// used, the server is notified.
     async fn load_again(self: &Arc<Self>, entry: &Arc<Entry>) {
         let mut reason = String::new();
         for pause in ATTEMPTS {

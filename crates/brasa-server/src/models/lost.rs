@@ -32,7 +32,7 @@ impl Lost {
     }
 }
 
-/// The extent of the device's loss because of which a model could not be loaded; `None` for other reasons of the failure.
+/// How much of a device is lost, if a loss is the reason why a model could not be loaded; `None` for other reasons.
 pub(crate) fn lost_part(error: &brasa::Error) -> Option<LostPart> {
     match error {
         brasa::Error::Device(error) | brasa::Error::Speech(SpeechError::Device(error)) => {

@@ -101,8 +101,8 @@ impl Fields {
         Err(ApiError { code: "unsupported_schema", ..ApiError::field(place, message) })
     }
 
-    /// A value of a conversation's history with the exact text of its numbers. A client cannot change its history: where two numbers
-    /// of the body are rounded alike, the value stays as it was parsed.
+    /// A value of a conversation's history, with each number as the body spells it. If two numbers of the body round to
+    /// one value and cannot be told apart, the value stays as it was parsed, since a client cannot change its history.
     pub fn exact_history(&self, value: Value) -> Value {
         self.exact_numbers("", value.clone()).unwrap_or(value)
     }

@@ -99,7 +99,8 @@ pub(crate) fn options(fields: &mut Fields, app: &App, model: &Model) -> Result<G
     Ok(options)
 }
 
-/// Reads the rest of DRY's fields. The breakers' tokens are searched for only if DRY is on.
+/// Reads `dry_allowed_length`, `dry_penalty_last_n` and `dry_sequence_breakers` into `dry`. Makes tokens of the
+/// breakers only if DRY is on.
 fn read_dry(fields: &mut Fields, model: &Model, dry: &mut Dry) -> Result<()> {
     if let Some(length) = fields.count("dry_allowed_length", 0, usize::MAX)? {
         dry.allowed_length = length;

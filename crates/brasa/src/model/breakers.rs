@@ -8,30 +8,33 @@ use brasa_tokenizer::{AddSpecial, ParseSpecial, Tokenizer};
 
 use crate::{Error, Model};
 
-/// llama.cpp's sequence breakers.
+/// llama.cpp's default sequence breakers of DRY: newline, colon, quote and asterisk.
 pub const DRY_BREAKERS: [&str; 4] = ["\n", ":", "\"", "*"];
 
-/// Most bytes of a breaker's text.
+/// Largest number of bytes in the text of a breaker.
 const LONGEST: usize = 40;
-/// Most texts that are breakers at a time.
+/// Largest number of texts in one set of breakers.
 const MOST: usize = 64;
-/// Most tokens behind the first one of a sequence; more are left out.
+/// Largest number of tokens of a sequence behind its first; further tokens are left out.
 const LONGEST_TAIL: usize = 20;
 
-/// The sequences of the latest texts, since requests with breakers mostly have the same ones.
+/// A cache of one entry: the latest texts and their sequences of tokens. Most requests with breakers have the same
+/// texts.
 #[derive(Debug, Default)]
 pub(super) struct Latest(Mutex<Option<(Vec<String>, DryBreakers)>>);
 
 impl Model {
-    /// The sequences of tokens that contain one of `texts`, for [`Dry::breakers`](brasa_graph::sampling::Dry::breakers).
+    /// Makes DRY's sequence breakers of texts: the sequences of tokens that contain one of `texts`, for
+    /// [`Dry::breakers`](brasa_graph::sampling::Dry::breakers).
     ///
-    /// A token whose text contains a breaker is a sequence by itself. A token whose text ends with the beginning of a breaker is one with
-    /// the tokens of the breaker's rest, at most 20 of them. Reads the whole vocabulary, unless the call before had the same texts.
+    /// A token with the whole text of a breaker in it is a sequence by itself. A token that ends with the beginning of
+    /// a breaker makes a sequence with the tokens of the breaker's rest, at most 20 of them. Reads the whole
+    /// vocabulary, unless the previous call had the same texts.
     ///
     /// # Errors
     ///
-    /// [`SamplingError::Breaker`] in [`Error::Engine`] for a text that is empty or longer than 40 bytes, and for more than 64 texts;
-    /// [`Error::Tokenizer`].
+    /// [`Error::Engine`] with [`SamplingError::Breaker`]: a text is empty or longer than 40 bytes, or there are more
+    /// than 64 texts. [`Error::Tokenizer`].
     pub fn dry_breakers<T: AsRef<str>>(&self, texts: &[T]) -> Result<DryBreakers, Error> {
         let texts: Vec<String> = texts.iter().map(|text| text.as_ref().to_owned()).collect();
         check(&texts).map_err(EngineError::from)?;

@@ -148,7 +148,7 @@ impl Settings<'_> {
         found.ok_or_else(|| no_such(name))
     }
 
-    /// A setting that older files do not have; `neutral` for those.
+    /// Reads the setting `name`; `neutral` for a file that is older than the setting.
     fn later<T>(
         &self,
         name: &'static str,
@@ -167,7 +167,7 @@ impl Settings<'_> {
     }
 }
 
-/// DRY's settings; null if DRY is off.
+/// Reads DRY's settings; the default if `value` is null, which stands for a DRY that is off.
 fn dry(value: &Value) -> Option<Dry> {
     if value.is_null() {
         return Some(Dry::default());

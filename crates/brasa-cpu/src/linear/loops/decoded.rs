@@ -23,7 +23,8 @@ pub(in super::super) struct StoredRows {
 }
 
 impl StoredRows {
-    /// Takes rows whose first and last can be decoded. The tensor was validated when its file was opened.
+    /// Checks that the first and the last row of `part` can be decoded, and takes the part. The tensor was validated
+    /// when its file was opened.
     pub fn new(part: &WeightPart) -> Result<Self, Error> {
         let tensor = &part.tensor;
         let mut row = vec![0.0; tensor.row_len()];
