@@ -10,22 +10,22 @@ use crate::values::{self, Limit};
 /// Rules of drawing that are off by default.
 #[derive(Debug, Clone, Args)]
 pub struct RuleArguments {
-    /// Draw from the most typical tokens that exceed probability P; 1 for all [default: 1]
+    /// Draw from the most typical tokens whose probabilities sum to more than P; 1 for all [default: 1]
     #[arg(long = "typical", visible_alias = "typical-p", value_name = "P", value_parser = values::typical_p, allow_negative_numbers = true, hide_short_help = true)]
     pub typical_p: Option<f32>,
-    /// Draw from tokens within N standard deviations of the largest logit; 0 or -1 for all [default: 0]
+    /// Draw from tokens at most N standard deviations below the largest logit; 0 or -1 for all [default: 0]
     #[arg(long = "top-nsigma", visible_alias = "top-n-sigma", value_name = "N", value_parser = values::top_n_sigma, allow_negative_numbers = true, hide_short_help = true)]
     pub top_n_sigma: Option<f32>,
-    /// Probability that the likeliest tokens are left out (XTC) [default: 0]
+    /// Probability, at each token, that XTC leaves out the likeliest tokens; 0 for never [default: 0]
     #[arg(long, value_name = "P", value_parser = values::xtc_probability, allow_negative_numbers = true, hide_short_help = true)]
     pub xtc_probability: Option<f32>,
-    /// Probability from which XTC leaves out all tokens but the least likely; above 0.5 none [default: 0.1]
+    /// Leave out (XTC) tokens of probability P or more, but for the least likely of them; above 0.5 none [default: 0.1]
     #[arg(long, value_name = "P", value_parser = values::xtc_threshold, allow_negative_numbers = true, hide_short_help = true)]
     pub xtc_threshold: Option<f32>,
-    /// Raise or lower the temperature by up to F with the entropy; 0 for never [default: 0]
+    /// Raise or lower the temperature by up to F, by the entropy of the tokens; 0 for never [default: 0]
     #[arg(long, value_name = "F", value_parser = values::dynatemp_range, allow_negative_numbers = true, hide_short_help = true)]
     pub dynatemp_range: Option<f32>,
-    /// Power of the entropy for --dynatemp-range [default: 1]
+    /// Exponent of the entropy in the temperature of --dynatemp-range [default: 1]
     #[arg(long = "dynatemp-exp", value_name = "F", value_parser = values::dynatemp_exponent, allow_negative_numbers = true, hide_short_help = true)]
     pub dynatemp_exponent: Option<f32>,
     /// Factor of the penalty on tokens that continue a repetition (DRY); 0 for no penalty [default: 0]
@@ -34,13 +34,13 @@ pub struct RuleArguments {
     /// Factor of DRY's penalty for each further token of the repetition [default: 1.75]
     #[arg(long, value_name = "F", value_parser = values::dry_base, allow_negative_numbers = true, hide_short_help = true)]
     pub dry_base: Option<f32>,
-    /// Tokens that may repeat before DRY's penalty grows [default: 2]
+    /// Repeated tokens from which DRY penalises the next one; further ones raise the penalty [default: 2]
     #[arg(long, value_name = "N", value_parser = values::count, allow_negative_numbers = true, hide_short_help = true)]
     pub dry_allowed_length: Option<usize>,
     /// Recent tokens in which DRY looks for repetitions; -1 for all [default: 64]
     #[arg(long, value_name = "N", value_parser = values::limit, allow_negative_numbers = true, hide_short_help = true)]
     pub dry_penalty_last_n: Option<Limit>,
-    /// Text that ends a repetition, in place of newline, colon, quote and asterisk; none for no such text (may be repeated)
+    /// Text that ends a repetition for DRY, in place of newline, colon, quote and asterisk; none for no text (may be repeated)
     #[arg(long = "dry-sequence-breaker", value_name = "TEXT", value_parser = values::breaker, allow_hyphen_values = true, hide_short_help = true)]
     pub dry_sequence_breakers: Vec<String>,
 }
