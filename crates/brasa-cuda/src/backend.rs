@@ -50,14 +50,15 @@ impl CudaBackend {
     ///
     /// # Errors
     ///
-    /// [`DeviceError::Unavailable`]: the driver is absent or too old, or the GPU does not exist or is too old.
-    /// [`DeviceError::Lost`] with [`LostPart::Device`]: this process lost the GPU before, and the driver makes no new
-    /// context. [`DeviceError::OutOfMemory`].
+    /// [`DeviceError::Unavailable`]: the driver is absent or too old, the GPU does not exist or is too old, or a call
+    /// failed. [`DeviceError::Lost`] with [`LostPart::Device`]: this process lost the GPU before, and the driver makes
+    /// no new context. [`DeviceError::OutOfMemory`].
     pub fn new(options: &CudaOptions) -> Result<Self, DeviceError> {
         let name = format!("cuda:{}", options.ordinal);
         let gpu = Driver::load(options.driver.as_deref())
             .and_then(|driver| Gpu::new(&driver, options))
-            // A device that cannot be prepared is not there, whichever call failed; one that this process had and lost is no more.
+            // A failed call while a device is prepared means that the device is unavailable, unless this process had
+            // the device and lost it.
             .map_err(|error| match error.of_device(&name) {
                 DeviceError::Lost { device, what: LostPart::Program | LostPart::Context, reason } => {
                     DeviceError::Unavailable { device, reason }

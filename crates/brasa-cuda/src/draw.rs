@@ -260,7 +260,7 @@ impl Drawer {
             }
             self.launch(&self.find, [places.parts, count], PART_THREADS, &params)?;
             let is_last = phase + 1 == self.phases;
-            // Without filters it finds the best scores, which only the last phase asks for.
+            // In a phase without filters, this kernel finds the best scores, which only the last phase needs.
             if rows.iter().any(|row| row.is_greedy == 0 && (is_last || row.filters_count > 0)) {
                 self.launch(&self.weigh, [places.parts, count], PART_THREADS, &params)?;
             }

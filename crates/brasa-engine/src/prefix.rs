@@ -86,7 +86,7 @@ impl Prefixes {
             };
         };
         let most_states = of(budget_bytes / 2, state_bytes);
-        // More pages of tokens could not be resumed.
+        // A text could not be resumed within further pages, for want of states.
         let most_nodes =
             of(budget_bytes / 2, kv.iter().sum()).min(most_states.saturating_mul(interval_pages));
         Self { most_nodes, most_states: Some(most_states), interval_pages, held, ..Self::default() }
@@ -371,7 +371,7 @@ impl Prefixes {
         };
         let siblings = self.children(sequence.scope, parent);
         let contained: Vec<usize> = siblings.iter().copied().filter(contained).collect();
-        // The states within them are states within the new node.
+        // States of the leaves that the new node replaces are states of the new node.
         let mut states = Vec::new();
         for leaf in contained {
             if let Some(node) = &mut self.nodes[leaf] {

@@ -62,7 +62,7 @@ pub(crate) fn open(name: Option<&str>, options: &LoadOptions) -> Result<Box<dyn 
             for name in NAMES {
                 match open(Some(name), options) {
                     Ok(backend) => return Ok(backend),
-                    // A device that this process had and lost is not exchanged for a slower one without a word.
+                    // A device that this process has lost is not silently replaced by a slower one.
                     Err(error @ DeviceError::Lost { .. }) => return Err(error),
                     Err(error) => last = error,
                 }

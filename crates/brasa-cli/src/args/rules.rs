@@ -73,7 +73,7 @@ impl RuleArguments {
         if given.is_empty() {
             return DRY_BREAKERS.map(str::to_owned).to_vec();
         }
-        // As in llama.cpp, `none` drops what stands before it.
+        // `none` drops all texts before it, as in llama.cpp.
         let from = given.iter().rposition(|text| text == "none").map_or(0, |place| place + 1);
         given[from..].to_vec()
     }

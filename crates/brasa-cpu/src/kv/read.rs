@@ -61,7 +61,7 @@ impl<'a> CacheReader<'a> {
     pub(crate) fn value_scales(&self, page: u32, head: usize) -> ValueScales<'a> {
         let layout = self.0.layout;
         if layout.value.is_prefix() {
-            // They lie behind the elements of each block of keys.
+            // The scales of keys lie behind the elements of each block of keys.
             let (block_stride, first) = (layout.key_block_bytes() / 2, LANES * layout.key_dim / 2);
             // SAFETY: not written meanwhile, by the contract of `reader`.
             let scales = unsafe { self.0.get(page, head, 0, BLOCKS * block_stride) };

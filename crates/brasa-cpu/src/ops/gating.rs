@@ -22,7 +22,8 @@ pub(super) struct Row<'a> {
 pub(super) fn choose(row: &Row<'_>, scratch: &mut Vec<f32>, experts: &mut [u32], weights: &mut [f32]) {
     let &Row { isa, router, logits, bias } = row;
     let (count, gating) = (logits.len(), &router.gating);
-    // Scores; scores as they are compared; 1 for experts that can still be chosen.
+    // Three numbers for each expert: the score, the score that the choice compares, and 1 if the expert can still be
+    // chosen.
     scratch.clear();
     scratch.extend_from_slice(logits);
     scratch.extend_from_slice(logits);

@@ -17,12 +17,16 @@ const TWICE_FORWARD: &str =
 
 /// The tangent of [`Attention`] to the rows of a step.
 ///
-/// With `p` the probabilities, `p_0` that of the head's sink (0 without sinks) and `cap'` the slope of the soft-cap,
-/// `ty[r,h] = Σ_j tp_j · v[j,g] + p_j · tv[j,g]`, `tp_j = p_j · (ts_j − Σ_i p_i · ts_i − p_0 · tsinks[h])`,
-/// `ts_j = cap'(s_j) · scale · (tq[r,h]·k[j,g] + q[r,h]·tk[j,g])`.
+/// `p` are the probabilities, `p_0` is that of the head's sink (0 without sinks), and `cap'` is the slope of the
+/// soft-cap.
 ///
-/// Shapes: `q`, `tq` `[R, H, E]`, `k`, `tk` `[R, G, E]`, `v`, `tv` `[R, G, V]`, in the order `q, k, v, tq, tk, tv` → `[R, H, V]`. With sinks `[H]`
-/// the order is `q, k, v, sinks, tq, tk, tv, tsinks`.
+/// - Change of a score before the soft-cap: `ts_j = scale · (tq[r,h]·k[j,g] + q[r,h]·tk[j,g])`.
+/// - Change of a score: `tc_j = cap'(s_j) · ts_j`.
+/// - Change of a probability: `tp_j = p_j · (tc_j − Σ_i p_i · tc_i − p_0 · tsinks[h])`.
+/// - Result: `ty[r,h] = Σ_j tp_j · v[j,g] + p_j · tv[j,g]`.
+///
+/// Shapes: `q`, `tq` `[R, H, E]`, `k`, `tk` `[R, G, E]`, `v`, `tv` `[R, G, V]`, in the order `q, k, v, tq, tk, tv` →
+/// `[R, H, V]`. With sinks `[H]`, the order is `q, k, v, sinks, tq, tk, tv, tsinks`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AttentionTangent {
     /// The attention that is differentiated.
@@ -31,30 +35,42 @@ pub struct AttentionTangent {
 
 /// The gradient of [`Attention`] to the rows of a step.
 ///
-/// With `p` the probabilities, `p_0` that of the head's sink and `cap'` the slope of the soft-cap,
-/// `ds[r,h,j] = cap'(s_j) · scale · p_j · (dp_j − Σ_i p_i · dp_i)`, `dp_j = dy[r,h]·v[j,g]`; then
-/// `dq[r,h] = Σ_j ds_j · k[j,g]`, `dk[j,g] = Σ_{r,h} ds[r,h,j] · q[r,h]`, `dv[j,g] = Σ_{r,h} p[r,h,j] · dy[r,h]`, where the heads `h` are
-/// those that read `g`; and `dsinks[h] = −Σ_r p_0[r,h] · Σ_i p_i · dp_i`.
+/// `p` are the probabilities, `p_0` is that of the head's sink, and `cap'` is the slope of the soft-cap.
 ///
-/// Shapes: `q` `[R, H, E]`, `k` `[R, G, E]`, `v` `[R, G, V]`, `dy` `[R, H, V]`, in the order `q, k, v, dy` → `dq`, `dk`, `dv`, shaped as `q`,
-/// `k`, `v`. With sinks `[H]` the order is `q, k, v, sinks, dy`, and `dsinks` is the last result.
+/// - Gradient of a probability: `dp_j = dy[r,h]·v[j,g]`, with the mean `m = Σ_i p_i · dp_i`.
+/// - Gradient of a product of query and key: `ds[r,h,j] = cap'(s_j) · scale · p_j · (dp_j − m)`.
+/// - `dq[r,h] = Σ_j ds[r,h,j] · k[j,g]`.
+/// - `dk[j,g] = Σ_{r,h} ds[r,h,j] · q[r,h]` and `dv[j,g] = Σ_{r,h} p[r,h,j] · dy[r,h]`, over the heads `h` that read KV
+///   head `g`.
+/// - `dsinks[h] = −Σ_r p_0[r,h] · m[r,h]`.
+///
+/// Shapes: `q` `[R, H, E]`, `k` `[R, G, E]`, `v` `[R, G, V]`, `dy` `[R, H, V]`, in the order `q, k, v, dy` → `dq`,
+/// `dk`, `dv`, shaped as `q`, `k`, `v`. With sinks `[H]`, the order is `q, k, v, sinks, dy`, and `dsinks` is the last
+/// result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AttentionGradient {
     /// The attention that is differentiated.
     pub attention: Attention,
 }
 
-/// The tangent of [`AttentionGradient`] along a direction of queries, keys, values and sinks: the product of the direction and the
-/// Hessian of `Σ dy · y`, which is symmetric.
+/// The tangent of [`AttentionGradient`] along a direction of queries, keys, values and sinks: the product of the
+/// direction and the Hessian of `Σ dy · y`, which is symmetric.
 ///
-/// With `c = cap(s)`, `tc_j = cap'(s_j) · ts_j`, `ts` and `tp` of [`AttentionTangent`] and `dp`, `ds` of [`AttentionGradient`]: `dc_j = p_j · (dp_j − Σ_i p_i · dp_i)`,
-/// `tdp_j = dy[r,h]·tv[j,g]`, `tdc_j = tp_j · (dp_j − Σ_i p_i · dp_i) + p_j · (tdp_j − Σ_i tp_i · dp_i + p_i · tdp_i)`,
-/// `tds_j = scale · (cap''(s_j) · ts_j · dc_j + cap'(s_j) · tdc_j)`; then `tdq[r,h] = Σ_j tds_j · k[j,g] + ds_j · tk[j,g]`,
-/// `tdk[j,g] = Σ_{r,h} tds[r,h,j] · q[r,h] + ds[r,h,j] · tq[r,h]`, `tdv[j,g] = Σ_{r,h} tp[r,h,j] · dy[r,h]`; and, with
-/// `tp_0 = p_0 · (tsinks[h] − Σ_i p_i · tc_i − p_0 · tsinks[h])`, `tdsinks[h] = −Σ_r tp_0 · Σ_i p_i · dp_i + p_0 · Σ_i (tp_i · dp_i + p_i · tdp_i)`.
+/// `ts`, `tc` and `tp` are those of [`AttentionTangent`], `dp`, `m` and `ds` those of [`AttentionGradient`]. `cap'` and
+/// `cap''` are the derivatives of the soft-cap.
 ///
-/// Shapes: `q`, `tq` `[R, H, E]`, `k`, `tk` `[R, G, E]`, `v`, `tv` `[R, G, V]`, `dy` `[R, H, V]`, in the order `q, k, v, dy, tq, tk, tv` → `tdq`, `tdk`, `tdv`, shaped as `q`,
-/// `k`, `v`. With sinks `[H]` the order is `q, k, v, sinks, dy, tq, tk, tv, tsinks`, and `tdsinks` is the last result.
+/// - `dc_j = p_j · (dp_j − m)`.
+/// - `tdp_j = dy[r,h]·tv[j,g]` and `tm = Σ_i (tp_i · dp_i + p_i · tdp_i)`.
+/// - `tdc_j = tp_j · (dp_j − m) + p_j · (tdp_j − tm)`.
+/// - `tds_j = scale · (cap''(s_j) · ts_j · dc_j + cap'(s_j) · tdc_j)`.
+/// - `tdq[r,h] = Σ_j tds_j · k[j,g] + ds_j · tk[j,g]`.
+/// - `tdk[j,g] = Σ_{r,h} tds[r,h,j] · q[r,h] + ds[r,h,j] · tq[r,h]`.
+/// - `tdv[j,g] = Σ_{r,h} tp[r,h,j] · dy[r,h]`.
+/// - `tdsinks[h] = −Σ_r (tp_0 · m + p_0 · tm)`, with `tp_0 = p_0 · (tsinks[h] − Σ_i p_i · tc_i − p_0 · tsinks[h])`.
+///
+/// Shapes: `q`, `tq` `[R, H, E]`, `k`, `tk` `[R, G, E]`, `v`, `tv` `[R, G, V]`, `dy` `[R, H, V]`, in the order
+/// `q, k, v, dy, tq, tk, tv` → `tdq`, `tdk`, `tdv`, shaped as `q`, `k`, `v`. With sinks `[H]`, the order is
+/// `q, k, v, sinks, dy, tq, tk, tv, tsinks`, and `tdsinks` is the last result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AttentionGradientTangent {
     /// The attention that is differentiated.

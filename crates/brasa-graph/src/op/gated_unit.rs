@@ -54,7 +54,7 @@ impl GatedUnit {
         }
     }
 
-    /// The value of the unit.
+    /// Computes the unit for one element of `gate` and one of `up`.
     pub fn apply<T: Number>(self, gate: T, up: T) -> T {
         match self {
             Self::Silu => Unary::Silu.apply(gate) * up,
@@ -66,7 +66,7 @@ impl GatedUnit {
 }
 
 impl ClampedUnit {
-    /// The value of the unit.
+    /// Computes the unit for one element of `gate` and one of `up`.
     pub fn apply<T: Number>(self, gate: T, up: T) -> T {
         let (one, limit) = (T::constant(1.0), T::constant(self.limit.into()));
         // Comparisons with a NaN are false and keep it.

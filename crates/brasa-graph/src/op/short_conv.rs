@@ -19,7 +19,7 @@ pub struct ShortConv {
     pub state: StateId,
 }
 
-/// The reason why operations on recurrent states cannot be differentiated.
+/// The reason why operations with a recurrence cannot be differentiated, for error messages.
 pub(super) const KEPT_STATE: &str = "recurrent states that are kept have no derivative";
 
 impl Operation for ShortConv {

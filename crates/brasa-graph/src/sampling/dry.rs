@@ -66,7 +66,7 @@ impl Dry {
             .map(|(length, &next)| (next, length.min(longest)))
             .filter(|&(next, length)| length >= self.allowed_length && !self.breakers.breaks_alone(next))
             .collect();
-        // Of one token the longest repetition counts.
+        // If a token would continue several repetitions, the longest counts.
         lengths.sort_unstable_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(&a.1)));
         lengths.dedup_by_key(|&mut (id, _)| id);
         lengths.into_iter().map(|(id, length)| (id, self.penalty(length))).collect()
@@ -146,7 +146,8 @@ impl DryBreakers {
 fn suffix_lengths(window: &[u32]) -> Vec<usize> {
     let count = window.len();
     let at = |back: usize| window[count - 1 - back];
-    // Of tokens that lie `back` behind the last. The tokens from `left` on, up to `right`, are known to equal the latest ones.
+    // `lengths[back]` belongs to the token `back` places before the last. The tokens from `left` up to `right` places
+    // before the last are known to equal the latest ones.
     let mut lengths = vec![0; count];
     let (mut left, mut right) = (0, 0);
     for back in 1..count {

@@ -36,7 +36,7 @@ pub struct SamplingParams {
     /// Exponent *e* of a dynamic temperature `low + (high − low)·hᵉ`, with `low` and `high` the ends of its range.
     /// *h* is the entropy of the tokens that are left, divided by the largest possible entropy.
     pub dynatemp_exponent: f32,
-    /// Penalties on tokens that would continue a repetition.
+    /// Parameters of DRY: penalties on tokens that would continue a repetition.
     pub dry: Dry,
     /// Divides the positive logits of tokens that occurred, and multiplies the negative ones; 1 does nothing.
     pub repeat_penalty: f32,

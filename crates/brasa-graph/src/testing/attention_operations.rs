@@ -1,4 +1,4 @@
-//! Cases of attention with sinks, and with values of another width than keys or within them.
+//! Cases of attention with sinks, with values of another width than keys, and with values within keys.
 
 use crate::op::{
     Attention, AttentionGradient, AttentionGradientTangent, AttentionTangent, CacheWrite, KvSource, Mask,

@@ -68,7 +68,7 @@ pub(super) fn expert_bias(b: &mut CaseBuilder, experts: usize, outputs: usize) -
     b.graph.weight(Ok(super::weight("expert bias", &[experts, outputs], &values)))
 }
 
-/// The rows of one stored tensor in turns: weights of `shape` of the even and of the odd rows.
+/// Two weights of `shape` from one stored tensor: the even rows and the odd rows.
 fn interleaved(b: &mut CaseBuilder, shape: &[usize]) -> [Weight; 2] {
     let mut both = shape.to_vec();
     both[shape.len() - 2] *= 2;
@@ -128,7 +128,8 @@ fn gated_units(b: &mut CaseBuilder) -> Vec<ValueId> {
     vec![of_rows, of_layer, clamped, b.graph.unary(x, Unary::SquaredRelu)]
 }
 
-/// Chosen experts without a gate, in a narrower space, beside a shared expert that a gate of its own weighs.
+/// Chosen experts without gated units, on rows of a narrower width, and a shared expert with a weight from its own
+/// gate.
 fn shared_expert(b: &mut CaseBuilder) -> Vec<ValueId> {
     let (experts, d, latent, f) = (4, 1 + b.random.below(60), 1 + b.random.below(30), 1 + b.random.below(60));
     let (logits, x) = (b.rows(&[experts]), b.rows(&[d]));

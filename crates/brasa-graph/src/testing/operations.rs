@@ -212,7 +212,8 @@ fn mixtures_of_experts(b: &mut CaseBuilder) -> Vec<ValueId> {
     vec![weights, b.graph.expert_linear(x, experts, w), b.graph.expert_linear(own, experts, w)]
 }
 
-/// A few heads, one head alone, and as many as a large model has; of rows that are a part of a value, too.
+/// Linear layers of a few heads, of one head, and of as many heads as a large model has. Some inputs are a part of a
+/// value's rows.
 fn layers_of_heads(b: &mut CaseBuilder) -> Vec<ValueId> {
     let (heads, n, k) = (2 + b.random.below(7), width(b), width(b));
     let (x, w) = (b.rows(&[heads, k]), b.weight("w", &[heads, n, k]));

@@ -38,7 +38,7 @@ pub(crate) fn lost_part(error: &brasa::Error) -> Option<LostPart> {
         brasa::Error::Device(error) | brasa::Error::Speech(SpeechError::Device(error)) => {
             EngineError::Device(error.clone()).lost()
         }
-        // An engine that closed while it started had a device that can be asked again.
+        // If an engine closed while it started, its device may work at the next attempt.
         brasa::Error::Engine(EngineError::Closed) => Some(LostPart::Program),
         brasa::Error::Engine(error) => error.lost(),
         _ => None,

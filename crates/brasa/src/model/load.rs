@@ -123,7 +123,7 @@ impl Model {
             let recommended_sampling = recommended_sampling(checkpoint, options.strict, &mut warnings)?;
             let graph = Arc::new(graph);
             let graph_done = Instant::now();
-            // Weights take long: what the device lacks is told before.
+            // Limits of the device are checked first, since the upload of weights takes long.
             backend.capabilities().check(&backend.info().name, &graph, options.kv_type())?;
             let weights = backend.upload(&graph, options.precision, &mut |upload| {
                 progress(LoadProgress { done_bytes: upload.done_bytes, total_bytes: upload.total_bytes })

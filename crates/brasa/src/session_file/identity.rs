@@ -43,7 +43,7 @@ impl Identity {
             .map(|group| {
                 let spec = group.spec;
                 let window = spec.window.map_or("no window".into(), |window| format!("window {window}"));
-                // Heads of one width keep the words that session files have held from the first.
+                // For keys and values of one width, the words stay those of older session files.
                 let heads = spec.to_string().replacen(" ×", " heads ×", 1);
                 format!("{} caches of {heads}, {window}", group.caches.len())
             })

@@ -73,7 +73,7 @@ pub(crate) fn from_json(value: &Value) -> Result<GenerateOptions, SessionFileErr
         let of = if value["final"].as_bool()? { Distribution::Final } else { Distribution::Raw };
         Some(Logprobs { top: count(&value["top"])?, of })
     })?;
-    // Files of before there were these settings have none.
+    // Files that are older than these settings do not have them.
     let neutral = SamplingParams::default();
     let pair = |value: &Value| Some((float(value.get(0)?)?, float(value.get(1)?)?));
     let (xtc_probability, xtc_threshold) =
