@@ -410,14 +410,19 @@ params! {
     }
     struct SoftmaxParams { x: Rows, y: Ptr<f32>, }
     struct ArgmaxParams { x: Rows, y: Ptr<u32>, }
-    /// How the token of a row is drawn. Occurrences are pairs of an id and how often it occurred, biases pairs of an id
-    /// and the bits of a float, equal ids together. `most` is top-k, or as many as can be. Filters follow each other;
-    /// the value of top-p is p, that of min-p the temperature times its logarithm. `sums` says that top-p asks for the
-    /// sum of all shares at `sum_temperature`, which is an inverse; `whole` that it counts in shares of all tokens
-    /// behind other filters too. Repeats are pairs of an id and the bits of the penalty that DRY subtracts;
-    /// `repeats_first` says that DRY comes before the penalties. `closing` is the stage that ends the phase, 0 for
-    /// none. Its values are N of top-n-sigma, p of typical-p, the threshold of XTC, or three numbers of a dynamic
-    /// temperature: the lowest temperature, the distance to the highest, and the exponent.
+    /// The rules by which the token of a row is drawn, for one phase of the order.
+    ///
+    /// - `occurrences`: pairs of an id and the number of times that it occurred. `biases`: pairs of an id and the bits
+    ///   of a float, equal ids together. `repeats`: pairs of an id and the bits of the penalty that DRY subtracts;
+    ///   `repeats_first` says that DRY comes before the penalties.
+    /// - `most`: top-k, or the largest possible number.
+    /// - `kinds` and `values`: the filters in their order. The value of top-p is p, that of min-p the temperature times
+    ///   the logarithm of min-p.
+    /// - `sums` says that top-p needs the sum of all shares, at the inverse temperature `sum_temperature`. `whole` says
+    ///   that top-p counts in shares of all tokens, even behind other filters.
+    /// - `closing`: the stage that ends the phase, 0 for none. `closing_values`: N of top-n-sigma, p of typical-p, the
+    ///   threshold of XTC, or three numbers of a dynamic temperature: the lowest temperature, the distance to the
+    ///   highest, and the exponent.
     struct DrawRow {
         occurrences: Ptr<u32>,
         biases: Ptr<u32>,

@@ -24,12 +24,13 @@ pub struct SnapshotState {
     pub scope: CacheScope,
     /// The cached tokens.
     pub tokens: Vec<u32>,
-    /// Index from which on keys and values were computed while tokens were visible that are no longer in the text.
+    /// Index from which on keys and values depend on tokens that a context shift has dropped; `None` for a text without
+    /// a shift.
     pub shifted_from: Option<usize>,
     /// True if no other text may begin with these keys and values.
     pub private: bool,
     /// Existing pages of each cache group, as a range of block table entries. An entry stands for 256 tokens. A model with
-    /// recurrent states has one more group: its entries are the state pages, in the order of `states`.
+    /// recurrent states has one more group: its entries are state pages, one for each of [`states`](Self::states).
     pub pages: Vec<Range<usize>>,
     /// Numbers of tokens after which recurrent states are kept, in ascending order; the last is the length of the text.
     /// Empty for a model without recurrent states.
@@ -169,8 +170,8 @@ impl Snapshot<'_> {
         self.layouts.iter().map(|layout| layout.size_bytes()).chain(self.state_bytes).collect()
     }
 
-    /// Reads the page of a block table entry into `bytes`, in the [canonical layout](mod@brasa_graph::page). Slots behind the
-    /// text are zeroes. `bytes` is a buffer to reuse.
+    /// Reads the page of entry `entry` in the block table of cache group `group`; returns its bytes in the
+    /// [canonical layout](mod@brasa_graph::page). Slots behind the text are zeroes. `bytes` is a buffer to reuse.
     ///
     /// State pages are the group behind the cache groups: entry *i* is the state page of `states[i]`, as little-endian
     /// f32.
