@@ -406,10 +406,13 @@ fn reports(draw: &DrawInputs<'_>) -> bool {
     draw.rules.params().reports_logits()
 }
 
+/// Least bytes of an allocation for draws: enough for the rules of some rows, so that steps with more stop ids do not allocate anew.
+const LEAST_BYTES: usize = 16 << 10;
+
 /// Makes `memory` at least `bytes` long; its contents are lost where it grows.
 fn grow(gpu: &Gpu, memory: &mut DeviceMemory, bytes: usize, what: &str) -> Result<(), DeviceError> {
     if bytes > memory.size_bytes() {
-        *memory = gpu.allocate(bytes.next_power_of_two(), what)?;
+        *memory = gpu.allocate(bytes.next_power_of_two().max(LEAST_BYTES), what)?;
     }
     Ok(())
 }

@@ -21,8 +21,7 @@ pub const ONE_DEVICE: &str = "all weights are on one device; `--device cpu` leav
 const NO_LOG: &str = "there is no log; notes and errors go to standard error";
 pub const NO_EMBEDDINGS: &str = "`brasa embed` makes vectors of texts, `brasa serve` at /v1/embeddings too";
 const NO_SAMPLER: &str = "there is no such sampler; `--top-k`, `--top-p` and `--min-p` limit the choice";
-const NO_MIROSTAT: &str = "mirostat is not supported, since its threshold depends on all tokens drawn before; `--typical` and \
-     `--dynatemp-range` choose by the entropy of each token";
+const NO_MIROSTAT: &str = "mirostat is not supported; `--typical` and `--dynatemp-range` choose by entropy";
 const SERVER_CACHE: &str =
     "a chat keeps the keys and values of its conversation; there are no other caches to set";
 const CUDA_NAMES: &str = "devices are named auto, cpu, cuda and cuda:N; `brasa doctor` lists them";

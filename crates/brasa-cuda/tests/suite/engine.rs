@@ -99,7 +99,7 @@ fn chains_that_end_in_any_way_leave_nothing_behind() {
     };
     // All pages are made, and everything else that comes with the first use.
     let rest = context - 30;
-    for sampling in [SamplingParams::default(), sampled(1)] {
+    for sampling in [SamplingParams::default(), sampled(1), sampled(0)] {
         let full = GenerateOptions { sampling, max_tokens: Some(rest), ..GenerateOptions::default() };
         let texts: Vec<TokenStream> =
             (0..TOGETHER).map(|_| begin(&engine, tokens(30, 1), full.clone())).collect();
