@@ -309,21 +309,44 @@ impl<V: Copy, const C: usize> Pass<'_, V, C> {
     #[inline(always)]
     fn run<S: Simd<V = V>, const NEXT: bool>(self, simd: S, tile: &mut [Line]) -> (Sums<V, C>, Sums<V, C>) {
         let mut sums = (zeros::<S, C>(simd), zeros::<S, C>(simd));
-        let lines = tile.chunks_exact_mut(C);
-        for (row, (((lines, &k), &q), &next)) in lines.zip(self.k).zip(self.q).zip(self.next).enumerate() {
-            let (k, q, next) = (simd.splat(k), simd.splat(q), simd.splat(next));
-            for (c, line) in lines.iter_mut().enumerate() {
-                let new = simd.mul_add(k, self.added[c], simd.mul(self.decay, simd.load(&line.0)));
-                simd.store(new, &mut line.0);
-                let y = &mut sums.0[row % 2][c];
-                *y = simd.mul_add(q, new, *y);
-                if NEXT {
-                    let known = &mut sums.1[row % 2][c];
-                    *known = simd.mul_add(next, new, *known);
-                }
+        let lines = tile.as_chunks_mut::<C>().0;
+        let (pairs, rest) = lines[..self.k.len()].as_chunks_mut::<2>();
+        let ((k, k_rest), (q, q_rest), (next, next_rest)) =
+            (self.k.as_chunks::<2>(), self.q.as_chunks::<2>(), self.next.as_chunks::<2>());
+        for (((lines, k), q), next) in pairs.iter_mut().zip(k).zip(q).zip(next) {
+            // Places in `sums` are constants, so that sums stay in registers.
+            for half in 0..2 {
+                let elements = [k[half], q[half], next[half]];
+                self.change::<S, NEXT>(simd, &mut lines[half], elements, &mut sums, half);
             }
         }
+        if let ([lines], &[k], &[q], &[next]) = (rest, k_rest, q_rest, next_rest) {
+            self.change::<S, NEXT>(simd, lines, [k, q, next], &mut sums, 0);
+        }
         sums
+    }
+
+    /// Changes one row of the block in place. `half` is 1 for odd rows.
+    #[inline(always)]
+    fn change<S: Simd<V = V>, const NEXT: bool>(
+        &self,
+        simd: S,
+        lines: &mut [Line; C],
+        elements: [f32; 3],
+        sums: &mut (Sums<V, C>, Sums<V, C>),
+        half: usize,
+    ) {
+        let [k, q, next] = elements.map(|x| simd.splat(x));
+        for (c, line) in lines.iter_mut().enumerate() {
+            let new = simd.mul_add(k, self.added[c], simd.mul(self.decay, simd.load(&line.0)));
+            simd.store(new, &mut line.0);
+            let y = &mut sums.0[half][c];
+            *y = simd.mul_add(q, new, *y);
+            if NEXT {
+                let known = &mut sums.1[half][c];
+                *known = simd.mul_add(next, new, *known);
+            }
+        }
     }
 
     /// Writes the changed block to a page, and changes the tile only if it `stays`.
@@ -337,19 +360,22 @@ impl<V: Copy, const C: usize> Pass<'_, V, C> {
         stays: bool,
     ) -> (Sums<V, C>, Sums<V, C>) {
         let mut sums = zeros::<S, C>(simd);
-        let lines = tile.chunks_exact_mut(C);
-        for (row, ((lines, &k), &q)) in lines.zip(self.k).zip(self.q).enumerate() {
-            let (k, q) = (simd.splat(k), simd.splat(q));
-            let to = state.write(page, row);
-            for c in 0..C {
-                let old = simd.load(&lines[c].0);
-                let new = simd.mul_add(k, self.added[c], simd.mul(self.decay, old));
-                store(simd, new, &mut to[c * LANES..]);
-                if stays {
-                    simd.store(new, &mut lines[c].0);
+        let mut lines = tile.as_chunks_mut::<C>().0.iter_mut();
+        for (pair, (k, q)) in self.k.chunks(2).zip(self.q.chunks(2)).enumerate() {
+            for half in 0..2 {
+                let (Some(&k), Some(&q)) = (k.get(half), q.get(half)) else { break };
+                let Some(lines) = lines.next() else { break };
+                let (k, q) = (simd.splat(k), simd.splat(q));
+                let to = state.write(page, 2 * pair + half);
+                for (c, line) in lines.iter_mut().enumerate() {
+                    let new = simd.mul_add(k, self.added[c], simd.mul(self.decay, simd.load(&line.0)));
+                    store(simd, new, &mut to[c * LANES..]);
+                    if stays {
+                        simd.store(new, &mut line.0);
+                    }
+                    let y = &mut sums[half][c];
+                    *y = simd.mul_add(q, new, *y);
                 }
-                let y = &mut sums[row % 2][c];
-                *y = simd.mul_add(q, new, *y);
             }
         }
         (sums, zeros(simd))
@@ -366,14 +392,19 @@ fn load<S: Simd, const C: usize, const DELTA: bool>(
     key: &[f32],
 ) -> Sums<S::V, C> {
     let mut sums = zeros::<S, C>(simd);
-    for (row, (lines, &k)) in tile.chunks_exact_mut(C).zip(key).enumerate() {
-        let (from, k) = (state.read(page, row), simd.splat(k));
-        for c in 0..C {
-            let x = simd.load(&lanes(from, c));
-            simd.store(x, &mut lines[c].0);
-            if DELTA {
-                let sum = &mut sums[row % 2][c];
-                *sum = simd.mul_add(k, x, *sum);
+    let mut lines = tile.as_chunks_mut::<C>().0.iter_mut();
+    for (pair, key) in key.chunks(2).enumerate() {
+        for half in 0..2 {
+            let Some(&k) = key.get(half) else { break };
+            let Some(lines) = lines.next() else { break };
+            let (from, k) = (state.read(page, 2 * pair + half), simd.splat(k));
+            for (c, line) in lines.iter_mut().enumerate() {
+                let x = simd.load(&lanes(from, c));
+                simd.store(x, &mut line.0);
+                if DELTA {
+                    let sum = &mut sums[half][c];
+                    *sum = simd.mul_add(k, x, *sum);
+                }
             }
         }
     }
@@ -384,11 +415,16 @@ fn load<S: Simd, const C: usize, const DELTA: bool>(
 #[inline(always)]
 fn meet<S: Simd, const C: usize>(simd: S, tile: &[Line], key: &[f32]) -> Sums<S::V, C> {
     let mut sums = zeros::<S, C>(simd);
-    for (row, (lines, &k)) in tile.chunks_exact(C).zip(key).enumerate() {
-        let k = simd.splat(k);
-        for c in 0..C {
-            let sum = &mut sums[row % 2][c];
-            *sum = simd.mul_add(k, simd.load(&lines[c].0), *sum);
+    let mut lines = tile.as_chunks::<C>().0.iter();
+    for key in key.chunks(2) {
+        for half in 0..2 {
+            let Some(&k) = key.get(half) else { break };
+            let Some(lines) = lines.next() else { break };
+            let k = simd.splat(k);
+            for (c, line) in lines.iter().enumerate() {
+                let sum = &mut sums[half][c];
+                *sum = simd.mul_add(k, simd.load(&line.0), *sum);
+            }
         }
     }
     sums
