@@ -350,6 +350,7 @@ impl<V: Copy, const C: usize> Pass<'_, V, C> {
     }
 
     /// Writes the changed block to a page, and changes the tile only if it `stays`.
+    #[expect(clippy::needless_range_loop, reason = "constant places keep the sums in registers")]
     #[inline(always)]
     fn keep<S: Simd<V = V>>(
         self,
@@ -383,6 +384,7 @@ impl<V: Copy, const C: usize> Pass<'_, V, C> {
 }
 
 /// Loads a block from a page and, with DELTA, multiplies it with a key.
+#[expect(clippy::needless_range_loop, reason = "constant places keep the sums in registers")]
 #[inline(always)]
 fn load<S: Simd, const C: usize, const DELTA: bool>(
     simd: S,
@@ -412,6 +414,7 @@ fn load<S: Simd, const C: usize, const DELTA: bool>(
 }
 
 /// Multiplies a block with a key.
+#[expect(clippy::needless_range_loop, reason = "constant places keep the sums in registers")]
 #[inline(always)]
 fn meet<S: Simd, const C: usize>(simd: S, tile: &[Line], key: &[f32]) -> Sums<S::V, C> {
     let mut sums = zeros::<S, C>(simd);
