@@ -28,9 +28,8 @@ pub struct CudaKvPool {
     gpu: Arc<Gpu>,
     spec: KvPoolSpec,
     groups: Vec<Group>,
-    /// Addresses of state pages, which lie in `state_slabs`.
-    states: Vec<u64>,
-    state_slabs: Vec<DeviceMemory>,
+    /// State pages.
+    states: Slabs,
 }
 
 #[derive(Debug)]
@@ -38,19 +37,54 @@ struct Group {
     layout: PageLayout,
     /// Bytes of a page.
     page_bytes: usize,
+    slabs: Slabs,
+}
+
+/// Pages of one size, and the slabs of memory that hold them.
+#[derive(Debug, Default)]
+struct Slabs {
     /// Addresses of pages.
     pages: Vec<u64>,
     slabs: Vec<DeviceMemory>,
+}
+
+impl Slabs {
+    /// Adds a slab of pages of zeros, so that there are at least `count` pages; `what` names the pages in an error.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::OutOfMemory`], [`DeviceError::Lost`]: no page was added.
+    fn grow(&mut self, gpu: &Gpu, count: usize, page_bytes: usize, what: &str) -> Result<(), DeviceError> {
+        let more = count.saturating_sub(self.pages.len());
+        if more == 0 {
+            return Ok(());
+        }
+        let what = format!("{more} {what}");
+        let refused = |each: usize| DeviceError::OutOfMemory {
+            bytes: (more as u64).saturating_mul(each as u64),
+            what: what.clone(),
+        };
+        let bytes = more.checked_mul(page_bytes).filter(|&bytes| isize::try_from(bytes).is_ok());
+        let bytes = bytes.ok_or_else(|| refused(page_bytes))?;
+        self.pages.try_reserve(more).map_err(|_| refused(size_of::<u64>()))?;
+        let slab = gpu.allocate(bytes, &what)?;
+        // Kernels may read positions behind the last, whose weight is 0: they hold finite numbers.
+        // SAFETY: the slab is that large.
+        unsafe { gpu.stream.clear(slab.address(), bytes) }.map_err(|error| gpu.error(error))?;
+        self.pages.extend((0..more).map(|number| slab.address() + (number * page_bytes) as u64));
+        self.slabs.push(slab);
+        Ok(())
+    }
 }
 
 impl CudaKvPool {
     pub(crate) fn new(gpu: &Arc<Gpu>, spec: KvPoolSpec) -> Self {
         let group = |group: &brasa_graph::CacheGroup| {
             let layout = PageLayout::new(group, spec.dtype);
-            Group { layout, page_bytes: layout.size_bytes(), pages: Vec::new(), slabs: Vec::new() }
+            Group { layout, page_bytes: layout.size_bytes(), slabs: Slabs::default() }
         };
         let groups = spec.groups.iter().map(group).collect();
-        Self { gpu: Arc::clone(gpu), groups, spec, states: Vec::new(), state_slabs: Vec::new() }
+        Self { gpu: Arc::clone(gpu), groups, spec, states: Slabs::default() }
     }
 
     /// True if the pages are in the memory of `gpu`.
@@ -60,7 +94,7 @@ impl CudaKvPool {
 
     /// The address of page `page` of group `group`; 0 for a page that does not exist, which a block table may name where no row looks.
     pub(crate) fn address(&self, group: usize, page: PageId) -> u64 {
-        self.groups[group].pages.get(page.index()).copied().unwrap_or(0)
+        self.groups[group].slabs.pages.get(page.index()).copied().unwrap_or(0)
     }
 
     /// Cache number `place` of group `group`, whose pages a step names at `pages` and `starts`.
@@ -91,7 +125,7 @@ impl CudaKvPool {
 
     /// The address of a state page; 0 for none.
     pub(crate) fn state_address(&self, page: Option<PageId>) -> u64 {
-        page.and_then(|page| self.states.get(page.index())).copied().unwrap_or(0)
+        page.and_then(|page| self.states.pages.get(page.index())).copied().unwrap_or(0)
     }
 
     /// The number of the element type, as operations order their kernels: f32, f16, bf16, q8.
@@ -116,35 +150,13 @@ impl KvPool for CudaKvPool {
     }
 
     fn capacity(&self, group: GroupId) -> usize {
-        self.groups.get(group.0 as usize).map_or(0, |group| group.pages.len())
+        self.groups.get(group.0 as usize).map_or(0, |group| group.slabs.pages.len())
     }
 
     fn reserve(&mut self, group: GroupId, pages: usize) -> Result<(), DeviceError> {
         PageLayout::of(&self.spec, group)?;
-        let group = &mut self.groups[group.0 as usize];
-        let more = pages.saturating_sub(group.pages.len());
-        if more == 0 {
-            return Ok(());
-        }
-        let what = format!("{more} KV pages");
-        let bytes = more.checked_mul(group.page_bytes).filter(|&bytes| isize::try_from(bytes).is_ok());
-        let refused = || DeviceError::OutOfMemory {
-            bytes: (more as u64).saturating_mul(group.page_bytes as u64),
-            what: what.clone(),
-        };
-        let bytes = bytes.ok_or_else(refused)?;
-        group.pages.try_reserve(more).map_err(|_| DeviceError::OutOfMemory {
-            bytes: (more as u64).saturating_mul(8),
-            what: what.clone(),
-        })?;
-        let slab = self.gpu.allocate(bytes, &what)?;
-        // Kernels may read positions behind the last, whose weight is 0: they hold finite numbers.
-        // SAFETY: the slab is that large.
-        unsafe { self.gpu.stream.clear(slab.address(), bytes) }.map_err(|error| self.gpu.error(error))?;
-        let page = |number: usize| slab.address() + (number * group.page_bytes) as u64;
-        group.pages.extend((0..more).map(page));
-        group.slabs.push(slab);
-        Ok(())
+        let Group { slabs, page_bytes, .. } = &mut self.groups[group.0 as usize];
+        slabs.grow(&self.gpu, pages, *page_bytes, "KV pages")
     }
 
     fn page_bytes(&self, group: GroupId) -> u64 {
@@ -164,7 +176,7 @@ impl KvPool for CudaKvPool {
             return Ok(());
         }
         let group = &self.groups[group.0 as usize];
-        let (from, to) = (group.pages[from.index()], group.pages[to.index()]);
+        let (from, to) = (group.slabs.pages[from.index()], group.slabs.pages[to.index()]);
         // SAFETY: two different pages of this pool, `page_bytes` each.
         let copied = unsafe { self.gpu.stream.copy(to, from, group.page_bytes) };
         copied.map_err(|error| self.gpu.error(error))
@@ -190,25 +202,11 @@ impl KvPool for CudaKvPool {
     }
 
     fn state_capacity(&self) -> usize {
-        self.states.len()
+        self.states.pages.len()
     }
 
     fn reserve_states(&mut self, pages: usize) -> Result<(), DeviceError> {
-        let (more, page_bytes) = (pages.saturating_sub(self.states.len()), self.spec.states.page_bytes());
-        if more == 0 {
-            return Ok(());
-        }
-        let what = format!("{more} state pages");
-        let refused = |bytes: u64| DeviceError::OutOfMemory { bytes, what: what.clone() };
-        let bytes = more.checked_mul(page_bytes).filter(|&bytes| isize::try_from(bytes).is_ok());
-        let bytes = bytes.ok_or_else(|| refused((more as u64).saturating_mul(page_bytes as u64)))?;
-        self.states.try_reserve(more).map_err(|_| refused((more as u64).saturating_mul(8)))?;
-        let slab = self.gpu.allocate(bytes, &what)?;
-        // SAFETY: the slab is that large.
-        unsafe { self.gpu.stream.clear(slab.address(), bytes) }.map_err(|error| self.gpu.error(error))?;
-        self.states.extend((0..more).map(|number| slab.address() + (number * page_bytes) as u64));
-        self.state_slabs.push(slab);
-        Ok(())
+        self.states.grow(&self.gpu, pages, self.spec.states.page_bytes(), "state pages")
     }
 
     fn state_bytes(&self) -> u64 {
@@ -218,14 +216,14 @@ impl KvPool for CudaKvPool {
     fn read_state(&self, page: PageId, bytes: &mut [u8]) -> Result<(), DeviceError> {
         check_state_page(self, page, bytes.len())?;
         // SAFETY: a page of this pool, which has that many bytes.
-        let copied = unsafe { self.gpu.stream.download(bytes, self.states[page.index()]) };
+        let copied = unsafe { self.gpu.stream.download(bytes, self.states.pages[page.index()]) };
         copied.map_err(|error| self.gpu.error(error))
     }
 
     fn write_state(&mut self, page: PageId, bytes: &[u8]) -> Result<(), DeviceError> {
         check_state_page(self, page, bytes.len())?;
         // SAFETY: a page of this pool, which has that many bytes; `bytes` outlives the wait.
-        let copied = unsafe { self.gpu.stream.upload(self.states[page.index()], bytes) };
+        let copied = unsafe { self.gpu.stream.upload(self.states.pages[page.index()], bytes) };
         copied.and_then(|()| self.gpu.stream.synchronize()).map_err(|error| self.gpu.error(error))
     }
 

@@ -103,7 +103,9 @@ impl StepRules {
             check_states(number, segment, &self.states, pool)?;
             for earlier in 0..number {
                 self.check_apart(step, earlier, number)?;
-                check_states_apart(step, earlier, number)?;
+                if !self.states.is_empty() {
+                    check_states_apart(step, earlier, number)?;
+                }
             }
         }
         Ok(())

@@ -78,25 +78,8 @@ impl KvPool for CpuKvPool {
 
     fn reserve(&mut self, group: GroupId, pages: usize) -> Result<(), DeviceError> {
         PageLayout::of(&self.spec, group)?;
-        let group = &mut self.groups[group.0 as usize];
-        let before = group.pages.len();
-        let more = pages.saturating_sub(before);
-        let refused = || DeviceError::OutOfMemory {
-            bytes: (more as u64).saturating_mul(group.page_bytes as u64),
-            what: format!("{more} KV pages"),
-        };
-        if group.pages.try_reserve(more).is_err() {
-            return Err(refused());
-        }
-        for _ in 0..more {
-            let Some(page) = Memory::zeroed(group.page_bytes) else {
-                let error = refused();
-                group.pages.truncate(before);
-                return Err(error);
-            };
-            group.pages.push(page);
-        }
-        Ok(())
+        let Group { pages: known, page_bytes, .. } = &mut self.groups[group.0 as usize];
+        add_pages(known, pages, *page_bytes, "KV pages")
     }
 
     fn page_bytes(&self, group: GroupId) -> u64 {
@@ -176,6 +159,34 @@ impl KvPool for CpuKvPool {
     fn as_any_mut(&mut self) -> &mut dyn Any {
         self
     }
+}
+
+/// Adds pages of zeros until there are `count`; `what` names the pages in an error.
+///
+/// # Errors
+///
+/// [`DeviceError::OutOfMemory`]: no page was added.
+fn add_pages(
+    pages: &mut Vec<Memory>,
+    count: usize,
+    page_bytes: usize,
+    what: &str,
+) -> Result<(), DeviceError> {
+    let before = pages.len();
+    let more = count.saturating_sub(before);
+    let refused = || DeviceError::OutOfMemory {
+        bytes: (more as u64).saturating_mul(page_bytes as u64),
+        what: format!("{more} {what}"),
+    };
+    pages.try_reserve(more).map_err(|_| refused())?;
+    for _ in 0..more {
+        let Some(page) = Memory::zeroed(page_bytes) else {
+            pages.truncate(before);
+            return Err(refused());
+        };
+        pages.push(page);
+    }
+    Ok(())
 }
 
 /// A pool while the threads of one run share it.

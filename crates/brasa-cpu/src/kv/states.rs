@@ -7,6 +7,7 @@ use brasa_graph::step::PageId;
 use brasa_graph::{StateId, StateLayout};
 
 use super::SharedKv;
+use super::add_pages;
 use crate::memory::Memory;
 
 /// State pages. Each page is one allocation and holds all states as f32, as [`StateLayout`] places them.
@@ -23,21 +24,7 @@ impl States {
 
     /// Grows to at least `pages` pages. New pages hold zeros.
     pub(super) fn reserve(&mut self, pages: usize) -> Result<(), DeviceError> {
-        let (before, page_bytes) = (self.pages.len(), self.layout.page_bytes());
-        let more = pages.saturating_sub(before);
-        let refused = || DeviceError::OutOfMemory {
-            bytes: (more as u64).saturating_mul(page_bytes as u64),
-            what: format!("{more} state pages"),
-        };
-        self.pages.try_reserve(more).map_err(|_| refused())?;
-        for _ in 0..more {
-            let Some(page) = Memory::zeroed(page_bytes) else {
-                self.pages.truncate(before);
-                return Err(refused());
-            };
-            self.pages.push(page);
-        }
-        Ok(())
+        add_pages(&mut self.pages, pages, self.layout.page_bytes(), "state pages")
     }
 
     /// Copies a page, which must exist, to `bytes`.

@@ -118,10 +118,8 @@ impl KvStore {
     pub(super) fn prepare_states(&mut self, sequence: &mut Sequence) -> Result<(), EngineError> {
         let Some(group) = self.state_group() else { return Ok(()) };
         recycle(sequence);
-        if sequence.states.fresh.is_empty() {
-            let page = self.take_state(group, sequence)?;
-            sequence.states.fresh.push(page);
-        }
+        let page = self.next_page(group, sequence)?;
+        sequence.states.fresh.push(page);
         Ok(())
     }
 
@@ -155,10 +153,7 @@ impl KvStore {
         let mut pages = StatePages { from: sequence.states.at(start), ..StatePages::default() };
         for row in 0..rows {
             let page = if ends == StepEnds::Each || row + 1 == rows {
-                let page = match sequence.states.fresh.pop() {
-                    Some(page) => Ok(page),
-                    None => self.take_state(group, sequence),
-                };
+                let page = self.next_page(group, sequence);
                 page.inspect_err(|_| sequence.states.fresh.extend(pages.to.drain(..).map(|(_, page)| page)))?
             } else if ((start + row + 1).is_multiple_of(interval) || row + 2 == rows)
                 && let Some(page) = self.take_spare(group)
@@ -188,11 +183,7 @@ impl KvStore {
         let Some(mut step) = sequence.states.step.take() else { return Ok(StatePages::default()) };
         let mut result = Ok(());
         while result.is_ok() && step.pages.spares.len() < spares {
-            let page = match sequence.states.fresh.pop() {
-                Some(page) => Ok(page),
-                None => self.take_state(group, sequence),
-            };
-            result = page.map(|page| step.pages.spares.push(page));
+            result = self.next_page(group, sequence).map(|page| step.pages.spares.push(page));
         }
         if result.is_err() {
             sequence.states.fresh.append(&mut step.pages.spares);
@@ -312,9 +303,12 @@ impl KvStore {
         Ok(())
     }
 
-    /// Takes a state page for `sequence`. If the budget has no page, the sequence gives up its kept states, shortest
-    /// length first, but for the last one.
-    fn take_state(&mut self, group: usize, sequence: &mut Sequence) -> Result<PageId, EngineError> {
+    /// A state page to write to: one that `sequence` holds for that, or another one. If the budget has no page, the
+    /// sequence gives up its kept states, shortest length first, but for the last one.
+    fn next_page(&mut self, group: usize, sequence: &mut Sequence) -> Result<PageId, EngineError> {
+        if let Some(page) = sequence.states.fresh.pop() {
+            return Ok(page);
+        }
         loop {
             match self.take(group) {
                 Err(EngineError::CacheFull { .. }) if sequence.states.kept.len() > 1 => {
