@@ -83,9 +83,6 @@ impl Region {
     }
 }
 
-// The offsets that the layout gives are aligned in the arena's memory too.
-const _: () = assert!(crate::memory::ALIGNMENT_BYTES.is_multiple_of(brasa_graph::plan::ALIGNMENT_BYTES));
-
 /// One allocation that holds every temporary value of a program.
 #[derive(Debug)]
 pub(crate) struct Arena {

@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use brasa_graph::Graph;
 use brasa_graph::device::{
-    Backend, DeviceError, DeviceInfo, KvPool, KvPoolSpec, Precision, Program, ProgramLimits, WeightSet,
+    Backend, DeviceError, DeviceInfo, KvPool, KvPoolSpec, Measure, Precision, Program, ProgramLimits,
+    WeightSet,
 };
 use brasa_graph::fuse::Pattern;
 
 use crate::compile::PATTERNS;
 use crate::error::DEVICE;
 use crate::kv::CpuKvPool;
-use crate::program::CpuProgram;
+use crate::program::{self, CpuProgram};
 use crate::weights::CpuWeightSet;
 use crate::{Isa, Team};
 
@@ -67,6 +68,14 @@ impl CpuBackend {
         Ok(Self { isa, team, patterns })
     }
 
+    /// The instruction set of programs that multiply with `precision`.
+    fn isa_of(&self, precision: Precision) -> Isa {
+        match precision {
+            Precision::Reference => self.isa.without_bf16(),
+            Precision::Fast => self.isa,
+        }
+    }
+
     /// The instruction set that its kernels use.
     pub fn isa(&self) -> Isa {
         self.isa
@@ -115,6 +124,18 @@ impl Backend for CpuBackend {
         Arc::new(CpuWeightSet::new(precision, Arc::clone(&self.team)))
     }
 
+    fn measure(
+        &self,
+        graph: &Arc<Graph>,
+        precision: Precision,
+        limits: ProgramLimits,
+    ) -> Result<Measure, DeviceError> {
+        let weights = CpuWeightSet::measured(graph, precision, Arc::clone(&self.team))?;
+        let isa = self.isa_of(precision);
+        let arena_bytes = program::measure(graph, &weights, &limits, self.patterns, isa)?;
+        Ok(Measure { weight_bytes: weights.size_bytes(), arena_bytes })
+    }
+
     fn kv_pool(&self, spec: KvPoolSpec) -> Result<Box<dyn KvPool>, DeviceError> {
         Ok(Box::new(CpuKvPool::new(spec)))
     }
@@ -129,10 +150,7 @@ impl Backend for CpuBackend {
         let weights: Arc<CpuWeightSet> =
             weights.into_any().downcast().map_err(|_| unsupported("weights that another device uploaded"))?;
         let weights = weights.weights_of(&graph)?;
-        let isa = match weights.precision() {
-            Precision::Reference => self.isa.without_bf16(),
-            Precision::Fast => self.isa,
-        };
+        let isa = self.isa_of(weights.precision());
         let team = Arc::clone(&self.team);
         let program = CpuProgram::new(&graph, weights, limits, self.patterns, isa, team)?;
         Ok(Box::new(program))

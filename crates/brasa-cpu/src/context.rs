@@ -19,7 +19,7 @@ use crate::fault::Fault;
 use crate::kv::layout::TileLayout;
 use crate::kv::{CacheView, SharedKv, SharedRowPages};
 use crate::prepared::SharedPrepared;
-use crate::slot::{Access, Operand, Out, Part, Slot, Source, WeightView};
+use crate::slot::{Access, Operand, Out, Part, Places, Slot, Source, WeightView};
 use crate::step_state::StepState;
 use crate::team::Barrier;
 use crate::weights::CpuWeights;
@@ -68,6 +68,8 @@ pub(crate) struct Context<'a> {
     pub weights: &'a CpuWeights,
     /// Takes reports of numbers that are out of range.
     pub fault: &'a Fault,
+    /// The first element of each buffer in the arena.
+    offsets: &'a [usize],
     arena: ArenaAccess<'a>,
     partials: ArenaAccess<'a>,
     row_pages: SharedRowPages<'a>,
@@ -99,6 +101,8 @@ pub(crate) struct Run<'a> {
     pub weights: &'a CpuWeights,
     /// Takes reports of numbers that are out of range.
     pub fault: &'a Fault,
+    /// The first element of each buffer in the arena.
+    pub offsets: &'a [usize],
     /// The program's values, and the partial results of attention.
     pub arenas: [Shared<'a>; 2],
     /// Pages for the keys and values of the step's rows.
@@ -139,6 +143,7 @@ impl<'a> Context<'a> {
             kv: run.kv,
             weights: run.weights,
             fault: run.fault,
+            offsets: run.offsets,
             arena,
             partials,
             row_pages: run.row_pages,
@@ -171,9 +176,13 @@ impl<'a> Context<'a> {
         self.counters[self.operation].fetch_add(1, Ordering::Relaxed)
     }
 
+    fn places(&self) -> Places<'a> {
+        Places { sizes: &self.step.sizes, offsets: self.offsets }
+    }
+
     /// The region of a value in this step.
     pub(crate) fn region(&self, slot: &Slot) -> Region {
-        slot.region(&self.step.sizes)
+        slot.region(&self.places())
     }
 
     /// Views a float operand.
@@ -222,7 +231,7 @@ impl<'a> Context<'a> {
 
     /// This thread's part of a result.
     pub(crate) fn mine<T: Element>(&mut self, out: &Out) -> Mine<'_, T> {
-        let Part { rows, columns, region } = out.part(&self.step.sizes, self.threads, self.thread);
+        let Part { rows, columns, region } = out.part(&self.places(), self.threads, self.thread);
         // SAFETY: no other operand overlaps the result, its parts do not overlap each other, and the borrow of the context
         // keeps this thread from a second view and from the next phase.
         Mine { rows, columns, out: unsafe { self.write(&out.slot, region) } }
@@ -234,7 +243,7 @@ impl<'a> Context<'a> {
         first: &Out,
         second: &Out,
     ) -> (Mine<'_, T>, Mine<'_, U>) {
-        let [one, other] = [first, second].map(|out| out.part(&self.step.sizes, self.threads, self.thread));
+        let [one, other] = [first, second].map(|out| out.part(&self.places(), self.threads, self.thread));
         assert!(!one.region.overlaps(&other.region), "{first:?} and {second:?}");
         // SAFETY: as in `mine`; the two parts do not overlap.
         let (out, other_out) =

@@ -14,7 +14,7 @@ use brasa_graph::shift::{KeyRotation, check_pages, check_type, key_rotations};
 use brasa_graph::step::{GivenValues, PageId, Step};
 use brasa_graph::{CacheId, Graph, Input, Sizes, StepRules};
 
-use crate::arena::Arena;
+use crate::arena::{Arena, ELEMENT_BYTES};
 use crate::compile::{Table, compile, describe, out_of_memory};
 use crate::context::{Context, Run};
 use crate::error::DEVICE;
@@ -23,6 +23,7 @@ use crate::kv::{CpuKvPool, RowPages, RowPagesSize};
 use crate::ops::operation::Cost;
 use crate::ops::scratch::{Scratch, ScratchSize};
 use crate::prepared::{Prepared, PreparedSize};
+use crate::slot::Places;
 use crate::step_state::StepState;
 use crate::weights::CpuWeights;
 use crate::{Isa, Team};
@@ -68,15 +69,12 @@ impl CpuProgram {
     ) -> Result<Self, DeviceError> {
         let table = compile(graph, &weights, &limits, patterns)?;
         let sizes = Sizes::at_most(&limits);
+        let prepared_size = prepared_size(&table, isa, &sizes);
         let refused = || out_of_memory(table.arena_elements, &limits);
         let arena = Arena::new(table.arena_elements).ok_or_else(refused)?;
         let partials = Arena::new(0).ok_or_else(refused)?;
         let mut scratch_size = ScratchSize::default();
-        let mut prepared_size = PreparedSize::default();
-        for entry in &table.ops {
-            entry.op.scratch(&sizes, &mut scratch_size);
-            prepared_size = prepared_size.max(entry.op.prepared(isa, &sizes));
-        }
+        table.ops.iter().for_each(|entry| entry.op.scratch(&sizes, &mut scratch_size));
         let scratch = (0..team.threads()).map(|_| Mutex::new(Scratch::new(&scratch_size))).collect();
         Ok(Self {
             isa,
@@ -129,6 +127,7 @@ impl CpuProgram {
             kv: pool.share(),
             weights: &self.weights,
             fault: &self.fault,
+            offsets: &self.table.offsets,
             arenas: [self.arena.share(), self.partials.share()],
             row_pages: self.row_pages.share(),
             prepared: self.prepared.share(),
@@ -166,8 +165,9 @@ impl CpuProgram {
         for counter in &mut self.counters {
             *counter.get_mut() = 0;
         }
+        let places = Places { sizes: &self.state.sizes, offsets: &self.table.offsets };
         for (input, slot) in &self.table.inputs {
-            let region = slot.region(&self.state.sizes);
+            let region = slot.region(&places);
             let elements = region.offset..region.offset + region.rows * region.width;
             let mut numbers = self.arena.elements_mut::<u32>(elements).iter_mut();
             let mut put = |number: u32| {
@@ -214,6 +214,25 @@ impl CpuProgram {
     }
 }
 
+/// Bytes of the arena and of prepared activations of a program of `graph`, which is not made.
+pub(crate) fn measure(
+    graph: &Graph,
+    weights: &CpuWeights,
+    limits: &ProgramLimits,
+    patterns: &[Pattern],
+    isa: Isa,
+) -> Result<u64, DeviceError> {
+    let table = compile(graph, weights, limits, patterns)?;
+    let prepared_size = prepared_size(&table, isa, &Sizes::at_most(limits));
+    Ok((table.arena_elements * ELEMENT_BYTES + prepared_size.bytes()) as u64)
+}
+
+/// Memory for the activations that threads prepare together.
+fn prepared_size(table: &Table, isa: Isa, sizes: &Sizes) -> PreparedSize {
+    let prepared = table.ops.iter().map(|entry| entry.op.prepared(isa, sizes));
+    prepared.fold(PreparedSize::default(), PreparedSize::max)
+}
+
 /// The caches whose keys turn with their positions.
 fn placed_rotations(graph: &Graph) -> Result<Vec<(KeyRotation, usize, usize)>, String> {
     let rotations = key_rotations(graph)?.into_iter().enumerate();
@@ -241,7 +260,7 @@ impl Program for CpuProgram {
     fn run(&mut self, step: &Step, pool: &mut dyn KvPool) -> Result<Outputs<'_>, DeviceError> {
         self.execute(step, pool, &|_| {})?;
         for (place, slot) in self.outputs.iter_mut().zip(&self.table.outputs) {
-            place.resolve(&self.state.sizes, slot.offset);
+            place.resolve(&self.state.sizes, self.table.offsets[slot.buffer.index()] + slot.offset);
         }
         Ok(Outputs::new(&self.outputs, self.arena.elements_mut(0..self.table.arena_elements)))
     }

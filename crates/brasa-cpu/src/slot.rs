@@ -1,12 +1,13 @@
 //! The places of the operands and results of operations.
 //!
-//! The compiler gives every value a [`Slot`] in the arena, large enough for the largest step. A step resolves the slot to
-//! a [`Region`]. An operation names its operands as [`Source`]s or slots and its results as [`Out`]s, which also say how
+//! The compiler gives every value a [`Slot`] in a buffer of the arena, large enough for the largest step. A step resolves the
+//! slot to a [`Region`]. An operation names its operands as [`Source`]s or slots and its results as [`Out`]s, which also say how
 //! threads share a result out.
 
 use std::ops::Range;
 
 use brasa_graph::{Dim, Sizes, StateId};
+use brasa_lower::BufferId;
 
 use crate::Team;
 use crate::arena::Region;
@@ -17,7 +18,9 @@ const COLUMN_GRAIN: usize = 64;
 /// The place of a value in the arena, before the sizes of a step are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slot {
-    /// First element.
+    /// The buffer that holds the value.
+    pub buffer: BufferId,
+    /// Elements of the buffer in front of the value's first.
     pub offset: usize,
     /// Elements from the start of one row to the start of the next.
     pub stride: Dim,
@@ -27,11 +30,21 @@ pub(crate) struct Slot {
     pub outer: Dim,
 }
 
+/// The sizes of a step and the places of buffers, by which a slot becomes a region.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Places<'a> {
+    /// The sizes of the step.
+    pub sizes: &'a Sizes,
+    /// The first element of each buffer in the arena.
+    pub offsets: &'a [usize],
+}
+
 impl Slot {
-    /// The region of the slot in a step of these sizes.
-    pub(crate) fn region(&self, sizes: &Sizes) -> Region {
+    /// The elements of the arena where the slot lies in a step.
+    pub(crate) fn region(&self, places: &Places<'_>) -> Region {
+        let sizes = places.sizes;
         Region {
-            offset: self.offset,
+            offset: places.offsets[self.buffer.index()] + self.offset,
             stride: self.stride.resolve(sizes),
             width: self.width.resolve(sizes),
             rows: self.outer.resolve(sizes),
@@ -118,8 +131,8 @@ impl Out {
     }
 
     /// The part of thread `thread` of `threads`.
-    pub(crate) fn part(&self, sizes: &Sizes, threads: usize, thread: usize) -> Part {
-        let region = self.slot.region(sizes);
+    pub(crate) fn part(&self, places: &Places<'_>, threads: usize, thread: usize) -> Part {
+        let region = self.slot.region(places);
         let whole = (0..region.rows, 0..region.width);
         let my_rows = || Team::split(region.rows, 1, threads, thread);
         let (rows, columns) = match self.split {
@@ -225,10 +238,10 @@ impl Operands {
     }
 }
 
-/// The first operand that overlaps a result in steps of `sizes`, with that result.
-pub(crate) fn collision<'o>(operands: &'o [Operand], sizes: &Sizes) -> Option<[&'o Operand; 2]> {
+/// The first operand that overlaps a result in such a step, with that result.
+pub(crate) fn collision<'o>(operands: &'o [Operand], places: &Places<'_>) -> Option<[&'o Operand; 2]> {
     let region = |operand: &Operand| match operand.place {
-        Place::Arena(slot) => Some(slot.region(sizes)),
+        Place::Arena(slot) => Some(slot.region(places)),
         _ => None,
     };
     operands.iter().enumerate().find_map(|(number, result)| {
@@ -244,12 +257,12 @@ mod tests {
     use super::*;
 
     fn slot(offset: usize, rows: usize, width: usize) -> Slot {
-        Slot { offset, stride: width.into(), width: width.into(), outer: rows.into() }
+        Slot { buffer: BufferId(0), offset, stride: width.into(), width: width.into(), outer: rows.into() }
     }
 
     #[test]
     fn parts_cover_a_result_once() {
-        let sizes = Sizes::default();
+        let places = Places { sizes: &Sizes::default(), offsets: &[0] };
         for (rows, width) in [(1, 200), (3, 130), (8, 7), (0, 5), (5, 0)] {
             let slot = slot(10, rows, width);
             let of = [Out::by_rows, Out::by_elements, Out::by_columns, Out::by_one_thread];
@@ -257,7 +270,7 @@ mod tests {
                 for threads in [1, 2, 5] {
                     let mut seen = vec![0; rows * width];
                     for thread in 0..threads {
-                        let part = out.part(&sizes, threads, thread);
+                        let part = out.part(&places, threads, thread);
                         assert_eq!(part.region.rows, part.rows.len());
                         assert_eq!(part.region.width, part.columns.len());
                         for row in part.rows.clone() {
@@ -276,12 +289,12 @@ mod tests {
 
     #[test]
     fn a_result_must_not_lie_on_an_operand() {
-        let sizes = Sizes::default();
+        let places = Places { sizes: &Sizes::default(), offsets: &[0] };
         let mut operands = Operands::default();
         operands.reads("a", slot(0, 2, 8)).reads("b", slot(0, 2, 8)).writes("out", slot(16, 2, 8));
-        assert_eq!(collision(&operands.0, &sizes), None);
+        assert_eq!(collision(&operands.0, &places), None);
         operands.reads("c", slot(31, 1, 1));
-        let names = collision(&operands.0, &sizes).map(|pair| pair.map(|operand| operand.name));
+        let names = collision(&operands.0, &places).map(|pair| pair.map(|operand| operand.name));
         assert_eq!(names, Some(["out", "c"]));
     }
 }

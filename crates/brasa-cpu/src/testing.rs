@@ -6,6 +6,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use crate::slot::Places;
 use brasa_graph::device::{Precision, Program, ProgramLimits, WeightSet};
 use brasa_graph::{Graph, Sizes};
 
@@ -42,7 +43,9 @@ impl BreakableProgram {
 
     /// Elements between rows, elements of a row, and rows of the output of a step of `rows` rows, as the table says.
     pub fn output(&mut self, rows: usize) -> [usize; 3] {
-        let region = self.0.table_mut().outputs[0].region(&Sizes { rows, ..Sizes::default() });
+        let table = self.0.table_mut();
+        let sizes = Sizes { rows, ..Sizes::default() };
+        let region = table.outputs[0].region(&Places { sizes: &sizes, offsets: &table.offsets });
         [region.stride, region.width, region.rows]
     }
 

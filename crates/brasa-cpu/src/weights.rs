@@ -17,6 +17,8 @@ use crate::{Error, Team};
 #[derive(Debug)]
 pub(crate) struct CpuWeightSet {
     precision: Precision,
+    /// True if weights are packed without their bytes.
+    measures: bool,
     team: Arc<Team>,
     held: WeightMap<Held>,
     /// Counts writes, so that programs notice them.
@@ -100,7 +102,22 @@ impl CpuWeightSet {
     /// An empty set, packed by the threads of `team`.
     pub(crate) fn new(precision: Precision, team: Arc<Team>) -> Self {
         let (held, version, changing) = (WeightMap::default(), AtomicU64::new(0), Mutex::new(()));
-        Self { precision, team, held, version, changing }
+        Self { precision, measures: false, team, held, version, changing }
+    }
+
+    /// The weights of `graph` in a set of its own, without their bytes.
+    ///
+    /// # Errors
+    ///
+    /// Errors of [`WeightSet::add`].
+    pub(crate) fn measured(
+        graph: &Graph,
+        precision: Precision,
+        team: Arc<Team>,
+    ) -> Result<CpuWeights, DeviceError> {
+        let set = Arc::new(Self { measures: true, ..Self::new(precision, team) });
+        set.add(graph, &mut |_| ControlFlow::Continue(()))?;
+        set.weights_of(graph)
     }
 
     /// The weights of `graph`.
@@ -135,13 +152,15 @@ impl WeightSet for CpuWeightSet {
             .filter(|(weight, uses)| self.held.get(weight).is_none_or(|held| !held.serves(*uses)))
             .collect();
         let total_bytes = missing.iter().map(|(weight, _)| weight.stored_bytes()).sum();
-        let packer = Packer::new(&self.team);
+        let packer = if self.measures { Packer::measuring } else { Packer::new }(&self.team);
         let mut done_bytes = 0;
         for (weight, uses) in missing {
             let held = self.held.entry(weight, || Ok(Held::default()))?;
             held.pack(weight, uses, self.precision, &packer)?;
             // The packed form is a copy: keeping the file's pages too would cost every weight twice.
-            weight.parts.iter().for_each(|part| part.tensor.release_pages());
+            if !self.measures {
+                weight.parts.iter().for_each(|part| part.tensor.release_pages());
+            }
             done_bytes += weight.stored_bytes();
             if progress(UploadProgress { done_bytes, total_bytes }).is_break() {
                 return Err(DeviceError::Cancelled);
@@ -201,6 +220,11 @@ impl WeightSet for CpuWeightSet {
 }
 
 impl CpuWeights {
+    /// Bytes of all weights of the set.
+    pub(crate) fn size_bytes(&self) -> u64 {
+        self.set.size_bytes()
+    }
+
     /// How they are multiplied.
     pub(crate) fn precision(&self) -> Precision {
         self.set.precision

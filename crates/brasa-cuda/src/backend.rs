@@ -1,12 +1,13 @@
 //! An NVIDIA GPU as a device.
 
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use brasa_graph::Graph;
 use brasa_graph::device::{
-    Backend, Capabilities, DeviceError, DeviceInfo, KvPool, KvPoolSpec, LostPart, MemoryUse, Precision,
-    Program, ProgramLimits, WeightSet,
+    Backend, Capabilities, DeviceError, DeviceInfo, KvPool, KvPoolSpec, LostPart, Measure, MemoryUse,
+    Precision, Program, ProgramLimits, WeightSet,
 };
 
 use crate::compile::CAPABILITIES;
@@ -139,6 +140,18 @@ impl Backend for CudaBackend {
 
     fn weight_bytes(&self, graph: &Graph) -> u64 {
         weights::bytes_of(graph)
+    }
+
+    fn measure(
+        &self,
+        graph: &Arc<Graph>,
+        precision: Precision,
+        limits: ProgramLimits,
+    ) -> Result<Measure, DeviceError> {
+        let measuring = Self { gpu: self.gpu.measuring()? };
+        let weights = measuring.upload(graph, precision, &mut |_| ControlFlow::Continue(()))?;
+        let program = measuring.compile(Arc::clone(graph), Arc::clone(&weights), limits)?;
+        Ok(Measure { weight_bytes: weights.size_bytes(), arena_bytes: program.arena_bytes() })
     }
 
     fn kv_pool(&self, spec: KvPoolSpec) -> Result<Box<dyn KvPool>, DeviceError> {

@@ -21,6 +21,8 @@ pub(crate) struct Gpu {
     pub deterministic: bool,
     /// True if the operations between products take launches of their own.
     pub separate_launches: bool,
+    /// True if memory is [imaginary](DeviceMemory::imaginary) and nothing is ever queued, to learn what would be allocated.
+    pub measures: bool,
     plain: Arc<Module>,
     /// The interpreter, where the device can run it.
     interpreter: Option<interpreter::Kernels>,
@@ -57,11 +59,28 @@ impl Gpu {
             name,
             deterministic,
             separate_launches,
+            measures: false,
             plain,
             interpreter,
             gemm,
             experts,
             flash,
+        }))
+    }
+
+    /// A handle to this device on which all memory is imaginary, for measuring.
+    pub(crate) fn measuring(&self) -> Result<Arc<Self>, DeviceError> {
+        Ok(Arc::new(Self {
+            context: Arc::clone(&self.context),
+            stream: Stream::new(&self.context).map_err(|error| self.error(error))?,
+            name: self.name.clone(),
+            measures: true,
+            plain: Arc::clone(&self.plain),
+            interpreter: self.interpreter.clone(),
+            gemm: self.gemm.clone(),
+            experts: self.experts.clone(),
+            flash: self.flash.clone(),
+            ..*self
         }))
     }
 
@@ -107,6 +126,9 @@ impl Gpu {
 
     /// Device memory for `what`.
     pub(crate) fn allocate(&self, size_bytes: usize, what: &str) -> Result<DeviceMemory, DeviceError> {
+        if self.measures {
+            return Ok(DeviceMemory::imaginary(&self.context, size_bytes));
+        }
         DeviceMemory::new(&self.context, size_bytes, what).map_err(|error| self.error(error))
     }
 
@@ -119,6 +141,9 @@ impl Gpu {
 
     /// Queues zeros for all of `memory`.
     pub(crate) fn clear(&self, memory: &DeviceMemory) -> Result<(), DeviceError> {
+        if self.measures {
+            return Ok(());
+        }
         // SAFETY: all of a live allocation; the driver frees no memory that queued work uses.
         unsafe { self.stream.clear(memory.address(), memory.size_bytes()) }.map_err(|error| self.error(error))
     }
@@ -136,6 +161,9 @@ impl Gpu {
     ) -> Result<(), DeviceError> {
         let size_bytes = memory.size_bytes();
         assert!(offset + bytes.len() <= size_bytes, "{} bytes at {offset} of {size_bytes}", bytes.len());
+        if self.measures {
+            return Ok(());
+        }
         // SAFETY: within the allocation, as asserted; `bytes` outlives the wait.
         let copied = unsafe { self.stream.upload(memory.address() + offset as u64, bytes) };
         copied.and_then(|()| self.stream.synchronize()).map_err(|error| self.error(error))
@@ -149,6 +177,9 @@ impl Gpu {
     pub(crate) fn read(&self, memory: &DeviceMemory, bytes: &mut [u8]) -> Result<(), DeviceError> {
         let size_bytes = memory.size_bytes();
         assert!(bytes.len() <= size_bytes, "{} bytes of {size_bytes}", bytes.len());
+        if self.measures {
+            return Ok(());
+        }
         // SAFETY: within the allocation, as asserted.
         unsafe { self.stream.download(bytes, memory.address()) }.map_err(|error| self.error(error))
     }

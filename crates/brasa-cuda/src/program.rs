@@ -16,7 +16,7 @@ use brasa_graph::shift::{KeyRotation, check_pages, check_type, key_rotations};
 use brasa_graph::step::{PageId, Step};
 use brasa_graph::{CacheId, Graph, Sizes, StepRules};
 
-use crate::compile::{Table, compile};
+use crate::compile::{Compiled, Table, compile};
 use crate::draw::Drawer;
 use crate::driver::{DeviceMemory, DriverError, Event, PinnedMemory};
 use crate::gpu::Gpu;
@@ -36,6 +36,8 @@ pub(crate) struct CudaProgram {
     rules: StepRules,
     rotations: Result<Vec<TurnedKeys>, String>,
     table: Table,
+    /// True if an operation looks up numbers that are computed in the step, so that only the device can check them.
+    computes_numbers: bool,
     arena: DeviceMemory,
     fault: DeviceMemory,
     step: StepState,
@@ -68,7 +70,7 @@ impl CudaProgram {
         weights: CudaWeights,
         limits: ProgramLimits,
     ) -> Result<Self, DeviceError> {
-        let table = compile(gpu, graph, &weights, &limits)?;
+        let Compiled { table, computes_numbers } = compile(gpu, graph, &weights, &limits)?;
         let what = format!("an arena for steps of {} rows", limits.max_rows);
         if isize::try_from(table.arena_bytes).is_err() {
             return Err(DeviceError::OutOfMemory { bytes: table.arena_bytes as u64, what });
@@ -87,6 +89,7 @@ impl CudaProgram {
             rules: StepRules::new(graph),
             rotations: rotations(graph)?,
             table,
+            computes_numbers,
             learning: None,
             lost: None,
         })
@@ -182,7 +185,7 @@ impl CudaProgram {
         let failed = |error| gpu.error(error);
         let _steady = self.weights.hold_steady();
         self.step.load(&gpu, step, pool)?;
-        if self.table.computes_numbers {
+        if self.computes_numbers {
             // SAFETY: the allocation is that large.
             unsafe { gpu.stream.clear(self.fault.address(), size_of::<Fault>()) }.map_err(failed)?;
         }
@@ -229,7 +232,7 @@ impl CudaProgram {
 
     /// Reports a number that was computed and looked up beyond its table.
     fn check_fault(&self) -> Result<(), DeviceError> {
-        if !self.table.computes_numbers {
+        if !self.computes_numbers {
             return Ok(());
         }
         let mut fault = [0_u32; size_of::<Fault>() / 4];

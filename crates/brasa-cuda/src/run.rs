@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use brasa_graph::{Input, Shape};
+pub(crate) use brasa_lower::{Base, BufferId, Place as Slot};
 
 use crate::driver::{DriverError, Grid, Kernel};
 use crate::gpu::Gpu;
@@ -31,7 +31,7 @@ pub(crate) struct Run<'a> {
     /// Offset of each buffer in the arena, in bytes.
     pub offsets: &'a [usize],
     /// Buffers that keep from step to step what was written to them.
-    pub kept: &'a HashSet<usize>,
+    pub kept: &'a HashSet<BufferId>,
     /// Memory in which kernels note mistakes of the step.
     pub fault: Ptr<Fault>,
 }
@@ -43,28 +43,6 @@ pub(crate) enum Order {
     Overlapping,
     /// Begins after everything queued before.
     Behind,
-}
-
-/// Memory that a value lies in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Base {
-    /// A buffer of the arena.
-    Buffer(usize),
-    /// Numbers that the step supplies.
-    Input(Input),
-    /// A weight, decoded to f32.
-    Decoded(usize),
-}
-
-/// The place of a value, valid for any step.
-#[derive(Clone, Debug)]
-pub(crate) struct Slot {
-    pub base: Base,
-    /// Elements before the value's first.
-    pub start: usize,
-    /// Elements from one outermost row to the next; `None` for a dense value.
-    pub row_stride: Option<usize>,
-    pub shape: Shape,
 }
 
 /// The address and shape of a value in one step. Axes are aligned at the innermost; missing outer axes have length 1.
@@ -79,8 +57,8 @@ pub(crate) struct Tensor {
 
 impl Run<'_> {
     /// The address of a buffer.
-    pub(crate) fn buffer(&self, buffer: usize) -> u64 {
-        self.arena + self.offsets[buffer] as u64
+    pub(crate) fn buffer(&self, buffer: BufferId) -> u64 {
+        self.arena + self.offsets[buffer.index()] as u64
     }
 
     /// The address and shape of the value in `slot`, for this step.
@@ -88,7 +66,8 @@ impl Run<'_> {
         let base = match slot.base {
             Base::Buffer(buffer) => self.buffer(buffer),
             Base::Input(input) => self.step.input(input),
-            Base::Decoded(weight) => self.weights.decoded(weight).unwrap_or(0),
+            // Decoded to f32.
+            Base::Weight(weight) => self.weights.decoded(weight.0 as usize).unwrap_or(0),
         };
         let resolved = slot.shape.resolve(&self.step.sizes);
         let rank = resolved.len();

@@ -59,6 +59,25 @@ pub trait Backend: Send + Sync {
         graph.weights().iter().map(|weight| weight.stored_bytes()).sum()
     }
 
+    /// Bytes of device memory that the weights of `graph` take in an empty set, and bytes of a program's arena. As much is allocated by
+    /// [`WeightSet::add`] and [`compile`](Self::compile); `measure` allocates nothing and decodes no matrix, so models that do not
+    /// fit are measured too.
+    ///
+    /// The default implementation is for devices without an arena: it counts the weights as the checkpoint stores them.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Unsupported`] for what [`compile`](Self::compile) would refuse.
+    fn measure(
+        &self,
+        graph: &Arc<Graph>,
+        precision: Precision,
+        limits: ProgramLimits,
+    ) -> Result<Measure, DeviceError> {
+        let _ = (precision, limits);
+        Ok(Measure { weight_bytes: self.weight_bytes(graph), arena_bytes: 0 })
+    }
+
     /// Makes an empty pool of KV pages.
     ///
     /// # Errors
@@ -77,6 +96,15 @@ pub trait Backend: Send + Sync {
         weights: Arc<dyn WeightSet>,
         limits: ProgramLimits,
     ) -> Result<Box<dyn Program>, DeviceError>;
+}
+
+/// Device memory that a model takes, keys and values apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Measure {
+    /// Bytes of the weights, in all forms in which the device keeps them.
+    pub weight_bytes: u64,
+    /// Bytes of a program's arena, as [`Program::arena_bytes`] counts them before the first step.
+    pub arena_bytes: u64,
 }
 
 /// Device memory in use by a backend.

@@ -1,8 +1,7 @@
 //! The typed graph of a model, and the contract that devices implement.
 //!
 //! A model is described once, as a [`Graph`] of documented operations over typed values. The same graph is
-//! fused into a schedule, laid out into one arena by the memory plan, compiled and replayed
-//! by a [`Backend`](device::Backend), and run by the slow, obviously right reference interpreter
+//! fused into a schedule, compiled and replayed by a [`Backend`](device::Backend), and run by the slow, obviously right reference interpreter
 //! that every device is tested against.
 //!
 //! This crate defines operations and steps. It contains nothing about model families, configuration files, processors or text.
@@ -14,8 +13,7 @@
 //! | [`mod@rewrite`], [`pass`] | graphs made from graphs |
 //! | [`derivative`] | gradients and directional derivatives, as graphs |
 //! | [`fuse`], [`Schedule`] | groups of nodes that run as one |
-//! | [`plan`] | one arena for all values |
-//! | [`mod@print`] | listings of the three |
+//! | [`mod@print`] | listings of both |
 //! | [`mod@reference`] | the interpreter, and the device made of it |
 //! | [`device`], [`step`], [`output`], [`chain`], [`StepRules`] | what devices implement and are given |
 //! | [`page`] | pages of keys and values as bytes, in one layout for all devices |
@@ -37,7 +35,6 @@
 //! # Ok::<(), brasa_graph::GraphError>(())
 //! ```
 
-pub mod arena;
 mod builder;
 pub mod derivative;
 mod draft;
@@ -57,7 +54,6 @@ pub mod chain;
 pub mod device;
 pub mod learn;
 pub mod page;
-pub mod plan;
 pub mod print;
 pub mod reference;
 pub mod sampling;

@@ -1,4 +1,4 @@
-//! Listings of graphs, schedules and plans, as `brasa inspect --graph` prints them.
+//! Listings of graphs and schedules, as `brasa inspect --graph` prints them.
 //!
 //! One line per node: results with their types, operation, operands by name, attributes.
 //!
@@ -9,8 +9,7 @@
 
 use std::fmt::Write as _;
 
-use crate::plan::{Buffer, Plan};
-use crate::{CacheKind, Graph, Input, Item, NodeId, Schedule, Sizes, ValueId, ValueKind, Weight};
+use crate::{CacheKind, Graph, Input, Item, NodeId, Schedule, ValueId, ValueKind, Weight};
 
 /// Prints the weights, caches, nodes and outputs of a graph.
 pub fn graph(graph: &Graph) -> String {
@@ -25,23 +24,9 @@ pub fn graph(graph: &Graph) -> String {
 pub fn schedule(graph: &Graph, schedule: &Schedule) -> String {
     let mut out = String::new();
     for item in schedule.items() {
-        out.push_str(&item_lines(graph, item, |_| String::new()));
+        out.push_str(&item_lines(graph, item));
     }
     format!("schedule\n{}{}", indented(&out, 2), outputs(graph))
-}
-
-/// Prints the items of a schedule with the place of every result in the arena, for steps of at most `sizes`.
-pub fn plan(graph: &Graph, schedule: &Schedule, plan: &Plan, sizes: &Sizes) -> String {
-    let mut out = String::new();
-    for (number, item) in schedule.items().iter().enumerate() {
-        let lines = item_lines(graph, item, |value| place(graph, plan, value, sizes));
-        out.push_str(&lines);
-        let scratch = plan.scratch(number);
-        if !scratch.is_empty() {
-            let _ = writeln!(out, "  scratch @ {}, {} bytes", scratch.start, scratch.len());
-        }
-    }
-    format!("plan: {} bytes\n{}{}", plan.arena_bytes(), indented(&out, 2), outputs(graph))
 }
 
 /// Prints one node: `%12 f32[rows, 40] = linear(%11, layers.0.qkv)`.
@@ -60,15 +45,11 @@ pub fn node_line(graph: &Graph, id: NodeId) -> String {
     line.trim_end().to_owned()
 }
 
-fn item_lines(graph: &Graph, item: &Item, place: impl Fn(ValueId) -> String) -> String {
+fn item_lines(graph: &Graph, item: &Item) -> String {
     match item {
-        Item::Single(node) => {
-            let places: String = graph.node(*node).outputs.iter().map(|&value| place(value)).collect();
-            format!("{}{places}\n", node_line(graph, *node))
-        }
+        Item::Single(node) => format!("{}\n", node_line(graph, *node)),
         Item::Fused(fused) => {
-            let results: Vec<String> =
-                fused.outputs.iter().map(|&value| format!("{value}{}", place(value))).collect();
+            let results: Vec<String> = fused.outputs.iter().map(ToString::to_string).collect();
             let operands: Vec<String> = fused.inputs.iter().map(|&value| value_name(graph, value)).collect();
             let equals = if results.is_empty() { "" } else { " = " };
             let nodes: Vec<String> = fused.nodes.iter().map(|&node| node_line(graph, node)).collect();
@@ -80,23 +61,6 @@ fn item_lines(graph: &Graph, item: &Item, place: impl Fn(ValueId) -> String) -> 
                 indented(&nodes.join("\n"), 2)
             )
         }
-    }
-}
-
-/// Prints a value's place: ` @ 1024, 280 bytes`, or for a view ` @ 1024 + 24 of 40`.
-fn place(graph: &Graph, plan: &Plan, value: ValueId, sizes: &Sizes) -> String {
-    let Some(place) = plan.place(value) else { return String::new() };
-    let view = graph.view(value);
-    let buffer = match place.buffer {
-        Buffer::Arena { offset_bytes } => offset_bytes.to_string(),
-        Buffer::Input(_) | Buffer::Weight(_) => value_name(graph, view.root),
-    };
-    if view.root == value {
-        let typed = graph.value(value);
-        let elements = typed.shape.resolve(sizes).into_iter().fold(1, usize::saturating_mul);
-        format!(" @ {buffer}, {} bytes", elements.saturating_mul(typed.dtype.size_bytes()))
-    } else {
-        format!(" @ {buffer} + {} of {}", place.start, place.row_stride)
     }
 }
 

@@ -1,12 +1,12 @@
 //! Memory that a model takes on a device, and which model would fit, before anything is loaded.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use brasa_engine::PageCosts;
 use brasa_formats::{Bytes, Checkpoint, StorageFormat};
-use brasa_graph::device::{DeviceInfo, KvPoolSpec, KvType};
-use brasa_graph::plan::Plan;
-use brasa_graph::{Graph, Schedule, Sizes, Weight};
+use brasa_graph::device::{DeviceInfo, KvPoolSpec, KvType, Measure};
+use brasa_graph::{Graph, Weight};
 
 use crate::model::{MOST_POSITIONS, context_of};
 use crate::room::{self, cache_room};
@@ -23,9 +23,10 @@ pub struct Fit {
     pub device: DeviceInfo,
     /// Free bytes of the device's memory; `None` if it does not tell.
     pub free_bytes: Option<u64>,
-    /// Bytes of the weights on the device, about.
+    /// Bytes of the weights on the device.
     pub weight_bytes: u64,
-    /// Bytes of a step's values, about: operations that the device runs as one keep fewer, scratch of its kernels is more.
+    /// Bytes of the arena of a step's values that the device allocates before the first step. Long texts may need more for partial
+    /// results of attention.
     pub working_bytes: u64,
     /// Most rows of a step.
     pub step_rows: usize,
@@ -77,6 +78,7 @@ impl Fit {
     fn of_checkpoint(checkpoint: &Checkpoint, options: &LoadOptions) -> Result<Self, Error> {
         let load = brasa_models::LoadOptions { context_length: options.context, strict: options.strict };
         let brasa_models::Model { spec, graph, info, .. } = brasa_models::load(checkpoint, &load)?;
+        let graph = Arc::new(graph);
         let backend = device::of(options)?;
         let device = backend.info();
         backend.capabilities().check(&device.name, &graph, options.kv_type())?;
@@ -85,7 +87,7 @@ impl Fit {
         let own = pool(options.kv_type())?;
         let sequences = room::sequences(options, &device, weight_bytes, context, &*own);
         let limits = options.program_limits(&device, sequences, spec.vocab_size);
-        let plan = Plan::new(&graph, &Schedule::new(&graph, &[]), &Sizes::at_most(&limits));
+        let Measure { weight_bytes, arena_bytes } = backend.measure(&graph, options.precision, limits)?;
         let mut texts = Vec::new();
         for &kv_type in backend.capabilities().kv_types {
             texts.push(TextFit { kv_type, costs: PageCosts::new(&*pool(kv_type)?, limits.max_rows) });
@@ -94,7 +96,7 @@ impl Fit {
         Ok(Self {
             free_bytes: backend.free_bytes(),
             weight_bytes,
-            working_bytes: plan.arena_bytes() as u64,
+            working_bytes: arena_bytes,
             step_rows: limits.max_rows,
             context,
             sequences,

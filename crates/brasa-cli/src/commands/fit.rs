@@ -65,11 +65,7 @@ fn text(fit: &Fit) -> String {
         _ => format!("{}: it does not tell what memory it has", fit.device.name),
     }];
     lines.push(format!("  {:>12}  weights", bytes(fit.weight_bytes)));
-    lines.push(format!(
-        "  {:>12}  values of a step of {} rows, about",
-        bytes(fit.working_bytes),
-        fit.step_rows
-    ));
+    lines.push(format!("  {:>12}  values of a step of {} rows", bytes(fit.working_bytes), fit.step_rows));
     let of_text = fit.text().map_or(0, |text| text.bytes(fit.context));
     let kv_name = fit.text().map_or("no such type", TextFit::kv_name);
     lines.push(format!(

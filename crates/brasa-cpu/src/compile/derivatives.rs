@@ -1,10 +1,10 @@
-//! Lowering of operations that only derivatives use.
+//! Compiler of operations that only derivatives use.
 
 use brasa_graph::device::DeviceError;
 use brasa_graph::op::{Attention, Binary, Head, KvSource, LinearCrossEntropyGradient};
 use brasa_graph::{Dim, Node, Op, ValueId};
 
-use super::{Lowering, unsupported};
+use super::{Compiler, unsupported};
 use crate::attention::{Over, Rounding, Scoring, Sight};
 use crate::linear::{ExpertInput, PackedLinear, WeightClass};
 use crate::ops::CompiledOp;
@@ -26,7 +26,7 @@ use crate::slot::{Out, Slot, Source};
 /// Fewer columns than this are not shared out among threads.
 const FEW_COLUMNS: usize = 512;
 
-impl Lowering<'_> {
+impl Compiler<'_> {
     /// The operation of a node that only derivatives use, and its label.
     pub(super) fn derivative(&mut self, node: &Node) -> Result<(CompiledOp, String), DeviceError> {
         let name = node.op.name();
@@ -53,7 +53,7 @@ impl Lowering<'_> {
             (Op::LinearGradient(_), &[dy, x], &[dw]) => {
                 let (n, k) = (self.width(dy)?, self.width(x)?);
                 let per_row = self.row_elements(dy)? / n;
-                let rows = self.row_slot(dy);
+                let rows = self.shape(dy).outer();
                 let [dy, x] = [self.packed_rows(dy, per_row)?, self.packed_rows(x, per_row)?];
                 let dw = self.make(dw)?;
                 let out = if n < k { Out::by_columns(dw) } else { Out::by_rows(dw) };
@@ -157,10 +157,9 @@ impl Lowering<'_> {
                 CompiledOp::LinearCrossEntropy(LinearCrossEntropyOp { head, loss, gradient })
             }
             (Op::LinearCrossEntropyGradient(_), &[.., d], &[dx])
-                if let Some((buffer, slot)) = self.loss_gradients.get(&dx).copied() =>
+                if let Some(slot) = self.loss_gradients.get(&dx).copied() =>
             {
-                self.need(buffer);
-                let (a, b) = (Source::Arena(slot), self.source(d)?);
+                let (a, b) = (Source::Arena(self.need_slot(slot)), self.source(d)?);
                 let (spread, out) = (Spread { rows: true, columns: Columns::One }, self.by_elements(dx)?);
                 CompiledOp::Binary(BinaryOp { function: Binary::Mul, a, b, spread, out })
             }
@@ -190,7 +189,7 @@ impl Lowering<'_> {
                 CompiledOp::Narrow(NarrowOp { axis, start, dims, x, out_dims, out: self.by_rows(y)? })
             }
             (Op::Fold(op), &[y], &[x]) => {
-                let (factor, y) = (self.rows_factor(x)?, self.source(y)?);
+                let (factor, y) = (self.rows_per_row(x)?, self.source(y)?);
                 CompiledOp::Fold(FoldOp { unfold: op.unfold, factor, y, out: self.by_rows(x)? })
             }
             (Op::MeanPoolTransposed(op), &[y], &[x]) => {
@@ -264,8 +263,7 @@ impl Lowering<'_> {
         let (&[sinks], &[out]) = (sinks, out) else { return Ok(None) };
         let sinks = self.vector(sinks)?;
         let out = self.make(out)?;
-        let (terms_buffer, terms) = self.temporary(Dim::ROWS, heads);
-        self.need(terms_buffer);
+        let terms = self.temporary(Dim::ROWS, heads);
         Ok(Some(SinkChanges { sinks, terms, out }))
     }
 
@@ -283,7 +281,7 @@ impl Lowering<'_> {
         let targets = self.slot(targets)?;
         let rows = self.shape(x).outer().resolve(&self.sizes).clamp(1, CHUNK);
         let vocabulary = self.weights.linear(weight).n();
-        let (_, logits) = self.temporary(Dim::from(rows), vocabulary);
+        let logits = self.temporary(Dim::from(rows), vocabulary);
         let layer = Layer { weight, follow: Follow::default(), out: logits };
         Ok(LossHead { activations, layer, targets, softcap })
     }
@@ -300,8 +298,8 @@ impl Lowering<'_> {
         let Some(other) = self.graph.nodes().iter().find(is_it) else { return Ok(None) };
         let turns = turns_many(self.weights.linear(head.layer.weight));
         let x = node.inputs[0];
-        let (buffer, dx) = self.temporary(self.shape(x).outer(), self.width(x)?);
-        self.loss_gradients.insert(other.outputs[0], (buffer, dx));
+        let dx = self.temporary(self.shape(x).outer(), self.width(x)?);
+        self.loss_gradients.insert(other.outputs[0], dx);
         Ok(Some(LossGradient { d: None, dx, dw: None, turns }))
     }
 }

@@ -8,7 +8,7 @@ use brasa_graph::device::ProgramLimits;
 use crate::Isa;
 use crate::arena::ELEMENT_BYTES;
 use crate::linear::{Arithmetic, WeightClass, WeightClasses};
-use crate::slot::{Access, Operand, Place, Slot};
+use crate::slot::{Access, Operand, Place, Places, Slot};
 
 use super::Table;
 
@@ -27,6 +27,7 @@ const CLASSES: [WeightClass; 3] = [WeightClass::Quantised, WeightClass::Float16,
 /// ```
 pub(crate) fn describe(table: &Table, limits: &ProgramLimits, isa: Isa) -> String {
     let sizes = Sizes::at_most(limits);
+    let places = Places { sizes: &sizes, offsets: &table.offsets };
     let name = |weight: usize| table.weights[weight].as_str();
     let mut out = format!(
         "program: {} bytes for steps of at most {} rows\n",
@@ -34,7 +35,7 @@ pub(crate) fn describe(table: &Table, limits: &ProgramLimits, isa: Isa) -> Strin
         limits.max_rows
     );
     for (input, slot) in &table.inputs {
-        let _ = writeln!(out, "  {input:?} {}", arena(slot, &sizes));
+        let _ = writeln!(out, "  {input:?} {}", arena(slot, &places));
     }
     for entry in &table.ops {
         let arithmetic = arithmetic(entry.op.products(), isa, limits.max_rows);
@@ -42,7 +43,7 @@ pub(crate) fn describe(table: &Table, limits: &ProgramLimits, isa: Isa) -> Strin
         for Operand { name: operand, access, place } in &entry.operands {
             let arrow = if *access == Access::Write { "←" } else { " " };
             let place = match place {
-                Place::Arena(slot) => arena(slot, &sizes),
+                Place::Arena(slot) => arena(slot, &places),
                 Place::Floats(view) => name(view.weight).to_owned(),
                 Place::Packed(weight) => name(*weight).to_owned(),
                 Place::Cache(group, place) => format!("cache {place} of group {group}"),
@@ -52,14 +53,14 @@ pub(crate) fn describe(table: &Table, limits: &ProgramLimits, isa: Isa) -> Strin
         }
     }
     for output in &table.outputs {
-        let _ = writeln!(out, "  returns {}", arena(output, &sizes));
+        let _ = writeln!(out, "  returns {}", arena(output, &places));
     }
     out
 }
 
 /// `@ 1024, 8 × 64`, and the distance of rows if they are not dense.
-fn arena(slot: &Slot, sizes: &Sizes) -> String {
-    let region = slot.region(sizes);
+fn arena(slot: &Slot, places: &Places<'_>) -> String {
+    let region = slot.region(places);
     let dense = region.stride == region.width || region.rows <= 1;
     let stride = if dense { String::new() } else { format!(" of {}", region.stride) };
     format!("@ {}, {} × {}{stride}", region.offset * ELEMENT_BYTES, region.rows, region.width)

@@ -1,4 +1,4 @@
-//! Lowering of fused items. If no kernel takes an item, its nodes are lowered one by one, which is its definition.
+//! Compiler of fused items. If no kernel takes an item, its nodes are lowered one by one, which is its definition.
 
 use brasa_graph::device::DeviceError;
 use brasa_graph::fuse::{
@@ -8,7 +8,7 @@ use brasa_graph::fuse::{
 use brasa_graph::op::Unary;
 use brasa_graph::{Fused, ValueId};
 
-use super::Lowering;
+use super::Compiler;
 use crate::linear::PackedLinear;
 use crate::ops::CompiledOp;
 use crate::ops::experts::{MixtureOp, RouterOp};
@@ -20,7 +20,7 @@ use crate::ops::norm::{Norm, NormKind};
 use crate::ops::prepare::{Activations, Meets};
 use crate::slot::{Out, Source};
 
-impl Lowering<'_> {
+impl Compiler<'_> {
     /// Appends a fused item; false if no kernel takes it.
     pub(super) fn lower_fused(&mut self, fused: &Fused) -> Result<bool, DeviceError> {
         match &fused.fusion {
@@ -69,7 +69,7 @@ impl Lowering<'_> {
         if self.shape(x).rank() != 2 {
             return Ok(false);
         }
-        let rows = self.row_slot(x);
+        let rows = self.shape(x).outer();
         let activations = self.activations(x, &[weight])?;
         let bias = layer.bias.map(|bias| self.vector(bias)).transpose()?;
         let residual = residual.map(|residual| self.source(residual)).transpose()?;
@@ -93,7 +93,7 @@ impl Lowering<'_> {
         let activations = Activations { meets: Meets::Chosen, ..self.activations(product.x, &[a])? };
         let factors = self.source(product.factors)?;
         let residual = self.source(product.residual)?;
-        let (_, narrow) = self.temporary(self.shape(product.x).outer(), self.weights.linear(a).n());
+        let narrow = self.temporary(self.shape(product.x).outer(), self.weights.linear(a).n());
         let out = self.make(product.y)?;
         let op = LowRankRowsOp { activations, a, factors, narrow, b, units, residual, out };
         let label = self.label("low_rank_rows", a);
@@ -104,7 +104,7 @@ impl Lowering<'_> {
     fn lower_norm_linear(&mut self, fusion: &NormLinear) -> Result<bool, DeviceError> {
         let weights: Option<Vec<usize>> = fusion.layers.iter().map(|(layer, _)| self.whole(layer)).collect();
         let Some(weights) = weights else { return Ok(false) };
-        let rows = self.row_slot(fusion.x);
+        let rows = self.shape(fusion.x).outer();
         let norm = self.fused_norm(&fusion.norm, fusion.x)?;
         let activations = Activations { norm: Some(norm), ..self.activations(fusion.x, &weights)? };
         let mut layers = Vec::with_capacity(weights.len());
@@ -199,13 +199,13 @@ impl Lowering<'_> {
         for (place, bias) in biases.iter_mut().zip(mixture.biases) {
             *place = bias.map(|bias| self.source(bias)).transpose()?;
         }
-        let (_, experts) = self.temporary(outer, chosen);
-        let (_, shares) = self.temporary(outer, chosen);
-        let (_, gates) = self.temporary(outer, chosen * features);
-        let (_, ups) = self.temporary(outer, chosen * features);
+        let experts = self.temporary(outer, chosen);
+        let shares = self.temporary(outer, chosen);
+        let gates = self.temporary(outer, chosen * features);
+        let ups = self.temporary(outer, chosen * features);
         let out = self.make(mixture.y)?;
         let width = self.row_elements(mixture.y)?;
-        let (_, downs) = self.temporary(outer, chosen * width);
+        let downs = self.temporary(outer, chosen * width);
         let hidden = Activations {
             x: Source::Arena(gates),
             k: features,

@@ -1,8 +1,7 @@
 //! Compiles a graph to a table of operations over one arena.
 //!
-//! The graph is scheduled, which fuses nodes into items; every item becomes an operation with resolved operands. The
-//! operands of all operations determine how long each buffer is needed, and so its place in the arena. Lowering runs
-//! twice: once to find the lifetimes, once with the offsets that follow from them.
+//! The graph is scheduled, which fuses nodes into items; every item becomes an operation with resolved operands. What all devices do
+//! alike, places and lifetimes of values above all, is in [`brasa_lower`].
 //!
 //! Beyond the graph's fusions, a norm with a linear layer (or a pair of gate and up) as its only reader is computed when
 //! that layer prepares its activations.
@@ -15,19 +14,19 @@ mod recurrent;
 mod residuals;
 
 use std::collections::{HashMap, HashSet};
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
 
-use brasa_graph::arena::{Demand, lay_out};
 use brasa_graph::device::{DeviceError, ProgramLimits};
 use brasa_graph::fuse::{Fusion, Pattern};
-use brasa_graph::plan::ALIGNMENT_BYTES;
-use brasa_graph::{Dim, Graph, Input, Item, Node, NodeId, Op, Schedule, Shape, Sizes, ValueId, ValueKind};
+use brasa_graph::{Dim, Graph, Input, Item, Node, NodeId, Op, Schedule, Shape, ValueId, ValueKind};
+use brasa_lower::{Base, Dense, Lowering, Place};
 
 use crate::arena::ELEMENT_BYTES;
 use crate::error::DEVICE;
+use crate::memory::ALIGNMENT_BYTES;
 use crate::ops::CompiledOp;
 use crate::ops::arrange::CopyOp;
-use crate::slot::{Operand, Operands, Out, Slot, Source, WeightView, collision};
+use crate::slot::{Operand, Operands, Out, Places, Slot, Source, WeightView, collision};
 use crate::weights::CpuWeights;
 pub(crate) use describe::describe;
 
@@ -47,6 +46,8 @@ pub(crate) const PATTERNS: &[Pattern] = &[
 pub(crate) struct Table {
     /// The operations, in order.
     pub ops: Vec<Entry>,
+    /// First element of each buffer in the arena.
+    pub offsets: Vec<usize>,
     /// Size of the arena.
     pub arena_elements: usize,
     /// The places of the step's numbers.
@@ -68,10 +69,6 @@ pub(crate) struct Entry {
     pub label: String,
 }
 
-/// The number of a buffer of the arena.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct BufferId(usize);
-
 /// Compiles `graph`.
 ///
 /// # Errors
@@ -84,217 +81,142 @@ pub(crate) fn compile(
     patterns: &[Pattern],
 ) -> Result<Table, DeviceError> {
     let schedule = Schedule::new(graph, patterns);
-    let first = Lowering::new(graph, weights, &schedule, limits, Vec::new()).lower()?;
-    let (offsets, arena_bytes) = lay_out(&first.buffers, ALIGNMENT_BYTES);
-    let arena_elements = arena_bytes / ELEMENT_BYTES;
-    if arena_bytes > isize::MAX as usize {
+    let mut compiler = Compiler::new(graph, weights, &schedule, limits);
+    let inputs = compiler.inputs()?;
+    for item in schedule.items() {
+        compiler.lower_item(item)?;
+    }
+    let outputs = graph.outputs().iter().map(|&output| compiler.output(output));
+    let outputs = outputs.collect::<Result<Vec<Place>, _>>()?;
+    let slots = outputs.iter().map(slot_at).collect::<Result<_, _>>()?;
+    let sizes = compiler.sizes;
+    let table = compiler.lowering.finish(outputs, ALIGNMENT_BYTES);
+    let arena_elements = table.arena_bytes / ELEMENT_BYTES;
+    if table.arena_bytes > isize::MAX as usize {
         return Err(out_of_memory(arena_elements, limits));
     }
-    let second = Lowering::new(graph, weights, &schedule, limits, offsets).lower()?;
-    for entry in &second.ops {
-        let collision = collision(&entry.operands, &second.sizes);
-        assert!(collision.is_none(), "{}: {collision:?}", entry.label);
+    let offsets: Vec<usize> = table.offsets.iter().map(|offset_bytes| offset_bytes / ELEMENT_BYTES).collect();
+    let places = Places { sizes: &sizes, offsets: &offsets };
+    let mut ops = Vec::with_capacity(table.ops.len());
+    for brasa_lower::Entry { op, label } in table.ops {
+        let mut operands = Operands::default();
+        op.operands(&mut operands);
+        let Operands(operands) = operands;
+        let collision = collision(&operands, &places);
+        assert!(collision.is_none(), "{label}: {collision:?}");
+        ops.push(Entry { op, operands, label });
     }
     let weights = graph.weights().iter().map(|weight| weight.name.clone()).collect();
-    let Lowering { ops, inputs, outputs, .. } = second;
-    Ok(Table { ops, arena_elements, inputs, outputs, weights })
+    Ok(Table { ops, offsets, arena_elements, inputs, outputs: slots, weights })
 }
 
 pub(super) fn unsupported(what: impl Into<String>) -> DeviceError {
     DeviceError::Unsupported { device: DEVICE.into(), what: what.into() }
 }
 
-/// A graph that is being compiled.
-pub(super) struct Lowering<'g> {
-    graph: &'g Graph,
+/// A graph that is being compiled: [`Lowering`], and what the operations of this device note about each other.
+pub(super) struct Compiler<'g> {
+    lowering: Lowering<'g, CompiledOp>,
     weights: &'g CpuWeights,
     schedule: &'g Schedule,
-    sizes: Sizes,
-    /// The offset of each buffer in bytes; empty in the first pass.
-    offsets: Vec<usize>,
-    /// The size of each buffer, and the operations that need it.
-    buffers: Vec<Demand>,
-    /// The buffer of each value that has one.
-    values: Vec<Option<BufferId>>,
     /// Norms that their only reader computes, by their results.
     folded: HashMap<ValueId, NodeId>,
     /// Activations that the short convolutions in front of them have computed.
     followed: HashSet<NodeId>,
-    /// Rotation tables, by positions, frequencies and magnitude.
-    tables: HashMap<(ValueId, ValueId, u32), (BufferId, Slot)>,
     /// Gradients of losses that are computed beside them, of cotangents of one, by the gradient's result.
-    loss_gradients: HashMap<ValueId, (BufferId, Slot)>,
+    loss_gradients: HashMap<ValueId, Slot>,
     /// Numbers of weights whose int8 activations come with residuals.
     with_residuals: HashSet<usize>,
-    /// The items that read each value itself, not a view of it.
-    readers: Vec<Vec<usize>>,
-    inputs: Vec<(Input, Slot)>,
-    outputs: Vec<Slot>,
-    ops: Vec<Entry>,
 }
 
-impl<'g> Lowering<'g> {
+impl<'g> Deref for Compiler<'g> {
+    type Target = Lowering<'g, CompiledOp>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.lowering
+    }
+}
+
+impl DerefMut for Compiler<'_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.lowering
+    }
+}
+
+impl<'g> Compiler<'g> {
     fn new(
         graph: &'g Graph,
         weights: &'g CpuWeights,
         schedule: &'g Schedule,
         limits: &ProgramLimits,
-        offsets: Vec<usize>,
     ) -> Self {
-        let mut readers = vec![Vec::new(); graph.values().len()];
-        for (number, item) in schedule.items().iter().enumerate() {
-            for &node in item.nodes() {
-                for input in &graph.node(node).inputs {
-                    let readers: &mut Vec<usize> = &mut readers[input.0 as usize];
-                    if readers.last() != Some(&number) {
-                        readers.push(number);
-                    }
-                }
-            }
-        }
         Self {
-            graph,
+            lowering: Lowering::new(DEVICE, graph, limits),
             weights,
             schedule,
-            sizes: Sizes::at_most(limits),
-            offsets,
-            buffers: Vec::new(),
-            values: vec![None; graph.values().len()],
             folded: HashMap::new(),
             followed: HashSet::new(),
-            tables: HashMap::new(),
             loss_gradients: HashMap::new(),
             with_residuals: residuals::weights_with_residuals(graph),
-            readers,
-            inputs: Vec::new(),
-            outputs: Vec::new(),
-            ops: Vec::new(),
         }
     }
 
-    fn lower(mut self) -> Result<Self, DeviceError> {
+    /// Makes room in the arena for the step's numbers.
+    fn inputs(&mut self) -> Result<Vec<(Input, Slot)>, DeviceError> {
+        let mut inputs = Vec::new();
         for (id, value) in self.graph.values().iter().enumerate() {
             if let ValueKind::Input(input) = value.kind {
-                let id = ValueId(id as u32);
-                self.make(id)?;
-                let slot = self.slot(id)?;
-                self.inputs.push((input, slot));
+                inputs.push((input, self.make(ValueId(id as u32))?));
             }
         }
-        for item in self.schedule.items() {
-            match item {
-                Item::Single(node) => self.lower_node(*node)?,
-                Item::Fused(fused) => {
-                    if !self.lower_fused(fused)? {
-                        for &node in &fused.nodes {
-                            self.lower_node(node)?;
-                        }
-                    }
+        Ok(inputs)
+    }
+
+    fn lower_item(&mut self, item: &Item) -> Result<(), DeviceError> {
+        match item {
+            Item::Single(node) => self.lower_node(*node),
+            Item::Fused(fused) => {
+                if self.lower_fused(fused)? {
+                    return Ok(());
                 }
+                fused.nodes.iter().try_for_each(|&node| self.lower_node(node))
             }
         }
-        let outputs = self.graph.outputs().iter().map(|&output| self.lower_output(output));
-        for (buffer, slot) in outputs.collect::<Result<Vec<_>, _>>()? {
-            // Needed to the end, behind the copies of other outputs too.
-            self.need(buffer);
-            self.outputs.push(slot);
-        }
-        Ok(self)
     }
 
     fn node(&self, id: NodeId) -> &'g Node {
-        self.graph.node(id)
-    }
-
-    fn shape(&self, value: ValueId) -> &'g Shape {
-        &self.graph.value(value).shape
-    }
-
-    /// Elements along the innermost axis.
-    fn width(&self, value: ValueId) -> Result<usize, DeviceError> {
-        self.shape(value).width().ok_or_else(|| self.odd(value))
-    }
-
-    /// Elements of a row, over all inner axes.
-    fn row_elements(&self, value: ValueId) -> Result<usize, DeviceError> {
-        self.shape(value).row_elements().ok_or_else(|| self.odd(value))
-    }
-
-    /// The error for an operand of a shape that the device cannot place.
-    fn odd(&self, value: ValueId) -> DeviceError {
-        unsupported(format!("an operand {} here", self.graph.value(value)))
-    }
-
-    /// A new buffer of `elements`, which the next operation is the first to need.
-    fn buffer(&mut self, elements: usize) -> BufferId {
-        let now = self.ops.len();
-        let size_bytes = elements.saturating_mul(ELEMENT_BYTES);
-        self.buffers.push(Demand { items: (now, now), size_bytes });
-        BufferId(self.buffers.len() - 1)
-    }
-
-    /// The first element of a buffer.
-    fn offset(&self, buffer: BufferId) -> usize {
-        self.offsets.get(buffer.0).map_or(0, |offset_bytes| offset_bytes / ELEMENT_BYTES)
-    }
-
-    /// Notes that the next operation needs a buffer.
-    fn need(&mut self, buffer: BufferId) {
-        self.buffers[buffer.0].items.1 = self.ops.len();
+        self.lowering.graph.node(id)
     }
 
     /// A dense temporary `[outer, width]`, written by the next operation.
-    fn temporary(&mut self, outer: Dim, width: usize) -> (BufferId, Slot) {
-        let buffer = self.buffer(outer.resolve(&self.sizes).saturating_mul(width));
-        let width = Dim::from(width);
-        (buffer, Slot { offset: self.offset(buffer), stride: width, width, outer })
+    fn temporary(&mut self, outer: Dim, width: usize) -> Slot {
+        let elements = outer.resolve(&self.sizes).saturating_mul(width);
+        let (buffer, width) = (self.buffer(elements), Dim::from(width));
+        Slot { buffer, offset: 0, stride: width, width, outer }
+    }
+
+    /// Notes that the next operation needs what lies in a slot.
+    fn need_slot(&mut self, slot: Slot) -> Slot {
+        self.need(slot.buffer);
+        slot
     }
 
     /// Makes room for a result of the next operation, and returns its slot.
     fn make(&mut self, value: ValueId) -> Result<Slot, DeviceError> {
-        let elements = self.shape(value).resolve(&self.sizes).into_iter().fold(1, usize::saturating_mul);
-        let buffer = self.buffer(elements);
-        self.values[value.0 as usize] = Some(buffer);
-        self.slot(value)
+        let place = self.lowering.make(value);
+        slot_at(&place)
     }
 
     /// The slot of a value that the next operation needs.
     fn slot(&mut self, value: ValueId) -> Result<Slot, DeviceError> {
-        match self.source(value)? {
-            Source::Arena(slot) => Ok(slot),
-            Source::Weight(_) => Err(self.odd(value)),
-        }
+        let place = self.place(value)?;
+        slot_at(&place)
     }
 
     /// The place of a value that the next operation needs.
     fn source(&mut self, value: ValueId) -> Result<Source, DeviceError> {
-        let view = self.graph.view(value);
-        if let ValueKind::Weight(weight) = self.graph.value(view.root).kind {
-            let (offset, stride) = (view.elements.start, view.row_stride);
-            return Ok(Source::Weight(WeightView {
-                weight: weight.0 as usize,
-                offset,
-                stride,
-                width: view.elements.len(),
-            }));
-        }
-        let Some(buffer) = self.values[view.root.0 as usize] else {
-            return Err(unsupported(format!("{value} before it is made")));
-        };
-        self.need(buffer);
-        let offset = self.offset(buffer);
-        let outer = self.shape(value).outer();
-        if view.root == value {
-            let width = width_of(self.shape(value)).ok_or_else(|| self.odd(value))?;
-            return Ok(Source::Arena(Slot { offset, stride: width, width, outer }));
-        }
-        let offset = offset + view.elements.start;
-        Ok(Source::Arena(Slot {
-            offset,
-            stride: view.row_stride.into(),
-            width: view.elements.len().into(),
-            outer,
-        }))
+        let place = self.place(value)?;
+        source_at(&place)
     }
 
     /// The place of a vector of constant length, as one row.
@@ -325,59 +247,60 @@ impl<'g> Lowering<'g> {
 
     /// The place of a value, or of a copy, whose rows follow each other without gaps.
     fn dense(&mut self, value: ValueId) -> Result<Source, DeviceError> {
-        let source = self.source(value)?;
-        let (stride, width) = match source {
-            Source::Arena(slot) => (slot.stride, slot.width),
-            Source::Weight(view) => (view.stride.into(), view.width.into()),
+        match self.dense_place(value)? {
+            Dense::Already(place) => source_at(&place),
+            Dense::Copied { from, to } => {
+                self.copy(&from, &to)?;
+                source_at(&to)
+            }
+        }
+    }
+
+    /// A result of the program as dense rows of the arena: the value itself or a copy.
+    fn output(&mut self, value: ValueId) -> Result<Place, DeviceError> {
+        let (from, to) = match self.dense_place(value)? {
+            Dense::Already(place) if matches!(place.base, Base::Buffer(_)) => return Ok(place),
+            Dense::Already(from) => {
+                let to = self.make_shape(from.shape.clone());
+                (from, to)
+            }
+            Dense::Copied { from, to } => (from, to),
         };
-        if stride == width {
-            return Ok(source);
+        self.copy(&from, &to)?;
+        Ok(to)
+    }
+
+    /// Appends a copy in front of the next operation.
+    fn copy(&mut self, from: &Place, to: &Place) -> Result<(), DeviceError> {
+        let (x, out) = (source_at(from)?, Out::by_rows(slot_at(to)?));
+        self.push_in_front(CompiledOp::Copy(CopyOp { x, out }), "copy");
+        Ok(())
+    }
+}
+
+/// The slot of a place in the arena.
+fn slot_at(place: &Place) -> Result<Slot, DeviceError> {
+    match source_at(place)? {
+        Source::Arena(slot) => Ok(slot),
+        Source::Weight(_) => Err(unsupported(format!("an operand {} here", place.shape))),
+    }
+}
+
+/// The place as an operand of operations.
+fn source_at(place: &Place) -> Result<Source, DeviceError> {
+    let Place { base, start: offset, row_stride, ref shape } = *place;
+    let odd = || unsupported(format!("an operand {shape} here"));
+    let width = width_of(shape).ok_or_else(odd)?;
+    let stride = row_stride.map_or(width, Dim::from);
+    match base {
+        Base::Buffer(buffer) => {
+            Ok(Source::Arena(Slot { buffer, offset, stride, width, outer: shape.outer() }))
         }
-        let elements = self.shape(value).resolve(&self.sizes).into_iter().fold(1, usize::saturating_mul);
-        let buffer = self.buffer(elements);
-        let out =
-            Slot { offset: self.offset(buffer), stride: width, width, outer: self.shape(value).outer() };
-        self.push(CompiledOp::Copy(CopyOp { x: source, out: Out::by_rows(out) }), "copy");
-        self.need(buffer);
-        Ok(Source::Arena(out))
-    }
-
-    /// Appends an operation.
-    fn push(&mut self, op: CompiledOp, label: impl Into<String>) {
-        let mut operands = Operands::default();
-        op.operands(&mut operands);
-        self.ops.push(Entry { op, operands: operands.0, label: label.into() });
-    }
-
-    /// The number of a weight.
-    fn weight(&self, value: ValueId) -> Option<usize> {
-        match self.graph.value(value).kind {
-            ValueKind::Weight(weight) => Some(weight.0 as usize),
-            _ => None,
+        Base::Weight(weight) => {
+            let (stride, width) = stride.constant().zip(width.constant()).ok_or_else(odd)?;
+            Ok(Source::Weight(WeightView { weight: weight.0 as usize, offset, stride, width }))
         }
-    }
-
-    /// The label of an operation with a weight.
-    fn label(&self, operation: &str, weight: usize) -> String {
-        format!("{operation} {}", self.graph.weights()[weight].name)
-    }
-
-    /// A result of the program as dense rows: the value itself or a copy.
-    fn lower_output(&mut self, value: ValueId) -> Result<(BufferId, Slot), DeviceError> {
-        let x = self.source(value)?;
-        if let Source::Arena(slot) = x
-            && slot.stride == slot.width
-            && let Some(buffer) = self.values[self.graph.view(value).root.0 as usize]
-        {
-            return Ok((buffer, slot));
-        }
-        let outer = self.shape(value).outer();
-        let width = width_of(self.shape(value)).ok_or_else(|| self.odd(value))?;
-        let elements = self.shape(value).resolve(&self.sizes).into_iter().fold(1, usize::saturating_mul);
-        let buffer = self.buffer(elements);
-        let out = Slot { offset: self.offset(buffer), stride: width, width, outer };
-        self.push(CompiledOp::Copy(CopyOp { x, out: Out::by_rows(out) }), "copy");
-        Ok((buffer, out))
+        Base::Input(_) => Err(odd()),
     }
 }
 

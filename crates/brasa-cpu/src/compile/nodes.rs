@@ -1,4 +1,4 @@
-//! Lowering of single nodes.
+//! Compiler of single nodes.
 
 use brasa_graph::device::DeviceError;
 use brasa_graph::op::{
@@ -7,7 +7,7 @@ use brasa_graph::op::{
 };
 use brasa_graph::{CacheId, CacheSpec, Dim, GroupId, MemoryId, NodeId, Op, Shape, ValueId};
 
-use super::{Lowering, takes_norm, unsupported};
+use super::{Compiler, takes_norm, unsupported};
 use crate::attention::{self, Keys, Over, Rounding, Scoring, Sight};
 use crate::linear::{ExpertInput, PackedLinear, WeightClass, WeightClasses};
 use crate::ops::CompiledOp;
@@ -30,7 +30,7 @@ use crate::slot::{Out, Slot, Source, WeightView};
 /// Most elements of a row of which each has its own partner in a list: real models have some thousands.
 const MOST_LISTED: usize = 1 << 24;
 
-impl Lowering<'_> {
+impl Compiler<'_> {
     /// Appends the operation of a node. A view, or a norm that its reader computes, appends nothing.
     pub(super) fn lower_node(&mut self, id: NodeId) -> Result<(), DeviceError> {
         let node = self.node(id);
@@ -172,11 +172,11 @@ impl Lowering<'_> {
             }
             (Op::Unfold(unfold), &[x], &[y]) => {
                 let Unfold { taps, stride, padding } = *unfold;
-                let (factor, x) = (self.rows_factor(x)?, self.source(x)?);
+                let (factor, x) = (self.rows_per_row(x)?, self.source(x)?);
                 CompiledOp::Unfold(UnfoldOp { taps, stride, padding, factor, x, out: self.by_rows(y)? })
             }
             (Op::MeanPool(_), &[x], &[y]) => {
-                let factor = self.rows_factor(x)?;
+                let factor = self.rows_per_row(x)?;
                 CompiledOp::MeanPool(MeanPoolOp { factor, x: self.source(x)?, out: self.by_rows(y)? })
             }
             (Op::ShortConv(conv), &[x, w], &[y]) => return self.short_conv(conv.state, x, w, y),
@@ -218,15 +218,9 @@ impl Lowering<'_> {
         Dims::of(self.shape(value)).ok_or_else(|| self.odd(value))
     }
 
-    /// Number of rows of a value for each row of the step.
-    pub(super) fn rows_factor(&self, value: ValueId) -> Result<usize, DeviceError> {
-        let outer = self.shape(value).outer();
-        if outer.symbol == Dim::ROWS.symbol { Ok(outer.factor) } else { Err(self.odd(value)) }
-    }
-
     /// True if the only reader of norm result `y` computes the norm itself.
     fn folds(&self, y: ValueId) -> bool {
-        let &[reader] = &self.readers[y.0 as usize][..] else { return false };
+        let [reader] = self.readers.items(self.schedule, y)[..] else { return false };
         self.shape(y).rank() == 2
             && !self.graph.outputs().contains(&y)
             && takes_norm(self.graph, &self.schedule.items()[reader], y)
@@ -309,18 +303,12 @@ impl Lowering<'_> {
             self.push(op, "linear");
             return Ok(());
         };
-        let rows = self.row_slot(x);
+        let rows = self.shape(x).outer();
         let activations = self.activations(x, &[weight])?;
         let layer = Layer { weight, follow: Follow::default(), out: self.make(y)? };
         let label = self.label("linear", weight);
         self.push(CompiledOp::Linear(LinearOp { activations, layers: vec![layer], rows }), label);
         Ok(())
-    }
-
-    /// A slot with as many rows as a value, which serves to count them.
-    pub(super) fn row_slot(&self, value: ValueId) -> Slot {
-        let outer = self.shape(value).outer();
-        Slot { offset: 0, stride: 0.into(), width: 0.into(), outer }
     }
 
     /// The table of cosines and sines of a rotation. The first call appends the operation that computes it.
@@ -330,20 +318,18 @@ impl Lowering<'_> {
         positions: ValueId,
         frequencies: ValueId,
     ) -> Result<Slot, DeviceError> {
-        let key = (positions, frequencies, rope.magnitude.to_bits());
-        if let Some(&(buffer, slot)) = self.tables.get(&key) {
-            self.need(buffer);
-            return Ok(slot);
+        let (outer, width) = (self.shape(positions).outer(), Dim::from(rope.rotary_dim));
+        if let Some(buffer) = self.rotation(rope, positions, frequencies) {
+            return Ok(Slot { buffer, offset: 0, stride: width, width, outer });
         }
-        let outer = self.shape(positions).outer();
+        let key = [positions, frequencies];
         let (positions, frequencies) = (self.slot(positions)?, self.vector(frequencies)?);
-        let (buffer, out) = self.temporary(outer, rope.rotary_dim);
+        let out = self.temporary(outer, rope.rotary_dim);
         let magnitude = rope.magnitude;
         let table = RopeTable { positions, frequencies, magnitude, out: Out::by_rows(out) };
         self.push(CompiledOp::RopeTable(table), "rope_table");
-        self.need(buffer);
-        self.tables.insert(key, (buffer, out));
-        Ok(out)
+        self.keep_rotation(rope, key, out.buffer);
+        Ok(self.need_slot(out))
     }
 
     /// The place of a memory, and its geometry.

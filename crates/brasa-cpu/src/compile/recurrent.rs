@@ -1,16 +1,16 @@
-//! Lowering of operations with recurrent states.
+//! Compiler of operations with recurrent states.
 
 use brasa_graph::device::DeviceError;
 use brasa_graph::op::{StateScan, Unary};
 use brasa_graph::{Item, Op, StateId, ValueId};
 
-use super::{Lowering, unsupported};
+use super::{Compiler, unsupported};
 use crate::ops::CompiledOp;
 use crate::ops::short_conv::{MOST_TAPS, ShortConvOp};
 use crate::ops::state_scan::StateScanOp;
 use crate::slot::Out;
 
-impl Lowering<'_> {
+impl Compiler<'_> {
     /// Appends a short convolution, with the SiLU behind it if nothing else reads its result.
     pub(super) fn short_conv(
         &mut self,
@@ -35,7 +35,7 @@ impl Lowering<'_> {
 
     /// The SiLU of `y`, if it is all that reads `y`; it is not lowered again.
     fn silu_behind(&mut self, y: ValueId) -> Option<ValueId> {
-        let &[reader] = &self.readers[y.0 as usize][..] else { return None };
+        let [reader] = self.readers.items(self.schedule, y)[..] else { return None };
         let Item::Single(id) = self.schedule.items()[reader] else { return None };
         let node = self.node(id);
         let is_silu = matches!(node.op, Op::Unary(Unary::Silu));

@@ -33,6 +33,8 @@ pub struct Packer<'a> {
     /// The size of a region is a multiple of this.
     region_bytes: usize,
     region: Mutex<Option<Region>>,
+    /// True if buffers are empty and nothing is packed.
+    measures: bool,
 }
 
 /// A region and how much of it is taken.
@@ -66,7 +68,12 @@ pub(super) struct Buffer {
 impl<'a> Packer<'a> {
     /// Packs with the threads of `team`.
     pub fn new(team: &'a Team) -> Self {
-        Self { team, region_bytes: REGION_BYTES, region: Mutex::new(None) }
+        Self { team, region_bytes: REGION_BYTES, region: Mutex::new(None), measures: false }
+    }
+
+    /// Packs nothing: weights know their sizes and kinds, and have no bytes.
+    pub fn measuring(team: &'a Team) -> Self {
+        Self { region_bytes: OWN_REGION_BYTES, measures: true, ..Self::new(team) }
     }
 
     /// Packs a single weight, without spare memory.
@@ -100,6 +107,9 @@ impl<'a> Packer<'a> {
         pack: impl Fn(Range<usize>, &mut [u8]) + Sync,
     ) -> Result<Buffer, Error> {
         let strips = n.div_ceil(LANES);
+        if self.measures {
+            return self.buffer(0);
+        }
         let mut buffer = self.buffer(strips * strip_bytes)?;
         let bytes = SharedSlice::new(buffer.bytes_mut());
         let threads = self.team.threads();

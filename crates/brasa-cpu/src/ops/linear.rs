@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
-use brasa_graph::Sizes;
 use brasa_graph::op::GatedUnit;
+use brasa_graph::{Dim, Sizes};
 
 use crate::context::Context;
 use crate::kv::SharedKv;
@@ -37,8 +37,8 @@ const MANY_ROWS: usize = 8;
 pub(crate) struct LinearOp {
     pub activations: Activations,
     pub layers: Vec<Layer>,
-    /// A slot with as many rows as the operand.
-    pub rows: Slot,
+    /// Rows of the operand.
+    pub rows: Dim,
 }
 
 /// One linear layer.
@@ -90,7 +90,7 @@ impl Operation for LinearOp {
 
     fn run(&self, cx: &mut Context<'_>, scratch: &mut Scratch) {
         let view = cx.view(&self.activations.x);
-        let rows = cx.region(&self.rows).rows;
+        let rows = self.rows.resolve(&cx.step.sizes);
         if rows == 0 {
             return;
         }
@@ -116,11 +116,11 @@ impl Operation for LinearOp {
     }
 
     fn prepared(&self, isa: Isa, sizes: &Sizes) -> PreparedSize {
-        self.activations.size(isa, self.rows.outer.resolve(sizes))
+        self.activations.size(isa, self.rows.resolve(sizes))
     }
 
     fn cost(&self, step: &StepState, weights: &CpuWeights, _: SharedKv<'_>) -> Cost {
-        let rows = self.rows.outer.resolve(&step.sizes) * self.activations.per_row;
+        let rows = self.rows.resolve(&step.sizes) * self.activations.per_row;
         self.layers.iter().map(|layer| Cost::of_linear(weights.linear(layer.weight), rows)).sum()
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use brasa_graph::Sizes;
+use brasa_graph::{Dim, Sizes};
 
 use crate::Isa;
 use crate::arena::RowsMut;
@@ -24,8 +24,8 @@ use super::scratch::{Scratch, ScratchSize};
 pub(crate) struct LinearGradientOp {
     pub dy: Source,
     pub x: Source,
-    /// A slot with as many rows as `dy` and `x`.
-    pub rows: Slot,
+    /// Rows of `dy` and of `x`.
+    pub rows: Dim,
     /// Vectors of `dy` and of `x` in a row.
     pub per_row: usize,
     /// Elements of a vector of `dy`, and of `x`.
@@ -71,7 +71,7 @@ impl Operation for LinearGradientOp {
 
     fn run(&self, cx: &mut Context<'_>, scratch: &mut Scratch) {
         let (isa, dy, x) = (cx.isa, cx.view(&self.dy), cx.view(&self.x));
-        let inner = cx.region(&self.rows).rows * self.per_row;
+        let inner = self.rows.resolve(&cx.step.sizes) * self.per_row;
         let dy = Vectors { rows: &dy, width: self.n, per_row: self.per_row };
         let x = Vectors { rows: &x, width: self.k, per_row: self.per_row };
         let Mine { rows, columns, mut out } = cx.mine::<f32>(&self.out);
@@ -93,7 +93,7 @@ impl Operation for LinearGradientOp {
     }
 
     fn cost(&self, step: &StepState, _: &CpuWeights, _: SharedKv<'_>) -> Cost {
-        let rows = self.rows.outer.resolve(&step.sizes) * self.per_row;
+        let rows = self.rows.resolve(&step.sizes) * self.per_row;
         Cost { bytes: 0, flops: (2 * rows * self.n * self.k) as u64 }
     }
 }

@@ -14,7 +14,7 @@ use brasa_graph::step::{Outs, Step};
 use brasa_graph::testing::Decoder;
 use brasa_graph::testing::{
     Sequences, check_chains, check_chains_of_states, check_failed_steps, check_inputs_and_outputs,
-    check_pages, check_refusals, check_shared_weights,
+    check_measures, check_pages, check_refusals, check_shared_weights,
 };
 
 const LIMITS: ProgramLimits = ProgramLimits { max_rows: 8, max_outs: 4, max_segments: 2 };
@@ -110,4 +110,9 @@ fn a_program_says_what_it_is_and_how_long_it_took() {
         ]
     );
     assert!(times.iter().filter(|time| time.label.contains("linear")).all(|time| time.flops > 0));
+}
+
+#[test]
+fn the_memory_that_is_told_is_taken() {
+    check_measures(&cpu());
 }

@@ -9,7 +9,9 @@ use brasa_graph::fuse::{Fusion, GateUpActivation, GateUpLowRankRows, LinearLowRa
 use brasa_graph::op::Binary;
 use brasa_graph::{Fused, Item, Node, NodeId, Op, Schedule, ValueId};
 
-use super::Lowering;
+use brasa_lower::BufferId;
+
+use super::Compiler;
 use crate::ops::{
     Ahead, FEWEST_ROWS, GatesBehind, Gemm, HEAD_ELEMENTS, LowRank, PANEL_ROWS, Panels, PartsInFront,
     Rounding, TilesLaunch, WIDEST_JOINED, partial_floats,
@@ -25,7 +27,7 @@ pub(super) struct GatedProduct {
     bank: Option<(ValueId, ValueId, ValueId)>,
 }
 
-impl Lowering<'_> {
+impl Compiler<'_> {
     /// Notes the products whose only readers are the heads of one cache write.
     pub(super) fn find_heads(&mut self, schedule: &Schedule) {
         if self.gpu.separate_launches {
@@ -36,8 +38,8 @@ impl Lowering<'_> {
                 continue;
             };
             let [q, k, v] = [heads.q, heads.k, heads.v].map(|value| self.graph.view(value).root);
-            let only_heads = self.readers(q).iter().all(|(reader, _)| nodes.contains(reader));
-            if q == k && q == v && only_heads && !self.is_output(q) && !self.banked.contains(&q) {
+            let only_heads = self.readers.nodes(q).iter().all(|(reader, _)| nodes.contains(reader));
+            if q == k && q == v && only_heads && !self.readers.is_output(q) && !self.banked.contains(&q) {
                 self.meet_heads.push(q);
             }
         }
@@ -60,13 +62,13 @@ impl Lowering<'_> {
                 _ => continue,
             };
             let GatedProduct { w, y, bank } = product;
-            let only_gates = self.readers(x).iter().all(|&(reader, _)| {
+            let only_gates = self.readers.nodes(x).iter().all(|&(reader, _)| {
                 let is_weight = |of| of == w || bank.is_some_and(|(a, ..)| of == a);
                 matches!(self.graph.node(reader).inputs[..], [read, of] if read == x && is_weight(of))
             });
             let width = self.shape(y).width().unwrap_or(0);
             let fills_panels = self.subs_of_readers(y).is_some_and(|subs| subs * 64 == width);
-            if only_gates && fills_panels && no_bias && self.rounds(x) && !self.is_output(y) {
+            if only_gates && fills_panels && no_bias && self.rounds(x) && !self.readers.is_output(y) {
                 self.gates.insert(x, product);
             }
         }
@@ -95,17 +97,18 @@ impl Lowering<'_> {
             Some((a, b, factors)) => Some(([norm(self, a)?, norm(self, b)?], self.slot(factors).ok()?)),
             None => None,
         };
-        let row_scale = self.scratch(self.rows(x));
+        let rows = self.rows(x);
+        let row_scale = self.buffer(rows);
         self.gated_scales.insert(y, row_scale);
         Some(GatesBehind { row_norm, row_scale, bank })
     }
 
     /// The addition of a bias that is all that reads the product `y`: the node, the bias and the sum.
     pub(super) fn bias_behind(&self, y: ValueId, w: ValueId) -> Option<(NodeId, ValueId, ValueId)> {
-        if self.gpu.separate_launches || self.is_output(y) || !self.is_in_tiles(w) {
+        if self.gpu.separate_launches || self.readers.is_output(y) || !self.is_in_tiles(w) {
             return None;
         }
-        let &[(id, read)] = &self.readers(y)[..] else { return None };
+        let &[(id, read)] = &self.readers.nodes(y)[..] else { return None };
         let Node { op: Op::Binary(Binary::Add), inputs, outputs } = self.graph.node(id) else { return None };
         let bias = match inputs[..] {
             [a, b] if a == read => b,
@@ -127,7 +130,7 @@ impl Lowering<'_> {
         }
         let outputs = tiles.iter().map(|launch| launch.tiles.count * 16).max().unwrap_or(0);
         let (panels, rounding) = self.panels_of(x, subs)?;
-        let partial = self.scratch(partial_floats(rows, outputs));
+        let partial = self.buffer(partial_floats(rows, outputs));
         let sums = self.kernel("gemm_sums")?;
         Ok(Some(Gemm { panels, rounding, of_panels: false, sums, partial }))
     }
@@ -150,13 +153,13 @@ impl Lowering<'_> {
     /// Reserves memory for `rows` rows, of `subs` pieces of 64 inputs each, that the next operation rounds.
     pub(super) fn new_panels(&mut self, rows: usize, subs: usize) -> Panels {
         let data = self.panel_room(rows, subs);
-        Panels { data, row_scale: self.scratch(rows), subs }
+        Panels { data, row_scale: self.buffer(rows), subs }
     }
 
     /// A buffer for panels of `rows` rows, of `subs` pieces of 64 inputs each, which the next operation needs.
-    pub(super) fn panel_room(&mut self, rows: usize, subs: usize) -> usize {
+    pub(super) fn panel_room(&mut self, rows: usize, subs: usize) -> BufferId {
         // Two halves in a float.
-        self.scratch(rows.next_multiple_of(PANEL_ROWS) * subs * 32)
+        self.buffer(rows.next_multiple_of(PANEL_ROWS) * subs * 32)
     }
 
     /// The rounding of `x` by the next operation, and room for it, which products behind find.
@@ -196,7 +199,7 @@ impl Lowering<'_> {
         if !is_whole || !aligned || !width.is_multiple_of(8) || width > WIDEST_JOINED || !self.rounds(y) {
             return Ok(None);
         }
-        let normed = self.readers(y).into_iter().find_map(|(id, read)| {
+        let normed = self.readers.nodes(y).into_iter().find_map(|(id, read)| {
             let node = self.graph.node(id);
             let (Op::RmsNorm(op), Some(&x), &[normed]) = (&node.op, node.inputs.first(), &node.outputs[..])
             else {
@@ -214,7 +217,7 @@ impl Lowering<'_> {
 
     /// How attention rounds its result `y` for the product behind, if that is all that reads it.
     pub(super) fn attention_ahead(&mut self, y: ValueId) -> Result<Option<Rounding>, DeviceError> {
-        let readers = self.readers(y);
+        let readers = self.readers.nodes(y);
         let Some(&(_, x)) = readers.first() else { return Ok(None) };
         let (view, width) = (self.graph.view(x), self.shape(x).width().unwrap_or(0));
         let is_whole = self.shape(x).rank() == 2
@@ -226,7 +229,7 @@ impl Lowering<'_> {
             || !reads_x
             || !is_whole
             || !width.is_multiple_of(8)
-            || self.is_output(y)
+            || self.readers.is_output(y)
             || !self.rounds(x)
         {
             return Ok(None);
@@ -269,7 +272,7 @@ impl Lowering<'_> {
     /// Pieces of 64 inputs of the weights in tiles that multiply `x`; `None` if anything else reads it.
     fn subs_of_readers(&self, x: ValueId) -> Option<usize> {
         let mut found = None;
-        for (id, _) in self.readers(x) {
+        for (id, _) in self.readers.nodes(x) {
             let node = self.graph.node(id);
             let (Op::Linear(_), &[read, w]) = (&node.op, &node.inputs[..]) else { return None };
             if read != x || !self.is_in_tiles(w) {
@@ -282,25 +285,5 @@ impl Lowering<'_> {
             }
         }
         found
-    }
-
-    /// The nodes other than views that read `value` or a view of it, each with what it reads.
-    pub(super) fn readers(&self, value: ValueId) -> Vec<(NodeId, ValueId)> {
-        let of_node = |(number, node): (usize, &Node)| {
-            let read = node.inputs.iter().find(|&&input| self.graph.view(input).root == value)?;
-            (!node.op.is_view()).then_some((NodeId(number as u32), *read))
-        };
-        let root = self.graph.view(value).root;
-        if root != value {
-            // Of a view, those that read just this view.
-            let nodes = self.graph.nodes().iter().enumerate();
-            let reads = nodes.filter(|(_, node)| node.inputs.contains(&value));
-            return reads.map(|(number, _)| (NodeId(number as u32), value)).collect();
-        }
-        self.graph.nodes().iter().enumerate().filter_map(of_node).collect()
-    }
-
-    pub(super) fn is_output(&self, value: ValueId) -> bool {
-        self.graph.outputs().iter().any(|&output| self.graph.view(output).root == value)
     }
 }

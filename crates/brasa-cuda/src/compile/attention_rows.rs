@@ -4,13 +4,14 @@ use brasa_graph::Op;
 use brasa_graph::ValueId;
 use brasa_graph::device::DeviceError;
 use brasa_graph::op::{Attention, KvSource};
+use brasa_lower::BufferId;
 
-use super::{Attended, Lowering};
+use super::{Attended, Compiler};
 use crate::ops::{
     AttentionGradientRows, AttentionRows, Flash, Named, Room, StepAttention, WIDEST_GRADIENT, rows_kernels,
 };
 
-impl Lowering<'_> {
+impl Compiler<'_> {
     /// The kernels of attention to the rows of the step on tensor cores, whose result is `y`; `None` if there are none or sums must be exact.
     pub(super) fn attention_rows(
         &mut self,
@@ -28,7 +29,7 @@ impl Lowering<'_> {
         };
         let kept = self.graph.nodes().iter().any(reads_alike).then(|| {
             let rows_and_heads = &self.shape(operands[0]).resolve(&self.sizes)[..2];
-            let kept = self.scratch(rows_and_heads.iter().product());
+            let kept = self.buffer(rows_and_heads.iter().product());
             self.attended.push(Attended { operands, attention: *attention, kept, result: y });
             kept
         });
@@ -64,7 +65,7 @@ impl Lowering<'_> {
         attention: &Attention,
         kv_heads: usize,
         of_gradient: bool,
-    ) -> Result<Option<([Flash; 3], usize)>, DeviceError> {
+    ) -> Result<Option<([Flash; 3], BufferId)>, DeviceError> {
         let &[rows, heads, width] = &self.shape(q).resolve(&self.sizes)[..] else { return Ok(None) };
         let Some(named) = rows_kernels(width, attention.softcap.is_some()) else { return Ok(None) };
         if self.shape(v).width() != Some(width) {
@@ -79,7 +80,7 @@ impl Lowering<'_> {
         let [attention, queries, keys] = named;
         let kernels = [flash(attention)?, flash(queries)?, flash(keys)?];
         let room = Room::new(rows, heads, kv_heads, width, of_gradient);
-        Ok(Some((kernels, self.scratch(room.bytes.div_ceil(4)))))
+        Ok(Some((kernels, self.buffer(room.bytes.div_ceil(4)))))
     }
 
     /// Attention to the rows of the step whose change the next operation computes.

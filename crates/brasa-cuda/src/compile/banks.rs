@@ -8,7 +8,7 @@ use brasa_graph::device::DeviceError;
 use brasa_graph::fuse::{Fusion, GateUpLowRankRows, LinearLowRankRows, LowRankRows};
 use brasa_graph::{Fused, Item, Schedule, ValueId, Weight};
 
-use super::Lowering;
+use super::Compiler;
 use super::linear::Follow;
 use crate::ops::{
     BankedLinearOp, FEWEST_ROWS, FewRows, GatedOp, GatedPlace, LARGEST_ROWS, LowRankRowsOp, MOST_FEW_ROWS,
@@ -17,7 +17,7 @@ use crate::ops::{
 use crate::params::{LOW_RANK_BF16, LOW_RANK_F16, LOW_RANK_F32};
 use crate::weights::{Halves, SUB_INPUTS, Stored, Stretch, TILE_OUTPUTS, Tiles, raise_of};
 
-impl Lowering<'_> {
+impl Compiler<'_> {
     /// Notes the sums of products of banks that are not added within the product of a layer.
     pub(super) fn find_banks(&mut self, schedule: &Schedule) {
         for item in schedule.items() {
@@ -158,7 +158,7 @@ impl Lowering<'_> {
         let most_rows = self.rows(x).min(MOST_FEW_ROWS as usize);
         let parts =
             most_rows.saturating_mul(first_matrix.rows).saturating_mul(parts_of_ranks(first_matrix.inputs));
-        let (partial, users) = (self.scratch(parts), self.scratch(first_matrix.rows.div_ceil(TILE_OUTPUTS)));
+        let (partial, users) = (self.buffer(parts), self.buffer(first_matrix.rows.div_ceil(TILE_OUTPUTS)));
         let spans = self.spans(of_b, second_matrix);
         let x_ready = self.gpu.allocate_zeros(2 * size_of::<u32>(), "words between two launches")?;
         let tail = self.ranks_tail(of_b, second_matrix, self.rows(x))?;
@@ -172,7 +172,7 @@ impl Lowering<'_> {
     fn ranks_tail(&mut self, number: usize, b: Matrix, rows: usize) -> Result<RanksTail, DeviceError> {
         let subs = b.inputs.div_ceil(SUB_INPUTS);
         let panels = self.panel_room(rows, subs);
-        let ratios = self.scratch(rows.next_multiple_of(LARGEST_ROWS));
+        let ratios = self.buffer(rows.next_multiple_of(LARGEST_ROWS));
         let stored = self.weights.stored(number);
         let tiles = stored.and_then(|stored| stored.stretches.first()?.tiles.as_ref());
         let raise =

@@ -9,7 +9,7 @@ use brasa_graph::device::DeviceError;
 use brasa_graph::op::{Binary, NormKind, Unary};
 use brasa_graph::{Item, NodeId, Op, Schedule, ValueId};
 
-use super::Lowering;
+use super::Compiler;
 use crate::driver::Kernel;
 use crate::ops::{GatedGradientOp, GatedOp, GatedPlace, LowRankOp, NormGradientOp};
 
@@ -37,7 +37,7 @@ pub(super) struct NormGradientOf {
     t: ValueId,
 }
 
-impl Lowering<'_> {
+impl Compiler<'_> {
     /// Notes the chains among the nodes that no fused operation has taken.
     pub(super) fn find_chains(&mut self, schedule: &Schedule) {
         let alone: HashSet<NodeId> = schedule
@@ -64,8 +64,8 @@ impl Lowering<'_> {
         let maker = self.graph.producer(value)?;
         let is_link = alone.contains(&maker)
             && !self.folded.contains(&maker)
-            && !self.is_output(value)
-            && self.readers(value).len() == 1;
+            && !self.readers.is_output(value)
+            && self.readers.nodes(value).len() == 1;
         is_link.then_some(maker)
     }
 
@@ -125,10 +125,10 @@ impl Lowering<'_> {
         else {
             return;
         };
-        if !is_gate(function) || self.shape(gate).rank() != 2 || self.is_output(activated) {
+        if !is_gate(function) || self.shape(gate).rank() != 2 || self.readers.is_output(activated) {
             return;
         }
-        let mut readers = self.readers(activated);
+        let mut readers = self.readers.nodes(activated);
         readers.retain(|(reader, _)| !self.folded.contains(reader));
         let &[(product, read)] = &readers[..] else { return };
         if read != activated || !alone.contains(&product) || self.chains.contains_key(&product) {
@@ -174,7 +174,7 @@ impl Lowering<'_> {
         };
         let Some(maker) = self.graph.producer(product).filter(|maker| alone.contains(maker)) else { return };
         // Gradients of such scales name what they do not read.
-        let mut readers = self.readers(product);
+        let mut readers = self.readers.nodes(product);
         readers.retain(|(reader, _)| {
             match (&self.graph.node(*reader).op, &self.graph.node(*reader).inputs[..]) {
                 (Op::UnaryGradient(op), &[x, t]) => {
@@ -192,7 +192,7 @@ impl Lowering<'_> {
         let is_alone = matches!(readers[..], [(reader, read)] if reader == id && read == product);
         if is_alone
             && !self.exact
-            && !self.is_output(product)
+            && !self.readers.is_output(product)
             && !self.folded.contains(&maker)
             && self.shape(x).rank() == 2
             && self.is_low_rank(w, axis)
@@ -222,7 +222,7 @@ impl Lowering<'_> {
             weight
         });
         let added = self.link(y, alone).and_then(|_| {
-            let &[(sum, read)] = &self.readers(y)[..] else { return None };
+            let &[(sum, read)] = &self.readers.nodes(y)[..] else { return None };
             let node = self.graph.node(sum);
             let (Op::Binary(Binary::Add), &[a, b]) = (&node.op, &node.inputs[..]) else { return None };
             let residual = if a == y { b } else { a };
@@ -287,7 +287,7 @@ impl Lowering<'_> {
     }
 }
 
-impl Lowering<'_> {
+impl Compiler<'_> {
     /// The kernel that makes gated products or their gradients `y`, and where they go.
     fn gated_place(&mut self, name: &str, y: ValueId) -> Result<(Kernel, GatedPlace), DeviceError> {
         if self.is_paneled(y) {

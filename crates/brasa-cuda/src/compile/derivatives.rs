@@ -4,15 +4,15 @@ use brasa_graph::device::DeviceError;
 use brasa_graph::op::{Binary, Fold, Head, Unary, Unfold};
 use brasa_graph::{Dim, NodeId, Op, Shape};
 
-use super::Lowering;
+use super::Compiler;
 use crate::ops::{
     AttentionGradientOp, AttentionTangentOp, BinaryOp, ExpertGradientOp, ExpertTransposedOp, FoldOp,
     LinearCrossEntropyGradientOp, LinearCrossEntropyOp, MOST_ROWS, NarrowOp, PickOp, PlaceOp, SpreadMeanOp,
     UnaryGradientOp,
 };
-use crate::run::{Base, Slot};
+use crate::run::Slot;
 
-impl Lowering<'_> {
+impl Compiler<'_> {
     /// Appends the operation of a node that only derivatives have.
     pub(super) fn lower_derivative(&mut self, id: NodeId) -> Result<(), DeviceError> {
         let node = self.graph.node(id);
@@ -69,7 +69,7 @@ impl Lowering<'_> {
                 let of = self.step_attention(op.attention, [q, k, v], sinks.first().copied())?;
                 let rows_and_heads = &self.shape(q).resolve(&self.sizes)[..2];
                 let sums =
-                    self.scratch(rows_and_heads.iter().fold(3, |all, &count| all.saturating_mul(count)));
+                    self.buffer(rows_and_heads.iter().fold(3, |all, &count| all.saturating_mul(count)));
                 let widths = [self.shape(q).width(), self.shape(v).width()];
                 let of_queries = self.step_tiles("attention_gradient_query_tiles", widths, [4, 1])?;
                 let of_keys = self.step_tiles("attention_gradient_key_tiles", widths, [4, 2])?;
@@ -97,7 +97,7 @@ impl Lowering<'_> {
                 let (kernels, buffer) = (self.each_element("binary")?, self.loss_gradients[&dx]);
                 let (d, shape) = (self.dense(d)?, self.shape(dx).clone());
                 self.need(buffer);
-                let a = Slot { base: Base::Buffer(buffer), start: 0, row_stride: None, shape };
+                let a = Slot::whole(buffer, shape);
                 let b = Slot { shape: Shape(vec![d.shape.outer(), Dim::from(1)]), ..d };
                 let out = self.make(dx);
                 self.push(BinaryOp { kernels, function: Binary::Mul, a, b, out }, name);

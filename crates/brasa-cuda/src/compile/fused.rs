@@ -3,8 +3,9 @@
 use brasa_graph::device::DeviceError;
 use brasa_graph::fuse::{Fusion, GateUpActivation, LinearResidual, Pattern, QkNormRopeCacheWrite};
 use brasa_graph::{Fused, GroupId, ValueId};
+use brasa_lower::BufferId;
 
-use super::Lowering;
+use super::Compiler;
 use super::linear::Follow;
 use crate::ops::{HEAD_ELEMENTS, HeadsOp, RotationsOp, WIDEST_HEAD};
 use crate::weights::Halves;
@@ -20,7 +21,7 @@ pub(super) const PATTERNS: &[Pattern] = &[
     Pattern::LinearResidual,
 ];
 
-impl Lowering<'_> {
+impl Compiler<'_> {
     /// True for fused nodes that [`Self::lower_fused`] handles: all of the weight is in tiles, and halves are paired as they are
     /// gated.
     pub(super) fn fuses(&self, fused: &Fused) -> bool {
@@ -105,21 +106,20 @@ impl Lowering<'_> {
     }
 
     /// The buffer of cosines and sines of a rotation, which layers that turn alike share.
-    fn rotations(&mut self, fused: &QkNormRopeCacheWrite) -> Result<usize, DeviceError> {
+    fn rotations(&mut self, fused: &QkNormRopeCacheWrite) -> Result<BufferId, DeviceError> {
         let &QkNormRopeCacheWrite { rope, positions, frequencies, .. } = fused;
-        let known = self.rotations.iter().find(|(key, _)| *key == (rope, positions, frequencies));
-        if let Some(&(_, table)) = known {
+        if let Some(table) = self.rotation(&rope, positions, frequencies) {
             return Ok(table);
         }
         let kernel = self.kernel("rotations")?;
-        let rows = self.shape(positions).resolve(&self.sizes).iter().product::<usize>();
+        let rows = self.elements(self.shape(positions));
         let (of_positions, of_frequencies) = (self.dense(positions)?, self.dense(frequencies)?);
-        let table = self.scratch(rows.saturating_mul(rope.rotary_dim));
+        let table = self.buffer(rows.saturating_mul(rope.rotary_dim));
         self.push(
             RotationsOp { kernel, rope, positions: of_positions, frequencies: of_frequencies, table },
             "rotations",
         );
-        self.rotations.push(((rope, positions, frequencies), table));
+        self.keep_rotation(&rope, [positions, frequencies], table);
         Ok(table)
     }
 }

@@ -3,14 +3,14 @@
 use brasa_graph::ValueId;
 use brasa_graph::device::DeviceError;
 
-use super::Lowering;
+use super::Compiler;
 use crate::ops::{
     HeadFactors, HeadLinearOp, MOST_HEAD_ROWS_IN_F32, ManyRows, Panels, PlanBuffers, most_blocks,
     most_positions,
 };
 use crate::weights::Form;
 
-impl Lowering<'_> {
+impl Compiler<'_> {
     /// Appends `y[r,h] = x[r,h] · w[h]ᵀ`, the product of each head's vectors with the head's matrix.
     pub(super) fn head_linear(&mut self, x: ValueId, w: ValueId, y: ValueId) -> Result<(), DeviceError> {
         let number = self.weight(w).ok_or_else(|| self.odd(w))?;
@@ -52,15 +52,15 @@ impl Lowering<'_> {
         let positions = most_positions(vectors, heads);
         // Two halves in a float.
         let panels = Panels {
-            data: self.scratch(positions.saturating_mul(subs * 32)),
-            row_scale: self.scratch(positions),
+            data: self.buffer(positions.saturating_mul(subs * 32)),
+            row_scale: self.buffer(positions),
             subs,
         };
         let plan = PlanBuffers {
-            counts: self.scratch(1),
+            counts: self.buffer(1),
             places: None,
-            slots: self.scratch(positions),
-            blocks: self.scratch(3 * most_blocks(vectors, heads)),
+            slots: self.buffer(positions),
+            blocks: self.buffer(3 * most_blocks(vectors, heads)),
         };
         let (round, multiply) =
             (self.kernel("head_panels")?, self.expert_kernels(&format!("experts_{suffix}"))?);

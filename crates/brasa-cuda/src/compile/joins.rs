@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use brasa_graph::device::DeviceError;
 use brasa_graph::{Item, NodeId, Op, Schedule, ValueId};
 
-use super::Lowering;
+use super::Compiler;
 use crate::ops::CopyOp;
 use crate::run::{Base, Slot};
 
@@ -18,7 +18,7 @@ pub(super) struct Place {
     stride: usize,
 }
 
-impl Lowering<'_> {
+impl Compiler<'_> {
     /// Notes which values are joined where, and which of them can be written there. Joins of joins become one.
     pub(super) fn find_joins(&mut self, schedule: &Schedule) {
         let alone: HashSet<NodeId> = schedule
@@ -67,7 +67,7 @@ impl Lowering<'_> {
     fn flatten(&mut self, parts: [ValueId; 2], alone: &HashSet<NodeId>, flat: &mut Vec<ValueId>) {
         for part in parts {
             let inner = self.graph.producer(part).filter(|maker| {
-                alone.contains(maker) && self.readers(part).len() == 1 && !self.is_output(part)
+                alone.contains(maker) && self.readers.nodes(part).len() == 1 && !self.readers.is_output(part)
             });
             match inner.and_then(|id| Some((id, self.joined(id)?))) {
                 Some((id, inner)) => {
@@ -88,8 +88,8 @@ impl Lowering<'_> {
             && view.row_stride == width
             && self.shape(root).outer() == self.shape(part).outer();
         let is_free = matches!(self.graph.node(maker).op, Op::Rope(_))
-            && self.readers(root).len() == 1
-            && !self.is_output(root)
+            && self.readers.nodes(root).len() == 1
+            && !self.readers.is_output(root)
             && !self.places.contains_key(&root);
         (is_whole && is_free).then_some(root)
     }
@@ -99,20 +99,9 @@ impl Lowering<'_> {
         let Some(Place { whole, start, stride }) = self.places.get(&value).copied() else {
             return self.make(value);
         };
-        let buffer = self.make_joined(whole);
+        let buffer = self.buffer_of(whole);
         let shape = self.shape(value).clone();
         Slot { base: Base::Buffer(buffer), start, row_stride: Some(stride), shape }
-    }
-
-    /// The buffer of a join, which the first part makes.
-    fn make_joined(&mut self, whole: ValueId) -> usize {
-        if let Some(buffer) = self.values[whole.0 as usize] {
-            self.need(buffer);
-            return buffer;
-        }
-        let buffer = self.buffer(self.shape(whole));
-        self.values[whole.0 as usize] = Some(buffer);
-        buffer
     }
 
     /// Appends copies of the parts of a join that are not in their places yet.
@@ -128,7 +117,7 @@ impl Lowering<'_> {
             }
             let (kernels, x) = (self.each_element("copy")?, self.slot(part)?);
             let shape = x.shape.clone();
-            let base = Base::Buffer(self.make_joined(whole));
+            let base = Base::Buffer(self.buffer_of(whole));
             let out = Slot { base, start, row_stride: Some(stride), shape };
             self.push(CopyOp { kernels, x, behind: None, is_part: true, out }, "concat");
         }

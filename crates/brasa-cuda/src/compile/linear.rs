@@ -7,7 +7,7 @@ use brasa_graph::fuse::Norm;
 use brasa_graph::op::Unary;
 use brasa_graph::{Op, ValueId};
 
-use super::Lowering;
+use super::Compiler;
 use super::tails::Beside;
 use crate::driver::Kernel;
 use crate::ops::{
@@ -39,7 +39,7 @@ pub(super) struct Launches {
     pub rows: Vec<(Kernel, Kernel)>,
 }
 
-impl Lowering<'_> {
+impl Compiler<'_> {
     /// Appends a product that is a node by itself, with the addition of a bias behind it.
     pub(super) fn linear_alone(&mut self, x: ValueId, w: ValueId, y: ValueId) -> Result<(), DeviceError> {
         let Some((addition, bias, sum)) = self.bias_behind(y, w) else {
@@ -87,7 +87,8 @@ impl Lowering<'_> {
         let (x, in_front) = match self.normed.get(&x).copied() {
             Some((plain, norm)) => {
                 let norm = self.head_norm(norm)?;
-                let (kernel, normed) = (self.kernel("rms_norm")?, self.buffer(self.shape(plain)));
+                let elements = self.elements(self.shape(plain));
+                let (kernel, normed) = (self.kernel("rms_norm")?, self.buffer(elements));
                 (self.slot(plain)?, Some(InFront { norm, kernel, normed }))
             }
             None => (self.slot(x)?, None),

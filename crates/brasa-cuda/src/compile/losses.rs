@@ -3,12 +3,12 @@
 use brasa_graph::device::DeviceError;
 use brasa_graph::{Dim, NodeId, Op, Shape, ValueId};
 
-use super::Lowering;
+use super::Compiler;
 use super::linear::Launches;
 use crate::ops::{Behind, LinearOp, MOST_ROWS, RowGradients, Scores};
-use crate::run::{Base, Slot};
+use crate::run::Slot;
 
-impl Lowering<'_> {
+impl Compiler<'_> {
     /// The node that computes gradients together with the losses of node `id`, from the same scores. There is one if a later node
     /// needs these gradients and the head is frozen. The factors of the losses are not known yet: the gradients are multiplied by
     /// them later.
@@ -28,9 +28,10 @@ impl Lowering<'_> {
             return Ok(None);
         };
         let (kernel, shape) = (self.kernel("scores_loss")?, self.shape(dx).clone());
-        let buffer = self.buffer(&shape);
+        let elements = self.elements(&shape);
+        let buffer = self.buffer(elements);
         self.loss_gradients.insert(dx, buffer);
-        let out = Slot { base: Base::Buffer(buffer), start: 0, row_stride: None, shape };
+        let out = Slot::whole(buffer, shape);
         Ok(Some(RowGradients { kernel, transposed, panels, out }))
     }
 
@@ -54,7 +55,7 @@ impl Lowering<'_> {
         let outs = self.shape(w).outer();
         let most = MOST_ROWS.min(x.shape.outer().resolve(&self.sizes)).max(1);
         let shape = Shape(vec![Dim::from(most), outs]);
-        let out = Slot { base: Base::Buffer(self.buffer(&shape)), start: 0, row_stride: None, shape };
+        let out = self.make_shape(shape);
         let product = LinearOp {
             tiles,
             gemm,

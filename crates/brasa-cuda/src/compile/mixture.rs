@@ -5,14 +5,14 @@ use brasa_graph::fuse::{Fusion, RouterExperts};
 use brasa_graph::op::Binary;
 use brasa_graph::{Fused, Item, NodeId, Op, Schedule, Shape, ValueId};
 
-use super::Lowering;
+use super::Compiler;
 use super::nodes::MOST_EXPERTS;
 use crate::driver::Kernel;
 use crate::ops::{
     EXPERT_SIZES, ExpertTiles, FewSlots, MOST_UNSORTED, MixtureOp, Panels, PlanBuffers, RouterTopKOp, Sorted,
     expert_kernels, most_blocks, most_positions, router_kernel,
 };
-use crate::run::{Base, Slot};
+use crate::run::Slot;
 use crate::weights::Form;
 
 /// Outputs of a tile.
@@ -26,7 +26,7 @@ pub(super) struct Addition {
     sum: ValueId,
 }
 
-impl Lowering<'_> {
+impl Compiler<'_> {
     /// True for a mixture all of whose experts are in tiles of their own; products may be rounded.
     pub(super) fn fuses_mixture(&self, mixture: &RouterExperts) -> bool {
         let weights = [mixture.gate, mixture.up, mixture.down];
@@ -46,7 +46,7 @@ impl Lowering<'_> {
         for item in schedule.items() {
             let Item::Fused(Fused { fusion: Fusion::RouterExperts(mixture), .. }) = item else { continue };
             let y = mixture.y;
-            let &[(node, read)] = &self.readers(y)[..] else { continue };
+            let &[(node, read)] = &self.readers.nodes(y)[..] else { continue };
             let alone =
                 schedule.items().iter().any(|item| matches!(item, Item::Single(single) if *single == node));
             let add = self.graph.node(node);
@@ -56,7 +56,7 @@ impl Lowering<'_> {
             };
             let residual = if a == read { b } else { a };
             let same_shape = self.shape(residual) == self.shape(y) && self.shape(sum) == self.shape(y);
-            if alone && a != b && read == y && same_shape && !self.is_output(y) {
+            if alone && a != b && read == y && same_shape && !self.readers.is_output(y) {
                 self.mixtures.insert(y, Addition { node, residual, sum });
             }
         }
@@ -96,7 +96,7 @@ impl Lowering<'_> {
         let few = FewSlots {
             gates: self.kernel(&format!("expert_gates_{infix}{}", suffix(&gate)))?,
             down: self.kernel(&format!("expert_down_{infix}{}", suffix(&down)))?,
-            gated: self.scratch(most_few.saturating_mul(down.inputs)),
+            gated: self.buffer(most_few.saturating_mul(down.inputs)),
         };
         if let Some(Addition { node, .. }) = addition {
             self.folded.push(node);
@@ -134,8 +134,8 @@ impl Lowering<'_> {
         let positions = most_positions(slots, count);
         // Two halves in a float.
         let mut panels = |subs: usize| Panels {
-            data: self.scratch(positions.saturating_mul(subs * 32)),
-            row_scale: self.scratch(positions),
+            data: self.buffer(positions.saturating_mul(subs * 32)),
+            row_scale: self.buffer(positions),
             subs,
         };
         let (x, gated) = (panels(gate.tiles.subs), panels(down.tiles.subs));
@@ -152,15 +152,15 @@ impl Lowering<'_> {
             gates: self.expert_kernels(&format!("experts_gated_{}", suffix(gate)))?,
             down: self.expert_kernels(&format!("experts_{}", suffix(down)))?,
             plan_buffers: PlanBuffers {
-                counts: self.scratch(1),
-                places: Some(self.scratch(slots)),
-                slots: self.scratch(positions),
-                blocks: self.scratch(3 * most_blocks(slots, count)),
+                counts: self.buffer(1),
+                places: Some(self.buffer(slots)),
+                slots: self.buffer(positions),
+                blocks: self.buffer(3 * most_blocks(slots, count)),
             },
             x,
             gated,
             largest,
-            products: self.scratch(slots.saturating_mul(down.tiles.count / count * TILE_OUTPUTS)),
+            products: self.buffer(slots.saturating_mul(down.tiles.count / count * TILE_OUTPUTS)),
         })
     }
 
@@ -185,12 +185,6 @@ impl Lowering<'_> {
     /// Room for a number of each slot of the rows of `x`.
     fn of_slots(&mut self, x: ValueId, chosen: usize) -> Slot {
         let shape = Shape::rows(self.shape(x).outer(), &[chosen]);
-        Slot { base: Base::Buffer(self.buffer(&shape)), start: 0, row_stride: None, shape }
-    }
-
-    /// True for a value that an operation has made by now.
-    fn is_made(&self, value: ValueId) -> bool {
-        let root = self.graph.view(value).root;
-        self.values[root.0 as usize].is_some()
+        self.make_shape(shape)
     }
 }

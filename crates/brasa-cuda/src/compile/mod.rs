@@ -21,17 +21,18 @@ mod tails;
 mod transposed;
 
 use std::collections::{HashMap, HashSet};
+use std::ops::{Deref, DerefMut};
 
-use brasa_graph::arena::{Demand, lay_out};
 use brasa_graph::device::{DeviceError, ProgramLimits};
 use brasa_graph::fuse::Norm;
-use brasa_graph::op::{Attention, Rope};
-use brasa_graph::{Dim, Graph, Input, Item, NodeId, Schedule, Shape, Sizes, ValueId, ValueKind};
+use brasa_graph::op::Attention;
+use brasa_graph::{Dim, Graph, Input, Item, NodeId, Schedule, ValueId, ValueKind};
+use brasa_lower::{Base, BufferId, Dense, Lowering, Place as Slot};
 
 use crate::driver::Kernel;
 use crate::gpu::Gpu;
 use crate::ops::{CopyOp, Launch, LeftParts, Panels};
-use crate::run::{AXES, Base, Slot};
+use crate::run::AXES;
 use crate::weights::CudaWeights;
 use ahead::GatedProduct;
 use chains::Chain;
@@ -45,27 +46,15 @@ use tails::Beside;
 /// Alignment of every buffer of an arena.
 const ALIGNMENT_BYTES: usize = 256;
 
+/// Operations and their places.
+pub(crate) type Table = brasa_lower::Table<Box<dyn Launch>>;
+
 /// A compiled graph.
 #[derive(Debug)]
-pub(crate) struct Table {
-    pub ops: Vec<Entry>,
-    /// Offset of each buffer in the arena, in bytes.
-    pub offsets: Vec<usize>,
-    pub arena_bytes: usize,
-    /// Buffers that keep their contents from step to step.
-    pub kept: HashSet<usize>,
-    /// The program's results: dense rows.
-    pub outputs: Vec<Slot>,
+pub(crate) struct Compiled {
+    pub table: Table,
     /// True if an operation looks up numbers that are computed in the step, so that only the device can check them.
     pub computes_numbers: bool,
-}
-
-/// An operation and its name.
-#[derive(Debug)]
-pub(crate) struct Entry {
-    pub op: Box<dyn Launch>,
-    /// For people: the operation and its weight.
-    pub label: String,
 }
 
 /// Compiles `graph`.
@@ -79,74 +68,31 @@ pub(crate) fn compile(
     graph: &Graph,
     weights: &CudaWeights,
     limits: &ProgramLimits,
-) -> Result<Table, DeviceError> {
-    let mut lowering = Lowering {
-        gpu,
-        graph,
-        weights,
-        exact: !weights.is_fast(),
-        sizes: Sizes::at_most(limits),
-        buffers: Vec::new(),
-        values: vec![None; graph.values().len()],
-        normed: HashMap::new(),
-        rounded: HashMap::new(),
-        meet_heads: Vec::new(),
-        left_parts: HashMap::new(),
-        attended: Vec::new(),
-        loss_gradients: HashMap::new(),
-        chains: HashMap::new(),
-        joins: HashMap::new(),
-        places: HashMap::new(),
-        banked: HashSet::new(),
-        tails: HashMap::new(),
-        paneled: HashMap::new(),
-        panels_made: HashMap::new(),
-        thin: HashSet::new(),
-        absorbed: HashSet::new(),
-        gates: HashMap::new(),
-        gated_scales: HashMap::new(),
-        mixtures: HashMap::new(),
-        folded: Vec::new(),
-        convolutions: HashMap::new(),
-        rotations: Vec::new(),
-        turned: Vec::new(),
-        ops: Vec::new(),
-        needed: Vec::new(),
-        computes_numbers: false,
-    };
-    lowering.check_sizes(limits)?;
-    let schedule = Schedule::choose(graph, PATTERNS, |fused| lowering.fuses(fused));
-    lowering.find_banks(&schedule);
-    lowering.find_heads(&schedule);
-    lowering.find_gates(&schedule);
-    lowering.find_mixtures(&schedule);
-    lowering.find_tails(&schedule);
-    lowering.find_chains(&schedule);
-    lowering.find_convolutions(&schedule);
-    lowering.find_joins(&schedule);
-    lowering.find_paneled(&schedule);
+) -> Result<Compiled, DeviceError> {
+    let mut compiler = Compiler::new(gpu, graph, weights, limits);
+    compiler.check_sizes(limits)?;
+    let schedule = Schedule::choose(graph, PATTERNS, |fused| compiler.fuses(fused));
+    compiler.find_banks(&schedule);
+    compiler.find_heads(&schedule);
+    compiler.find_gates(&schedule);
+    compiler.find_mixtures(&schedule);
+    compiler.find_tails(&schedule);
+    compiler.find_chains(&schedule);
+    compiler.find_convolutions(&schedule);
+    compiler.find_joins(&schedule);
+    compiler.find_paneled(&schedule);
     for item in schedule.items() {
         match item {
-            Item::Single(node) if lowering.folded.contains(node) => {}
-            Item::Single(node) => lowering.lower_node(*node)?,
-            Item::Fused(fused) => lowering.lower_fused(fused)?,
+            Item::Single(node) if compiler.folded.contains(node) => {}
+            Item::Single(node) => compiler.lower_node(*node)?,
+            Item::Fused(fused) => compiler.lower_fused(fused)?,
         }
     }
-    let outputs = graph.outputs().iter().map(|&output| lowering.dense(output));
+    let outputs = graph.outputs().iter().map(|&output| compiler.dense(output));
     let outputs = outputs.collect::<Result<Vec<Slot>, _>>()?;
-    for slot in &outputs {
-        // Needed to the end, behind the copies of other outputs too.
-        if let Base::Buffer(buffer) = slot.base {
-            lowering.need(buffer);
-        }
-    }
-    let (mut offsets, mut arena_bytes) = lay_out(&lowering.buffers, ALIGNMENT_BYTES);
-    let kept = lowering.keep_turned(arena_bytes)?;
-    if !kept.is_empty() {
-        (offsets, arena_bytes) = lay_out(&lowering.buffers, ALIGNMENT_BYTES);
-    }
-    let Lowering { ops, computes_numbers, .. } = lowering;
-    Ok(Table { ops, offsets, arena_bytes, kept, outputs, computes_numbers })
+    compiler.keep_turned()?;
+    let Compiler { lowering, computes_numbers, .. } = compiler;
+    Ok(Compiled { table: lowering.finish(outputs, ALIGNMENT_BYTES), computes_numbers })
 }
 
 /// Attention to rows that keeps something for its gradient.
@@ -156,21 +102,17 @@ struct Attended {
     operands: [ValueId; 3],
     attention: Attention,
     /// The buffer of what is kept.
-    kept: usize,
+    kept: BufferId,
     result: ValueId,
 }
 
-/// A graph on its way.
-struct Lowering<'g> {
+/// A graph that is being compiled: [`Lowering`], and what the operations of this device note about each other.
+struct Compiler<'g> {
+    lowering: Lowering<'g, Box<dyn Launch>>,
     gpu: &'g Gpu,
-    graph: &'g Graph,
     weights: &'g CudaWeights,
     /// True if sums are f32 throughout, in an order that depends on a row alone.
     exact: bool,
-    sizes: Sizes,
-    buffers: Vec<Demand>,
-    /// The buffer of each value that has one.
-    values: Vec<Option<usize>>,
     /// Norms that the products behind them compute: the result, what is normed, and how.
     normed: HashMap<ValueId, (ValueId, Norm)>,
     /// Values that an operation has rounded for products, and where.
@@ -182,7 +124,7 @@ struct Lowering<'g> {
     /// Attention to rows whose gradient comes.
     attended: Vec<Attended>,
     /// Buffers of the gradients of the losses of rows, by the gradients that are these times factors of rows.
-    loss_gradients: HashMap<ValueId, usize>,
+    loss_gradients: HashMap<ValueId, BufferId>,
     /// Chains of operations on each element, by the last node.
     chains: HashMap<NodeId, Chain>,
     /// Values that are joined side by side, each with the elements of a row in front of it, by the node that joins them.
@@ -203,7 +145,7 @@ struct Lowering<'g> {
     /// Gated products without a bias, by what is multiplied.
     gates: HashMap<ValueId, GatedProduct>,
     /// Buffers of the powers of two by which rows of gated products are divided, by the products.
-    gated_scales: HashMap<ValueId, usize>,
+    gated_scales: HashMap<ValueId, BufferId>,
     /// Additions behind mixtures of experts, by the mixtures' results.
     mixtures: HashMap<ValueId, Addition>,
     /// Nodes that an operation in front has computed.
@@ -211,23 +153,63 @@ struct Lowering<'g> {
     /// Activations behind short convolutions that nothing else reads, by the convolutions' results.
     convolutions: HashMap<ValueId, NodeId>,
     /// Buffers of weights that are turned around for products with their other side, and do not change.
-    turned: Vec<usize>,
-    /// Tables of rotations that there are: what makes them, and their buffers.
-    rotations: Vec<((Rope, ValueId, ValueId), usize)>,
-    ops: Vec<Entry>,
-    /// Buffers that the next operation reads or writes. Copies of its operands, which run before it, must not overwrite them.
-    needed: Vec<usize>,
+    turned: Vec<BufferId>,
     computes_numbers: bool,
 }
 
-impl<'g> Lowering<'g> {
+impl<'g> Deref for Compiler<'g> {
+    type Target = Lowering<'g, Box<dyn Launch>>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.lowering
+    }
+}
+
+impl DerefMut for Compiler<'_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.lowering
+    }
+}
+
+impl<'g> Compiler<'g> {
+    fn new(gpu: &'g Gpu, graph: &'g Graph, weights: &'g CudaWeights, limits: &ProgramLimits) -> Self {
+        Self {
+            lowering: Lowering::new(&*gpu.name, graph, limits),
+            gpu,
+            weights,
+            exact: !weights.is_fast(),
+            normed: HashMap::new(),
+            rounded: HashMap::new(),
+            meet_heads: Vec::new(),
+            left_parts: HashMap::new(),
+            attended: Vec::new(),
+            loss_gradients: HashMap::new(),
+            chains: HashMap::new(),
+            joins: HashMap::new(),
+            places: HashMap::new(),
+            banked: HashSet::new(),
+            tails: HashMap::new(),
+            paneled: HashMap::new(),
+            panels_made: HashMap::new(),
+            thin: HashSet::new(),
+            absorbed: HashSet::new(),
+            gates: HashMap::new(),
+            gated_scales: HashMap::new(),
+            mixtures: HashMap::new(),
+            folded: Vec::new(),
+            convolutions: HashMap::new(),
+            turned: Vec::new(),
+            computes_numbers: false,
+        }
+    }
+
     /// Every value has few enough axes and elements for kernels to count.
     fn check_sizes(&self, limits: &ProgramLimits) -> Result<(), DeviceError> {
         for value in self.graph.values() {
             if value.shape.rank() > AXES {
                 return Err(self.gpu.unsupported(format!("a value {value} of more than {AXES} axes")));
             }
-            let elements = value.shape.resolve(&self.sizes).into_iter().fold(1, usize::saturating_mul);
+            let elements = self.elements(&value.shape);
             let is_weight = matches!(value.kind, ValueKind::Weight(_));
             if elements > u32::MAX as usize && !is_weight {
                 return Err(DeviceError::OutOfMemory {
@@ -237,15 +219,6 @@ impl<'g> Lowering<'g> {
             }
         }
         Ok(())
-    }
-
-    fn shape(&self, value: ValueId) -> &'g Shape {
-        &self.graph.value(value).shape
-    }
-
-    /// The refusal of an operand.
-    fn odd(&self, value: ValueId) -> DeviceError {
-        self.gpu.unsupported(format!("an operand {} here", self.graph.value(value)))
     }
 
     fn kernel(&self, name: &str) -> Result<Kernel, DeviceError> {
@@ -258,72 +231,27 @@ impl<'g> Lowering<'g> {
         Ok([a?, b?, c?, d?])
     }
 
-    /// Allocates a value for the next operation's result; the same place if the value can be computed in several ways.
-    fn make(&mut self, value: ValueId) -> Slot {
-        let buffer = match self.values[value.0 as usize] {
-            Some(known) => {
-                self.need(known);
-                known
-            }
-            None => self.buffer(self.shape(value)),
-        };
-        self.values[value.0 as usize] = Some(buffer);
-        Slot { base: Base::Buffer(buffer), start: 0, row_stride: None, shape: self.shape(value).clone() }
-    }
-
-    fn buffer(&mut self, shape: &Shape) -> usize {
-        self.scratch(shape.resolve(&self.sizes).into_iter().fold(1, usize::saturating_mul))
-    }
-
-    /// Room for `elements` that the next operation makes and reads itself. Each has four bytes, halves too, which are kept as the floats
-    /// that they stand for.
-    fn scratch(&mut self, elements: usize) -> usize {
-        let now = self.ops.len();
-        self.buffers.push(Demand { items: (now, now), size_bytes: elements.saturating_mul(4) });
-        self.needed.push(self.buffers.len() - 1);
-        self.buffers.len() - 1
-    }
-
     /// The slot of a value that the next operation reads.
     fn slot(&mut self, value: ValueId) -> Result<Slot, DeviceError> {
-        let view = self.graph.view(value);
-        let base = match self.graph.value(view.root).kind {
-            ValueKind::Input(input) => Base::Input(input),
-            ValueKind::Weight(weight) => {
-                let number = weight.0 as usize;
-                self.weights.decoded(number).ok_or_else(|| self.odd(value))?;
-                Base::Decoded(number)
-            }
-            ValueKind::Temporary(_) => {
-                let buffer = self.values[view.root.0 as usize].ok_or_else(|| self.odd(value))?;
-                self.need(buffer);
-                Base::Buffer(buffer)
-            }
-            ValueKind::Removed => return Err(self.odd(value)),
-        };
-        let row_stride = (view.root != value).then_some(view.row_stride);
-        let start = if row_stride.is_some() { view.elements.start } else { 0 };
-        Ok(Slot { base, start, row_stride, shape: self.shape(value).clone() })
-    }
-
-    /// Notes that the next operation needs a buffer.
-    fn need(&mut self, buffer: usize) {
-        self.buffers[buffer].items.1 = self.ops.len();
-        self.needed.push(buffer);
+        let slot = self.place(value)?;
+        match slot.base {
+            Base::Weight(weight) if self.weights.decoded(weight.0 as usize).is_none() => Err(self.odd(value)),
+            _ => Ok(slot),
+        }
     }
 
     /// A value whose elements follow each other without gaps: itself or a copy.
     fn dense(&mut self, value: ValueId) -> Result<Slot, DeviceError> {
-        let slot = self.slot(value)?;
-        if slot.row_stride.is_none() || slot.row_stride == slot.shape.row_elements() {
-            return Ok(slot);
+        self.slot(value)?;
+        match self.dense_place(value)? {
+            Dense::Already(slot) => Ok(slot),
+            Dense::Copied { from, to } => {
+                let kernels = self.each_element("copy")?;
+                let copy = CopyOp { kernels, x: from, behind: None, is_part: true, out: to.clone() };
+                self.push_in_front(copy, "copy");
+                Ok(to)
+            }
         }
-        let buffer = self.buffer(&slot.shape);
-        let out = Slot { base: Base::Buffer(buffer), start: 0, row_stride: None, shape: slot.shape.clone() };
-        let kernels = self.each_element("copy")?;
-        let copy = CopyOp { kernels, x: slot, behind: None, is_part: true, out: out.clone() };
-        self.append(copy, "copy");
-        Ok(out)
     }
 
     /// Numbers that look something up in what has a constant length. The device checks them where [the step's
@@ -344,37 +272,17 @@ impl<'g> Lowering<'g> {
 
     /// Appends the operation that needs what was asked for.
     fn push(&mut self, op: impl Launch + 'static, label: impl Into<String>) {
-        for buffer in std::mem::take(&mut self.needed) {
-            self.buffers[buffer].items.1 = self.ops.len();
-        }
-        self.append(op, label);
+        self.lowering.push(Box::new(op), label);
     }
 
-    fn append(&mut self, op: impl Launch + 'static, label: impl Into<String>) {
-        self.ops.push(Entry { op: Box::new(op), label: label.into() });
-    }
-
-    /// `operation weight`.
-    fn label(&self, operation: &str, weight: usize) -> String {
-        format!("{operation} {}", self.graph.weights()[weight].name)
-    }
-
-    /// The number of a weight.
-    fn weight(&self, value: ValueId) -> Option<usize> {
-        match self.graph.value(value).kind {
-            ValueKind::Weight(weight) => Some(weight.0 as usize),
-            _ => None,
-        }
+    /// Appends an operation in front of the one that is being described.
+    fn push_in_front(&mut self, op: impl Launch + 'static, label: impl Into<String>) {
+        self.lowering.push_in_front(Box::new(op), label);
     }
 
     /// The kernels called `prefix_format`, one for each format of weight `number`.
     fn kernels_of_formats(&self, prefix: &str, number: usize) -> Result<Vec<Kernel>, DeviceError> {
         let forms = self.weights.stored(number).map_or(&[][..], |stored| &stored.forms);
         forms.iter().map(|form| self.kernel(&format!("{prefix}_{}", form.kernel_suffix()))).collect()
-    }
-
-    /// True for the step's own numbers.
-    fn is_input(&self, value: ValueId, input: Input) -> bool {
-        self.graph.value(value).kind == ValueKind::Input(input)
     }
 }

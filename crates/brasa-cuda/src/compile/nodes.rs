@@ -3,9 +3,9 @@
 use brasa_graph::device::{Capabilities, DeviceError, KvType};
 use brasa_graph::fuse::Norm;
 use brasa_graph::op::{Attention, KvSource, ReduceFn, Unfold};
-use brasa_graph::{CacheId, DType, GroupId, NodeId, Op, Shape, Symbol, ValueId};
+use brasa_graph::{CacheId, DType, GroupId, NodeId, Op, ValueId};
 
-use super::Lowering;
+use super::Compiler;
 use crate::ops::{
     ArgmaxOp, AttentionOp, BinaryOp, CacheWriteOp, CastOp, ChooseOp, ClampedUnitOp, CopyOp, CrossEntropyOp,
     EachElement, EmbedOp, ExpertLinearOp, FlashPages, Floats, GatherOp, IndexAddOp, MATMUL_TILES,
@@ -26,7 +26,7 @@ const WIDEST_HEAD: usize = 4096;
 pub(crate) const CAPABILITIES: Capabilities =
     Capabilities { kv_types: KvType::ALL, widest_head: Some(WIDEST_HEAD), most_experts: Some(MOST_EXPERTS) };
 
-impl Lowering<'_> {
+impl Compiler<'_> {
     /// Appends the operation of a node; none for a view.
     pub(super) fn lower_node(&mut self, id: NodeId) -> Result<(), DeviceError> {
         let graph = self.graph;
@@ -229,7 +229,7 @@ impl Lowering<'_> {
             None
         } else {
             let floats = elements.saturating_mul(MOST_PARTS);
-            Some((self.kernel("matmul_sums")?, self.scratch(floats), floats))
+            Some((self.kernel("matmul_sums")?, self.buffer(floats), floats))
         };
         Ok(Matmul { kernels, on_tensor_cores, parts })
     }
@@ -369,7 +369,7 @@ impl Lowering<'_> {
                     }
                     _ => None,
                 };
-                Some(Pages { kernels, is_wide, parts, merge, partial: (self.scratch(floats), floats) })
+                Some(Pages { kernels, is_wide, parts, merge, partial: (self.buffer(floats), floats) })
             }
         };
         let has_parts = pages.as_ref().is_some_and(|pages| pages.parts.is_some());
@@ -450,14 +450,5 @@ impl Lowering<'_> {
         self.slot(y)?;
         self.push(CopyOp { kernels, x, behind: Some((axis, first)), is_part, out }, name);
         Ok(())
-    }
-
-    /// Rows of `x` for each row of the step, of which it must be a multiple.
-    pub(super) fn rows_per_row(&self, x: ValueId) -> Result<usize, DeviceError> {
-        let Shape(dims) = self.shape(x);
-        match dims.first() {
-            Some(rows) if rows.symbol == Some(Symbol::Rows) => Ok(rows.factor),
-            _ => Err(self.odd(x)),
-        }
     }
 }

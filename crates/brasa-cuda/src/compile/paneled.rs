@@ -10,7 +10,7 @@ use brasa_graph::device::DeviceError;
 use brasa_graph::fuse::Norm;
 use brasa_graph::{Item, Node, NodeId, Op, Schedule, ValueId};
 
-use super::Lowering;
+use super::Compiler;
 use super::chains::Chain;
 use crate::driver::Kernel;
 use crate::ops::{
@@ -28,7 +28,7 @@ pub(super) struct Paneled {
     pub alone: bool,
 }
 
-impl Lowering<'_> {
+impl Compiler<'_> {
     /// Notes the values in panels, behind the search for tails, chains and joins.
     pub(super) fn find_paneled(&mut self, schedule: &Schedule) {
         if self.exact || !self.gpu.has_tensor_kernels() {
@@ -103,7 +103,7 @@ impl Lowering<'_> {
 
     /// True if all that reads `value` reads its panels: a product with a tail, the one that is the tail, and gradients of low-rank matrices.
     fn reads_panels(&self, value: ValueId, tail: Option<ValueId>) -> bool {
-        let readers = self.readers(value);
+        let readers = self.readers.nodes(value);
         let mut products = 0;
         let reads = |&(id, read): &(NodeId, ValueId)| {
             let Node { op, inputs, .. } = self.graph.node(id);
@@ -119,7 +119,7 @@ impl Lowering<'_> {
         };
         !readers.is_empty()
             && self.shape(value).rank() == 2
-            && !self.is_output(value)
+            && !self.readers.is_output(value)
             && readers.iter().all(reads)
             && products == if tail.is_some() { 2 } else { 0 }
     }
@@ -133,7 +133,7 @@ impl Lowering<'_> {
         }
         let panels = self.make_panels(x);
         let (rounding, x) = (self.own_rounding(panels, None)?, self.slot(x)?);
-        self.append(RoundOp { rounding, x, norm: None }, "round");
+        self.push_in_front(RoundOp { rounding, x, norm: None }, "round");
         Ok(panels)
     }
 
@@ -148,7 +148,7 @@ impl Lowering<'_> {
     /// Allocates panels for a value that the next operation makes in panels alone. Readers find them with [`Self::panels`].
     pub(super) fn make_paneled(&mut self, y: ValueId) -> Panels {
         let panels = self.make_panels(y);
-        self.values[y.0 as usize] = Some(panels.data);
+        self.set_buffer(y, panels.data);
         panels
     }
 
@@ -191,7 +191,8 @@ impl Lowering<'_> {
         let size = (stored.weight.rows, stored.weight.row_len);
         let kernels = [self.low_rank_kernel("low_rank_product", x)?, self.kernel("low_rank_sums")?];
         let columns = self.shape(y).width().ok_or_else(|| self.odd(y))?;
-        let partial = self.scratch(product_floats(self.rows(x), columns));
+        let floats = product_floats(self.rows(x), columns);
+        let partial = self.buffer(floats);
         let (x, out) = (self.slot(x)?, self.make(y));
         let label = self.label(if is_transposed { "linear_transposed" } else { "linear" }, number);
         self.push(
@@ -227,7 +228,7 @@ impl Lowering<'_> {
             if parts > 1 { width.saturating_mul(columns).saturating_mul(parts as usize) } else { 0 };
         let kernels = [self.low_rank_kernel("low_rank_gradient", wide)?, self.kernel("matmul_sums")?];
         let (thin, x) = (self.dense(thin)?, self.slot(wide)?);
-        let (partial, out) = (self.scratch(partial), self.make(dw));
+        let (partial, out) = (self.buffer(partial), self.make(dw));
         self.push(
             ThinGradientOp { kernels, panels, x, thin, rows_of_x, partial, parts, out },
             "linear_gradient",

@@ -4,24 +4,24 @@ use brasa_graph::device::DeviceError;
 use brasa_graph::op::{ScanRule, StateScan, Unary};
 use brasa_graph::{Node, NodeId, Op, Schedule, StateId, ValueId};
 
-use super::Lowering;
+use super::Compiler;
 use crate::ops::{SCANNED_KEYS, ShortConvOp, StateScanOp};
 
 /// Most heads and segments of a scan, which are axes of its grid.
 const MOST_BLOCKS: usize = 65_535;
 
-impl Lowering<'_> {
+impl Compiler<'_> {
     /// Notes the activations that are computed with the convolution in front of them, which nothing else reads.
     pub(super) fn find_convolutions(&mut self, schedule: &Schedule) {
         for item in schedule.items() {
             let &[id] = item.nodes() else { continue };
             let Node { op: Op::ShortConv(_), outputs, .. } = self.graph.node(id) else { continue };
             let y = outputs[0];
-            let &[(reader, read)] = &self.readers(y)[..] else { continue };
+            let &[(reader, read)] = &self.readers.nodes(y)[..] else { continue };
             let is_alone = schedule.items().iter().any(|item| item.nodes() == [reader]);
             let in_chain = self.folded.contains(&reader) || self.chains.contains_key(&reader);
             let activates = matches!(self.graph.node(reader).op, Op::Unary(Unary::Silu));
-            if read == y && activates && is_alone && !in_chain && !self.is_output(y) {
+            if read == y && activates && is_alone && !in_chain && !self.readers.is_output(y) {
                 self.folded.push(reader);
                 self.convolutions.insert(y, reader);
             }

@@ -8,7 +8,9 @@ use brasa_graph::device::DeviceError;
 use brasa_graph::fuse::{Fusion, LinearResidual};
 use brasa_graph::{Fused, Item, NodeId, Op, Schedule, ValueId};
 
-use super::Lowering;
+use brasa_lower::BufferId;
+
+use super::Compiler;
 use super::linear::Follow;
 use crate::ops::{
     Gemm, LowRank, MOST_TAIL, Panels, Rounding, TAIL_DOWN, Tail, TailTiles, TilesLaunch, partial_floats,
@@ -25,7 +27,7 @@ pub(super) struct Beside {
     pub b: ValueId,
 }
 
-impl Lowering<'_> {
+impl Compiler<'_> {
     /// Notes the low-rank products that become tails of others, by the sums; products that are computed behind are folded.
     pub(super) fn find_tails(&mut self, schedule: &Schedule) {
         let fused = schedule.items().iter().filter_map(|item| match item {
@@ -49,8 +51,8 @@ impl Lowering<'_> {
             // The sum goes on to a product with a residual, or the product stands in front.
             let behind = fused.iter().find(|of| of.residual == low.y);
             if let Some(of) = behind
-                && self.readers(low.y).len() == 1
-                && !self.is_output(low.y)
+                && self.readers.nodes(low.y).len() == 1
+                && !self.readers.is_output(low.y)
                 && self.takes_tail(of.x, of.layer.w)
             {
                 let (x, w, bias) = (of.x, of.layer.w, of.layer.bias);
@@ -70,7 +72,8 @@ impl Lowering<'_> {
         [u, b]: [ValueId; 2],
         alone: &HashSet<NodeId>,
     ) -> Option<(Beside, Vec<NodeId>)> {
-        let read_once = |value: ValueId| self.readers(value).len() == 1 && !self.is_output(value);
+        let read_once =
+            |value: ValueId| self.readers.nodes(value).len() == 1 && !self.readers.is_output(value);
         let maker = self.graph.producer(sum).filter(|maker| alone.contains(maker) && read_once(sum))?;
         let product_of = |id: NodeId| match (&self.graph.node(id).op, &self.graph.node(id).inputs[..]) {
             (Op::Linear(_), &[x, w]) if self.takes_tail(x, w) => Some((x, w)),
@@ -115,7 +118,7 @@ impl Lowering<'_> {
         let outputs = tiles.iter().map(|launch| launch.tiles.count * 16).max().unwrap_or(0);
         let beside = self.low_rank(of.u, of.b, rows.saturating_mul(outputs))?;
         let (panels, rounding, down) = self.panels_with_tail(of.x, subs, &beside)?;
-        let (partial, sums) = (self.scratch(partial_floats(rows, outputs)), self.kernel("gemm_sums")?);
+        let (partial, sums) = (self.buffer(partial_floats(rows, outputs)), self.kernel("gemm_sums")?);
         let of_stretches = tiles.iter().map(|launch| self.tail_buffers(launch.tiles.count)).collect();
         let tiles = TailTiles { kernel: self.kernel("tail_tiles")?, down };
         let gemm = Gemm { panels, of_panels: rounding.is_none(), rounding, sums, partial };
@@ -123,8 +126,8 @@ impl Lowering<'_> {
     }
 
     /// Room for the tiles of a tail, and for their factors.
-    pub(super) fn tail_buffers(&mut self, count: usize) -> [usize; 2] {
-        [self.scratch(count * TAIL_FLOATS), self.scratch(count)]
+    pub(super) fn tail_buffers(&mut self, count: usize) -> [BufferId; 2] {
+        [self.buffer(count * TAIL_FLOATS), self.buffer(count)]
     }
 
     /// The panels of `x`, of `subs` pieces, with the low-rank product beside as their last piece; their rounding by the next operation, where none in front has

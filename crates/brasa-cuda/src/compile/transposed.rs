@@ -1,12 +1,11 @@
 //! Products with the other side of a weight.
 
-use std::collections::HashSet;
 use std::sync::atomic::AtomicU64;
 
 use brasa_graph::ValueId;
 use brasa_graph::device::DeviceError;
 
-use super::{ALIGNMENT_BYTES, Lowering};
+use super::{ALIGNMENT_BYTES, Compiler};
 use crate::ops::{
     FEWEST_ROWS, Gemm, LinearTransposedOp, Panels, Rounding, TailTiles, Transposed, TransposedTail,
     TransposedTiles, partial_floats,
@@ -14,7 +13,7 @@ use crate::ops::{
 use crate::params::Ptr;
 use crate::weights::{Layout, SUB_INPUTS, TILE_OUTPUTS, Tiles};
 
-impl Lowering<'_> {
+impl Compiler<'_> {
     /// Appends the product of `y` with the other side of `w`.
     pub(super) fn linear_transposed(
         &mut self,
@@ -97,23 +96,23 @@ impl Lowering<'_> {
         !self.exact && self.gpu.has_tensor_kernels() && rows >= FEWEST_ROWS as usize && self.is_in_tiles(w)
     }
 
-    /// Keeps turned weights from step to step, in order, as long as a quarter of the device's memory stays free beside an arena of `arena_bytes`; none
+    /// Keeps turned weights from step to step, in order, as long as a quarter of the device's memory stays free beside the arena; none
     /// where launches are separate.
-    pub(super) fn keep_turned(&mut self, arena_bytes: usize) -> Result<HashSet<usize>, DeviceError> {
+    pub(super) fn keep_turned(&mut self) -> Result<(), DeviceError> {
         if self.turned.is_empty() || self.gpu.separate_launches {
-            return Ok(HashSet::new());
+            return Ok(());
         }
         let (free, all) = self.gpu.context.memory().map_err(|error| self.gpu.error(error))?;
-        let mut left = free.saturating_sub(all / 4).saturating_sub(arena_bytes as u64);
-        let mut kept = HashSet::new();
-        for &buffer in &self.turned {
-            let demand = &mut self.buffers[buffer];
-            let Some(rest) = left.checked_sub(demand.taken_bytes(ALIGNMENT_BYTES) as u64) else { break };
-            demand.items = (0, usize::MAX);
+        let arena_bytes = self.arena_bytes(ALIGNMENT_BYTES) as u64;
+        let mut left = free.saturating_sub(all / 4).saturating_sub(arena_bytes);
+        for buffer in std::mem::take(&mut self.turned) {
+            let Some(rest) = left.checked_sub(self.taken_bytes(buffer, ALIGNMENT_BYTES) as u64) else {
+                break;
+            };
+            self.keep(buffer);
             left = rest;
-            kept.insert(buffer);
         }
-        Ok(kept)
+        Ok(())
     }
 
     fn transposed(
@@ -140,7 +139,7 @@ impl Lowering<'_> {
             .iter()
             .map(|stretch| self.kernel(&format!("transpose_{}", stretch.form().kernel_suffix())))
             .collect::<Result<Vec<_>, _>>()?;
-        let (sums, partial) = (self.kernel("gemm_sums")?, self.scratch(partial_floats(rows, inputs)));
+        let (sums, partial) = (self.kernel("gemm_sums")?, self.buffer(partial_floats(rows, inputs)));
         let of_halves = self.kernels_of_many("f16")?.ok_or_else(|| self.odd(w))?;
         let tiles = Tiles {
             layout: Layout::F16,
@@ -153,7 +152,7 @@ impl Lowering<'_> {
             row_norm: None,
         };
         // Four bytes are two halves.
-        let data = self.scratch(count * subs * TILE_OUTPUTS * SUB_INPUTS / 2);
+        let data = self.buffer(count * subs * TILE_OUTPUTS * SUB_INPUTS / 2);
         if !self.graph.weights()[number].trainable {
             self.turned.push(data);
         }

@@ -7,12 +7,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Context, DriverError};
 
+/// The address of imaginary memory, which has any alignment that kernels ask for.
+const IMAGINARY_ADDRESS: u64 = 1 << 20;
+
 /// An allocation in device memory, freed when dropped.
 #[derive(Debug)]
 pub(crate) struct DeviceMemory {
     context: Arc<Context>,
     address: u64,
     size_bytes: usize,
+    /// True if the memory has a size and nothing else.
+    imaginary: bool,
 }
 
 impl DeviceMemory {
@@ -23,7 +28,7 @@ impl DeviceMemory {
         if !context.hold_within_limit(size_bytes) {
             return Err(out_of_memory());
         }
-        let mut memory = Self { context: Arc::clone(context), address: 0, size_bytes };
+        let mut memory = Self { context: Arc::clone(context), address: 0, size_bytes, imaginary: false };
         if size_bytes > 0 {
             let mut address = 0;
             // SAFETY: `address` is a place for an address.
@@ -32,6 +37,11 @@ impl DeviceMemory {
             memory.address = address;
         }
         Ok(memory)
+    }
+
+    /// Memory of a size that is never touched. Nothing is allocated.
+    pub(crate) fn imaginary(context: &Arc<Context>, size_bytes: usize) -> Self {
+        Self { context: Arc::clone(context), address: IMAGINARY_ADDRESS, size_bytes, imaginary: true }
     }
 
     /// The address of its first byte; 0 if it is empty.
@@ -47,6 +57,9 @@ impl DeviceMemory {
 
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
+        if self.imaginary {
+            return;
+        }
         self.context.let_go(self.size_bytes);
         if self.address != 0 && self.context.make_current().is_ok() {
             // SAFETY: allocated once, freed once. The driver waits for kernels that may still use it.

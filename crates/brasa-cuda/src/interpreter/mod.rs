@@ -54,7 +54,7 @@ const QUAD_BYTES: usize = 16;
 const LAST_SEQUENCE: u32 = 0xf000_0000;
 
 /// The interpreter's kernels.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Kernels {
     dense: Kernel,
     /// The kernel for programs with mixtures of experts.

@@ -11,7 +11,7 @@ use crate::params::{
     self, AttentionParams, CachePages, CacheWriteParams, FlashParams, Norm, PagesParams, Ptr, RopeParams,
     Rows,
 };
-use crate::run::{Run, Slot, THREADS};
+use crate::run::{BufferId, Run, Slot, THREADS};
 use crate::step_state::SegmentSizes;
 
 /// Rotary position embedding.
@@ -164,7 +164,7 @@ pub(crate) struct Pages {
     pub parts: Option<Parts>,
     pub merge: Kernel,
     /// The buffer of the sums of pages or parts, and how many floats it holds.
-    pub partial: (usize, usize),
+    pub partial: (BufferId, usize),
 }
 
 /// Most elements of a head that the plain kernels attend to page by page. Kernels for wide heads take keys of up to

@@ -3,7 +3,7 @@
 use crate::driver::{DriverError, Grid, Kernel};
 use crate::ops::attention::{Flash, GROUP_ROWS, GROUP_THREADS, SPAN, STAGES, shared_tiles};
 use crate::params::{self, AttentionParams, AttentionRowsParams, Ptr, RowsHalvesParams, RowsSumsParams};
-use crate::run::{Order, Run, Slot, THREADS};
+use crate::run::{BufferId, Order, Run, Slot, THREADS};
 
 /// Widths of heads that there are kernels for.
 const WIDTHS: [usize; 4] = [32, 64, 96, 128];
@@ -44,9 +44,9 @@ pub(crate) struct AttentionRows {
     pub halves: Kernel,
     pub attention: Flash,
     /// The buffer of [`Room`].
-    pub room: usize,
+    pub room: BufferId,
     /// The buffer of logarithms of sums of exponentials, a number for each row and head, if the gradient wants them.
-    pub kept: Option<usize>,
+    pub kept: Option<BufferId>,
 }
 
 /// The gradient of attention of halves.
@@ -60,9 +60,9 @@ pub(crate) struct AttentionGradientRows {
     /// `rows_sums`.
     pub sums: Kernel,
     /// The buffer of [`Room`].
-    pub room: usize,
+    pub room: BufferId,
     /// The forward operation's results: the buffer of [`AttentionRows::kept`], and the attended values.
-    pub forward: Option<(usize, Slot)>,
+    pub forward: Option<(BufferId, Slot)>,
 }
 
 /// Bytes before each part of what the kernels leave each other.
@@ -111,7 +111,7 @@ fn parameters(
     run: &Run<'_>,
     of: &AttentionParams,
     dy: Ptr<f32>,
-    room: usize,
+    room: BufferId,
 ) -> (AttentionRowsParams, RowsHalvesParams) {
     let rows = run.step.sizes.rows;
     let [heads, kv_heads, width] = [of.heads, of.kv_heads, of.head_dim].map(|count| count as usize);

@@ -12,7 +12,7 @@ use crate::params::{
     ExpertTransposedParams, FoldParams, NormGradientParams, PickParams, PlaceParams, Ptr, Rows,
     SinkGradientParams, SpreadMeanParams, StoredWeight, UnaryGradientParams,
 };
-use crate::run::{Run, Slot, THREADS};
+use crate::run::{BufferId, Run, Slot, THREADS};
 
 /// The widest head whose gradients fit the shared memory that every block has.
 pub(crate) const WIDEST_GRADIENT: usize = 2048;
@@ -116,7 +116,7 @@ pub(crate) struct AttentionGradientOp {
     pub of: StepAttention,
     pub dy: Slot,
     /// The buffer of three numbers for each row and head.
-    pub sums: usize,
+    pub sums: BufferId,
     /// Gradients of queries, keys and values.
     pub out: [Slot; 3],
     /// The kernel `attention_gradient_sinks` and the gradients of sinks; `None` for attention without sinks.

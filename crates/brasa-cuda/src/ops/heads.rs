@@ -6,7 +6,7 @@ use crate::driver::{DriverError, Kernel};
 use crate::ops::Launch;
 use crate::ops::gemm::{Company, FEWEST_ROWS, TILE_OUTPUTS, parts};
 use crate::params::{HeadsParams, Norm, Ptr, RotationsParams};
-use crate::run::{Run, Slot, THREADS};
+use crate::run::{BufferId, Run, Slot, THREADS};
 
 /// Cosine and sine of each row and pair, for all layers that turn alike.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub(crate) struct RotationsOp {
     pub positions: Slot,
     pub frequencies: Slot,
     /// The buffer of the table.
-    pub table: usize,
+    pub table: BufferId,
 }
 
 /// Norms of heads, rotations of queries and keys, and the write of keys and values.
@@ -33,7 +33,7 @@ pub(crate) struct HeadsOp {
     /// Sums of parts of K that the preceding product may leave in place of queries, keys and values.
     pub parts: Option<PartsInFront>,
     /// The buffer of the rotations.
-    pub table: usize,
+    pub table: BufferId,
     pub group: usize,
     pub place: usize,
     pub out: Slot,
@@ -46,7 +46,7 @@ pub(crate) struct LeftParts {
     pub tiles: usize,
     pub subs: usize,
     /// The buffer of the sums.
-    pub partial: usize,
+    pub partial: BufferId,
     /// The bias of the outputs.
     pub bias: Option<Slot>,
     /// Most rows of which it leaves sums.

@@ -13,7 +13,7 @@ use crate::ops::matmul::{FEWEST_MATRIX_ROWS, Floats};
 use crate::ops::tails::{LowRank, Tail};
 use crate::ops::{FewRows, HeadNorm, Launch, MOST_ADDED_ROWS, row_threads};
 use crate::params::{self, LinearParams, Norm, NormParams, Outputs, Ptr, Rows, StoredWeight, TilesParams};
-use crate::run::{Run, Slot, THREADS};
+use crate::run::{BufferId, Run, Slot, THREADS};
 use crate::weights::{Stretch, Tiles};
 
 /// Outputs of a block that multiplies rows as they are stored: a warp each.
@@ -59,7 +59,7 @@ pub(crate) struct InFront {
     pub norm: HeadNorm,
     /// The norm's own kernel, and the buffer that it writes to, for rows that are not multiplied on tensor cores.
     pub kernel: Kernel,
-    pub normed: usize,
+    pub normed: BufferId,
 }
 
 /// The operation behind a product: `residual + (product + bias)`, or `function(gate + bias) · (up + bias)` of its halves.

@@ -9,7 +9,7 @@ use crate::params::{
     Addend, ChosenRanksParams, GemmTail, LOW_RANK_SPANS, LowRankMatrix, LowRankRowsParams, LowRankSpans,
     Norm, Ptr, RankPanelsParams, Rows,
 };
-use crate::run::{Run, Slot};
+use crate::run::{BufferId, Run, Slot};
 
 /// Most rows that read their own ranks of both matrices.
 pub(crate) const MOST_FEW_ROWS: u32 = 32;
@@ -52,8 +52,8 @@ pub(crate) struct FewRows {
     /// Runs of tiles of B and their inputs that are not zero, up to the last such tile.
     pub spans: Vec<Span>,
     /// The buffers of the products with A of each part of K, and of the rows that use some of sixteen ranks.
-    pub partial: usize,
-    pub users: usize,
+    pub partial: BufferId,
+    pub users: BufferId,
     /// Two zeros, by which the launch of ranks signals to the product beside it that the rows are complete.
     pub x_ready: DeviceMemory,
     pub tail: RanksTail,
@@ -65,8 +65,8 @@ pub(crate) struct RanksTail {
     /// `rank_panels`.
     pub kernel: Kernel,
     /// The buffers of panels of `subs` pieces, and of what powers of two of rows are to those of their ranks.
-    pub panels: usize,
-    pub ratios: usize,
+    pub panels: BufferId,
+    pub ratios: BufferId,
     pub subs: usize,
     /// The power of two by which elements of B are multiplied before they are rounded to f16.
     pub raise: f32,
@@ -251,7 +251,12 @@ impl LowRankRowsOp {
     }
 
     /// Queues the ranks of many rows, as the tail of a product of rows that are divided by the powers of two in buffer `row_scale`.
-    fn make_tail(&self, run: &Run<'_>, (x, rows): (Rows, u32), row_scale: usize) -> Result<(), DriverError> {
+    fn make_tail(
+        &self,
+        run: &Run<'_>,
+        (x, rows): (Rows, u32),
+        row_scale: BufferId,
+    ) -> Result<(), DriverError> {
         self.first.multiply(run, x, rows)?;
         let RanksTail { kernel, panels, ratios, subs, .. } = &self.few.tail;
         let (factors, _) = run.tensor(&self.factors).rows();

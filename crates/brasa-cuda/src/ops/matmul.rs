@@ -3,7 +3,7 @@
 use crate::driver::{DriverError, Kernel};
 use crate::ops::Launch;
 use crate::params::{MatmulParams, MatmulTilesParams, Ptr, Rows};
-use crate::run::{Run, Slot, THREADS};
+use crate::run::{BufferId, Run, Slot, THREADS};
 
 /// Rows and columns of a tile of each kernel.
 pub(crate) const MATMUL_TILES: [(u32, u32); 3] = [(64, 64), (64, 16), (16, 64)];
@@ -26,7 +26,7 @@ pub(crate) struct Matmul {
     /// True for products on tensor cores.
     pub on_tensor_cores: bool,
     /// `matmul_sums`, and the buffer of the sums of parts of K with its length in floats; `None` if sums are made in one piece.
-    pub parts: Option<(Kernel, usize, usize)>,
+    pub parts: Option<(Kernel, BufferId, usize)>,
 }
 
 /// A weight that is one matrix of f32.

@@ -13,7 +13,7 @@ use crate::params::{
     ExpertDownParams, ExpertGatesParams, ExpertGemmParams, ExpertPanelsParams, ExpertPlan, ExpertPlanParams,
     ExpertShares, ExpertSumParams, Ptr, Rows, UNIT_CLAMPED,
 };
-use crate::run::{Run, Slot, THREADS};
+use crate::run::{BufferId, Run, Slot, THREADS};
 use crate::weights::Tiles;
 
 /// Most rows that are multiplied expert by expert, and most weights of all their slots: such rows took 0.4 ps a weight, sorted ones
@@ -66,7 +66,7 @@ pub(crate) struct FewSlots {
     pub gates: Kernel,
     pub down: Kernel,
     /// The buffer of gated products.
-    pub gated: usize,
+    pub gated: BufferId,
 }
 
 /// Kernels and memory for rows that are sorted by expert.
@@ -86,19 +86,19 @@ pub(crate) struct Sorted {
     /// The largest squared norms of rows of gates, and of what they gate.
     pub largest: [Ptr<f32>; 2],
     /// The buffer of the products of all slots.
-    pub products: usize,
+    pub products: BufferId,
 }
 
 /// Buffers of a plan that sorts slots by expert and cuts them into blocks of rows.
 #[derive(Debug)]
 pub(crate) struct PlanBuffers {
     /// Buffer for the number of blocks.
-    pub counts: usize,
+    pub counts: BufferId,
     /// Buffer for the position of each slot; `None` if no kernel reads it.
-    pub places: Option<usize>,
+    pub places: Option<BufferId>,
     /// Buffer for the slot at each position.
-    pub slots: usize,
-    pub blocks: usize,
+    pub slots: BufferId,
+    pub blocks: BufferId,
 }
 
 /// Kernels of a format.

@@ -4,7 +4,7 @@ use crate::driver::{DriverError, Kernel};
 use crate::ops::gemm::{PANEL_ROWS, Panels, Rounding};
 use crate::ops::{HeadNorm, Launch};
 use crate::params::{LOW_RANK_SHARED, LowRankParams, MatmulParams, MatmulTilesParams, Ptr};
-use crate::run::{Run, Slot, THREADS};
+use crate::run::{BufferId, Run, Slot, THREADS};
 
 /// Factor of a low-rank product that is the tail of its rows, beside their power of two. With this factor the tail may be up to
 /// 32,768 times the largest element of a row, which a product with elements up to 1 cannot exceed, and it keeps the eleven bits of
@@ -45,7 +45,7 @@ pub(crate) struct ThinProductOp {
     pub is_transposed: bool,
     pub factor: f32,
     /// The buffer of sums of parts.
-    pub partial: usize,
+    pub partial: BufferId,
     pub out: Slot,
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct ThinGradientOp {
     /// True if the columns of `x` are the rows of the result.
     pub rows_of_x: bool,
     /// The buffer of sums of parts.
-    pub partial: usize,
+    pub partial: BufferId,
     /// Most parts of a sum.
     pub parts: u32,
     pub out: Slot,

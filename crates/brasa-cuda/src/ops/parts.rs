@@ -3,7 +3,7 @@
 use crate::driver::{DriverError, Kernel};
 use crate::ops::gemm::{Panels, Rounding};
 use crate::params::{AttentionParams, PartsParams, Ptr};
-use crate::run::Run;
+use crate::run::{BufferId, Run};
 use crate::step_state::MOST_ARRIVALS;
 
 /// Threads of a block, and its warps.
@@ -83,7 +83,7 @@ impl Parts {
         attention: AttentionParams,
         first_row: u32,
         rows: &[RowsSeeing],
-        partial: (usize, usize),
+        partial: (BufferId, usize),
         rounding: Option<&Rounding>,
     ) -> Result<(), DriverError> {
         let (heads, kv_heads, width) =

@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::driver::{DriverError, Kernel};
 use crate::ops::{Floats, Launch, TilesLaunch};
 use crate::params::{Ptr, Rows, TailTilesParams};
-use crate::run::{Run, Slot, THREADS};
+use crate::run::{BufferId, Run, Slot, THREADS};
 use crate::weights::Tiles;
 
 /// Most inputs of a tail: a piece of a row's panels.
@@ -36,7 +36,7 @@ pub(crate) struct Tail {
     pub beside: LowRank,
     pub tiles: TailTiles,
     /// For each stretch of the weight, the buffers of the tail's tiles and of their factors.
-    pub of_stretches: Vec<[usize; 2]>,
+    pub of_stretches: Vec<[BufferId; 2]>,
 }
 
 /// How the tiles of a tail are made.
@@ -92,7 +92,7 @@ impl TailTiles {
         matrix: &TailMatrix,
         tiles: &Tiles,
         rows: &Range<usize>,
-        [to, factors]: [usize; 2],
+        [to, factors]: [BufferId; 2],
     ) -> Result<(), DriverError> {
         let params = TailTilesParams {
             matrix: matrix.data,

@@ -8,7 +8,7 @@ use crate::ops::gemm::{Beside, FEWEST_ROWS, Gemm, SIZES, Sums};
 use crate::ops::tails::{TailMatrix, TailTiles};
 use crate::ops::{Floats, HeadNorm, Launch, LowRank};
 use crate::params::{self, LinearTransposedParams, Outputs, Ptr, Rows, StoredWeight, TransposeParams};
-use crate::run::{Order, Run, Slot, THREADS};
+use crate::run::{BufferId, Order, Run, Slot, THREADS};
 use crate::weights::{Stretch, Tiles};
 
 /// Subs that a block turns around: a warp each.
@@ -57,7 +57,7 @@ pub(crate) struct TransposedTiles {
     /// The low-rank product beside.
     pub tail: Option<TransposedTail>,
     /// The buffer of the tiles.
-    pub data: usize,
+    pub data: BufferId,
     /// The count of the weight's changes, plus one, when the kept tiles were made; 0 before the first.
     pub made: AtomicU64,
     pub gemm: Gemm,
@@ -72,7 +72,7 @@ pub(crate) struct TransposedTail {
     /// Rows of the low-rank weight, which are columns of its transpose.
     pub columns: u32,
     /// The buffers of the tail's tiles and of their factors.
-    pub buffers: [usize; 2],
+    pub buffers: [BufferId; 2],
 }
 
 impl Transposed {

@@ -92,7 +92,7 @@ impl Learner for CudaProgram {
         for LearnedBlock { weight, output, rows: of_rows, columns } in blocks {
             let gradient = self.table.outputs.get(*output).and_then(|slot| match slot.base {
                 Base::Buffer(buffer) if slot.row_stride.is_none() => {
-                    Some(self.arena.address() + (self.table.offsets[buffer] + slot.start * 4) as u64)
+                    Some(self.arena.address() + (self.table.offsets[buffer.index()] + slot.start * 4) as u64)
                 }
                 _ => None,
             });

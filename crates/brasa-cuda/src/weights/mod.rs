@@ -316,6 +316,9 @@ impl Gates {
 
 /// Decodes all of a weight on the host and uploads it.
 fn decode(gpu: &Gpu, weight: &Weight) -> Result<DeviceMemory, DeviceError> {
+    if gpu.measures {
+        return gpu.allocate(weight.rows() * weight.row_len() * 4, &weight.name);
+    }
     let array = brasa_graph::reference::decode_weight(weight)?;
     let memory = gpu.allocate(array.floats().len() * 4, &weight.name)?;
     gpu.write(&memory, 0, bytemuck::cast_slice(array.floats()))?;

@@ -12,7 +12,7 @@ use brasa_graph::device::{
 use brasa_graph::step::{Outs, Step};
 use brasa_graph::testing::{
     Decoder, Sequences, check_chains, check_chains_of_states, check_failed_steps, check_inputs_and_outputs,
-    check_pages, check_refusals, check_shared_weights,
+    check_measures, check_pages, check_refusals, check_shared_weights,
 };
 use brasa_graph::{Graph, GroupId};
 
@@ -183,4 +183,10 @@ fn a_program_says_what_it_is_and_how_long_it_took() {
         .map(|w| format!("linear {w}"));
     assert_eq!(labels, expected);
     assert!(linear.iter().all(|time| time.flops > 0 && time.bytes > 0 && !time.time.is_zero()));
+}
+
+#[test]
+fn the_memory_that_is_told_is_taken() {
+    let Some(device) = device() else { return };
+    check_measures(device);
 }

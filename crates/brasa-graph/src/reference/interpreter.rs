@@ -147,7 +147,7 @@ impl<'a, T: Number> Run<'a, T> {
 }
 
 /// For each value, the array that the step supplies; `None` for values that are no inputs.
-pub(crate) fn input_arrays<T: Number>(graph: &Graph, step: &Step) -> Vec<Option<Array<T>>> {
+fn input_arrays<T: Number>(graph: &Graph, step: &Step) -> Vec<Option<Array<T>>> {
     graph.values().iter().map(|value| input(value, step)).collect()
 }
 

@@ -31,8 +31,6 @@ pub use backend::ReferenceBackend;
 pub use dual::Dual;
 pub use env::SegmentRows;
 pub(crate) use env::{Env, Kv};
-#[cfg(test)]
-pub(crate) use interpreter::input_arrays;
 pub use interpreter::{decode_weight, evaluate, evaluate_in};
 pub use kv::ReferencePool;
 pub use number::Number;

@@ -30,6 +30,7 @@
 //! - [`check_embeddings`] brings rows in place of token ids;
 //! - [`Recurrent`] describes a small decoder with recurrent layers, [`check_states`] has a device keep, resume and move
 //!   its states;
+//! - [`check_measures`] compares the memory that a device tells beforehand with the memory that it takes;
 //! - [`check_pages`] copies, reads and writes pages and moves texts from pool to pool;
 //! - [`check_routers`], [`check_company`] and [`check_behind_texts`] bring NaN and infinities, which must stay with their own rows and texts;
 
@@ -51,6 +52,7 @@ mod heads;
 mod inputs_outputs;
 mod lookups;
 mod low_rank;
+mod measures;
 mod memory;
 mod mixtures;
 mod mock;
@@ -89,6 +91,7 @@ pub use heads::{Company, HeadLayer, check_heads};
 pub use inputs_outputs::check_inputs_and_outputs;
 pub use lookups::check_lookups;
 pub use low_rank::{adapter_of_projections, merged, random_adapter, stored_as};
+pub use measures::check_measures;
 pub use memory::EncoderDecoder;
 pub use mock::MockBackend;
 pub use not_numbers::{check_behind_texts, check_company, check_routers, with_broken_token};

@@ -2,9 +2,8 @@
 
 use brasa_graph::fuse::Pattern;
 use brasa_graph::op::{Attention, Gating, KvSource, Rope, RopeLayout, RouterTopK, Unary};
-use brasa_graph::plan::Plan;
 use brasa_graph::testing::{Random, weight};
-use brasa_graph::{Builder, CacheSpec, Graph, Input, Schedule, Sizes, ValueId, print};
+use brasa_graph::{Builder, CacheSpec, Graph, Input, Schedule, ValueId, print};
 
 /// One layer with everything that a decoder has: stacked QKV with head norms, a window, gate and up, experts, soft-cap.
 fn layer() -> Graph {
@@ -92,13 +91,4 @@ fn graph_listing() {
 fn schedule_listing() {
     let graph = layer();
     insta::assert_snapshot!(print::schedule(&graph, &Schedule::new(&graph, Pattern::ALL)));
-}
-
-#[test]
-fn plan_listing() {
-    let graph = layer();
-    let schedule = Schedule::new(&graph, Pattern::ALL);
-    let sizes = Sizes { rows: 8, outs: 2, segments: 2 };
-    let plan = Plan::with_scratch(&graph, &schedule, &sizes, |item| 100 * (item.nodes().len() - 1));
-    insta::assert_snapshot!(print::plan(&graph, &schedule, &plan, &sizes));
 }

@@ -11,7 +11,7 @@ pub(crate) use rounding::{Ahead, GatesBehind, Panels, Rounding, WIDEST_JOINED, j
 
 use crate::driver::{DriverError, Grid, Kernel};
 use crate::params::{Addend, GemmParams, GemmSumParams, GemmTail, Outputs, Ptr};
-use crate::run::{Order, Run, THREADS};
+use crate::run::{BufferId, Order, Run, THREADS};
 use crate::weights::Tiles;
 
 /// Fewest rows that are multiplied on tensor cores. The products of a token of an 8B model in F16 take 4.3 ms for one row in f32, 16.8 ms
@@ -34,7 +34,7 @@ pub(crate) struct Gemm {
     /// `gemm_sums`.
     pub sums: Kernel,
     /// The buffer of sums of parts of K.
-    pub partial: usize,
+    pub partial: BufferId,
 }
 
 /// A low-rank product that the launch of a weight's product computes too, and adds to it; or none.
@@ -42,7 +42,7 @@ pub(crate) struct Gemm {
 pub(crate) enum Beside {
     Nothing,
     /// A low-rank product of learned weights: the buffers of its tiles and of their factors, which the launch in front makes.
-    Tail([usize; 2]),
+    Tail([BufferId; 2]),
     /// The low-rank product of a bank of adapters, which is added to the sums; of at most [`SMALLEST_ROWS`] rows.
     Addend(Addend),
     /// The low-rank product of a bank of adapters, for more than [`MOST_ROWS_WITHOUT_TAIL`] rows: B, and the panels of ranks. The

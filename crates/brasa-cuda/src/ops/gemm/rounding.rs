@@ -3,15 +3,15 @@
 use crate::driver::{DriverError, Kernel};
 use crate::ops::HeadNorm;
 use crate::params::{Gates, GemmSumParams, GemmSumsPanelsParams, Norm, PanelsParams, Ptr, Rows};
-use crate::run::{Run, Slot, THREADS};
+use crate::run::{BufferId, Run, Slot, THREADS};
 
 use super::PANEL_ROWS;
 
 /// Buffers that rows are rounded to: halves in panels, and the power of two of each row.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Panels {
-    pub data: usize,
-    pub row_scale: usize,
+    pub data: BufferId,
+    pub row_scale: BufferId,
     /// Pieces of 64 inputs.
     pub subs: usize,
 }
@@ -34,7 +34,7 @@ pub(crate) struct GatesBehind {
     /// The largest squared norm of its rows.
     pub row_norm: Ptr<f32>,
     /// The buffer of the powers of two of rows of products.
-    pub row_scale: usize,
+    pub row_scale: BufferId,
     /// The bank's product beside it: the largest squared norms of rows of A and of B, and the rows' factors.
     pub bank: Option<([Ptr<f32>; 2], Slot)>,
 }

@@ -52,7 +52,7 @@ pub fn lay_out(demands: &[Demand], alignment: usize) -> (Vec<usize>, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Random;
+    use brasa_graph::testing::Random;
 
     #[test]
     fn demands_of_one_time_lie_apart() {

@@ -1,0 +1,311 @@
+//! The table in the making: its operations so far, and the buffers that they need.
+
+use std::collections::HashSet;
+
+use brasa_graph::device::{DeviceError, ProgramLimits};
+use brasa_graph::op::Rope;
+use brasa_graph::{Dim, Graph, Input, Shape, Sizes, Symbol, ValueId, ValueKind, WeightId};
+
+use crate::arena::{Demand, lay_out};
+use crate::{Base, BufferId, Place, Readers};
+
+/// Bytes of every element in an arena. Halves are kept as the floats that they stand for.
+const ELEMENT_BYTES: usize = 4;
+
+/// A graph on its way to a table of operations `O`.
+///
+/// The next operation is described first and appended then: every place that [`place`](Self::place) or [`make`](Self::make) returns
+/// is one that the next operation needs. The operations that need a buffer are its lifetime, from the first to the last.
+#[derive(Debug)]
+pub struct Lowering<'g, O> {
+    /// The graph.
+    pub graph: &'g Graph,
+    /// The sizes of the largest step.
+    pub sizes: Sizes,
+    /// The readers of each value of the graph.
+    pub readers: Readers,
+    device: String,
+    /// The size of each buffer in bytes, and the operations that need it.
+    demands: Vec<Demand>,
+    /// Buffers that keep their contents from step to step.
+    kept: HashSet<BufferId>,
+    /// The buffer of each value that has one.
+    values: Vec<Option<BufferId>>,
+    /// Tables of rotations that there are: what makes them, and their buffers.
+    rotations: Vec<((Rope, ValueId, ValueId), BufferId)>,
+    ops: Vec<Entry<O>>,
+    /// Buffers that the next operation needs.
+    needed: Vec<BufferId>,
+}
+
+/// An operation of a table.
+#[derive(Debug)]
+pub struct Entry<O> {
+    /// The operation.
+    pub op: O,
+    /// The operation and its weight, for people.
+    pub label: String,
+}
+
+/// A compiled graph.
+#[derive(Debug)]
+pub struct Table<O> {
+    /// The operations, in the order in which they run.
+    pub ops: Vec<Entry<O>>,
+    /// Offset of each buffer in the arena, in bytes, by [`BufferId::index`].
+    pub offsets: Vec<usize>,
+    /// Bytes of the arena.
+    pub arena_bytes: usize,
+    /// Buffers that keep their contents from step to step.
+    pub kept: HashSet<BufferId>,
+    /// The results of the program, in the order of the graph's outputs.
+    pub outputs: Vec<Place>,
+}
+
+/// A value without gaps between its rows.
+#[derive(Clone, Debug)]
+pub enum Dense {
+    /// The value itself is dense.
+    Already(Place),
+    /// The value has gaps. The device must append a copy of it in front of the next operation.
+    Copied {
+        /// The value, with gaps.
+        from: Place,
+        /// A buffer for the copy.
+        to: Place,
+    },
+}
+
+impl<'g, O> Lowering<'g, O> {
+    /// Begins to lower `graph` for the largest step that `limits` allow. Refusals name `device`.
+    pub fn new(device: impl Into<String>, graph: &'g Graph, limits: &ProgramLimits) -> Self {
+        Self {
+            graph,
+            sizes: Sizes::at_most(limits),
+            readers: Readers::of(graph),
+            device: device.into(),
+            demands: Vec::new(),
+            kept: HashSet::new(),
+            values: vec![None; graph.values().len()],
+            rotations: Vec::new(),
+            ops: Vec::new(),
+            needed: Vec::new(),
+        }
+    }
+
+    /// The error for what the device does not compute.
+    pub fn unsupported(&self, what: impl Into<String>) -> DeviceError {
+        DeviceError::Unsupported { device: self.device.clone(), what: what.into() }
+    }
+
+    /// The error for an operand of a shape, type or place that the device does not take.
+    pub fn odd(&self, value: ValueId) -> DeviceError {
+        self.unsupported(format!("an operand {} here", self.graph.value(value)))
+    }
+
+    /// The shape of a value.
+    pub fn shape(&self, value: ValueId) -> &'g Shape {
+        &self.graph.value(value).shape
+    }
+
+    /// Elements along the innermost axis.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Unsupported`] if their number depends on the step.
+    pub fn width(&self, value: ValueId) -> Result<usize, DeviceError> {
+        self.shape(value).width().ok_or_else(|| self.odd(value))
+    }
+
+    /// Elements of a row, over all inner axes.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Unsupported`] if their number depends on the step.
+    pub fn row_elements(&self, value: ValueId) -> Result<usize, DeviceError> {
+        self.shape(value).row_elements().ok_or_else(|| self.odd(value))
+    }
+
+    /// Rows of a value for each row of the step.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Unsupported`] if their number is no multiple of the step's rows.
+    pub fn rows_per_row(&self, value: ValueId) -> Result<usize, DeviceError> {
+        let Dim { factor, symbol } = self.shape(value).outer();
+        if symbol == Some(Symbol::Rows) { Ok(factor) } else { Err(self.odd(value)) }
+    }
+
+    /// Most elements of a value of `shape`.
+    pub fn elements(&self, shape: &Shape) -> usize {
+        shape.resolve(&self.sizes).into_iter().fold(1, usize::saturating_mul)
+    }
+
+    /// The weight that a value is; `None` for another value, also for a view of a weight.
+    pub fn weight_of(&self, value: ValueId) -> Option<WeightId> {
+        match self.graph.value(value).kind {
+            ValueKind::Weight(weight) => Some(weight),
+            _ => None,
+        }
+    }
+
+    /// The number of a weight, as [`weight_of`](Self::weight_of) finds it.
+    pub fn weight(&self, value: ValueId) -> Option<usize> {
+        self.weight_of(value).map(|weight| weight.0 as usize)
+    }
+
+    /// The label of an operation with weight number `weight`: `operation weight`.
+    pub fn label(&self, operation: &str, weight: usize) -> String {
+        format!("{operation} {}", self.graph.weights()[weight].name)
+    }
+
+    /// True if a value is that input of the step, and no view of it.
+    pub fn is_input(&self, value: ValueId, input: Input) -> bool {
+        self.graph.value(value).kind == ValueKind::Input(input)
+    }
+
+    /// A buffer of `elements` elements of four bytes, which the next operation needs.
+    pub fn buffer(&mut self, elements: usize) -> BufferId {
+        let now = self.ops.len();
+        let buffer = BufferId(self.demands.len() as u32);
+        self.demands.push(Demand { items: (now, now), size_bytes: elements.saturating_mul(ELEMENT_BYTES) });
+        self.needed.push(buffer);
+        buffer
+    }
+
+    /// Room for a dense value of `shape` that the next operation makes.
+    pub fn make_shape(&mut self, shape: Shape) -> Place {
+        let elements = self.elements(&shape);
+        Place::whole(self.buffer(elements), shape)
+    }
+
+    /// Room for a value that the next operation makes; the same room if it has some already.
+    pub fn make(&mut self, value: ValueId) -> Place {
+        Place::whole(self.buffer_of(value), self.shape(value).clone())
+    }
+
+    /// The buffer of a value that the next operation makes; the same buffer if it has one already.
+    pub fn buffer_of(&mut self, value: ValueId) -> BufferId {
+        if let Some(known) = self.values[value.0 as usize] {
+            self.need(known);
+            return known;
+        }
+        let elements = self.elements(self.shape(value));
+        let buffer = self.buffer(elements);
+        self.set_buffer(value, buffer);
+        buffer
+    }
+
+    /// Says that a value lies in `buffer`.
+    pub fn set_buffer(&mut self, value: ValueId, buffer: BufferId) {
+        self.values[value.0 as usize] = Some(buffer);
+    }
+
+    /// True if a value has a buffer, its own or that of what it is a view of.
+    pub fn is_made(&self, value: ValueId) -> bool {
+        self.values[self.graph.view(value).root.0 as usize].is_some()
+    }
+
+    /// The place of a value that the next operation reads.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Unsupported`] for a value that no operation has made.
+    pub fn place(&mut self, value: ValueId) -> Result<Place, DeviceError> {
+        let view = self.graph.view(value);
+        let base = match (self.values[view.root.0 as usize], self.graph.value(view.root).kind) {
+            (Some(buffer), _) => {
+                self.need(buffer);
+                Base::Buffer(buffer)
+            }
+            (None, ValueKind::Input(input)) => Base::Input(input),
+            (None, ValueKind::Weight(weight)) => Base::Weight(weight),
+            (None, ValueKind::Temporary(_) | ValueKind::Removed) => return Err(self.odd(value)),
+        };
+        let is_view = view.root != value;
+        Ok(Place {
+            base,
+            start: if is_view { view.elements.start } else { 0 },
+            row_stride: is_view.then_some(view.row_stride),
+            shape: self.shape(value).clone(),
+        })
+    }
+
+    /// The place of a value whose rows must follow each other without gaps.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`place`](Self::place).
+    pub fn dense_place(&mut self, value: ValueId) -> Result<Dense, DeviceError> {
+        let from = self.place(value)?;
+        if from.is_dense() {
+            return Ok(Dense::Already(from));
+        }
+        let to = self.make_shape(from.shape.clone());
+        Ok(Dense::Copied { from, to })
+    }
+
+    /// Notes that the next operation needs a buffer.
+    pub fn need(&mut self, buffer: BufferId) {
+        self.demands[buffer.index()].items.1 = self.ops.len();
+        self.needed.push(buffer);
+    }
+
+    /// Appends the operation that needs what was asked for since the last call.
+    pub fn push(&mut self, op: O, label: impl Into<String>) {
+        for buffer in std::mem::take(&mut self.needed) {
+            self.demands[buffer.index()].items.1 = self.ops.len();
+        }
+        self.push_in_front(op, label);
+    }
+
+    /// Appends an operation in front of the one that is being described, such as a copy of an operand: whatever was asked for
+    /// is still needed behind it.
+    pub fn push_in_front(&mut self, op: O, label: impl Into<String>) {
+        self.ops.push(Entry { op, label: label.into() });
+    }
+
+    /// The table of cosines and sines of a rotation by `positions` and `frequencies`, for the next operation, if
+    /// [`keep_rotation`](Self::keep_rotation) was told of one.
+    pub fn rotation(&mut self, rope: &Rope, positions: ValueId, frequencies: ValueId) -> Option<BufferId> {
+        let key = (*rope, positions, frequencies);
+        let found = self.rotations.iter().find(|(known, _)| *known == key);
+        let &(_, buffer) = found?;
+        self.need(buffer);
+        Some(buffer)
+    }
+
+    /// Says that `buffer` holds the table of a rotation, so that layers that turn alike share it.
+    pub fn keep_rotation(&mut self, rope: &Rope, [positions, frequencies]: [ValueId; 2], buffer: BufferId) {
+        self.rotations.push(((*rope, positions, frequencies), buffer));
+    }
+
+    /// Bytes of the arena as it is now, with buffers at multiples of `alignment` bytes.
+    pub fn arena_bytes(&self, alignment: usize) -> usize {
+        lay_out(&self.demands, alignment).1
+    }
+
+    /// Bytes that a buffer takes.
+    pub fn taken_bytes(&self, buffer: BufferId, alignment: usize) -> usize {
+        self.demands[buffer.index()].taken_bytes(alignment)
+    }
+
+    /// Keeps the contents of a buffer from step to step: no other buffer shares its bytes.
+    pub fn keep(&mut self, buffer: BufferId) {
+        self.demands[buffer.index()].items = (0, usize::MAX);
+        self.kept.insert(buffer);
+    }
+
+    /// Ends the table. The results of the program are needed to the end.
+    pub fn finish(mut self, outputs: Vec<Place>, alignment: usize) -> Table<O> {
+        for output in &outputs {
+            if let Base::Buffer(buffer) = output.base
+                && !self.kept.contains(&buffer)
+            {
+                self.need(buffer);
+            }
+        }
+        let (offsets, arena_bytes) = lay_out(&self.demands, alignment);
+        Table { ops: self.ops, offsets, arena_bytes, kept: self.kept, outputs }
+    }
+}
