@@ -183,7 +183,7 @@ impl Runner {
         let go_on = &mut |_| ControlFlow::Continue(());
         let weights = self.device.upload(&graph, Precision::Reference, go_on)?;
         let limits = ProgramLimits { max_rows: 1, max_outs: 1, max_segments: 1 };
-        let program = self.device.compile(Arc::clone(&graph), Arc::clone(&weights), limits)?;
+        let program = self.device.compile(Arc::clone(&graph), Arc::clone(&weights), limits.into())?;
         let held = lowered.leaves.iter().map(|(_, held)| held.as_ref().map_or(Weak::new(), Arc::downgrade));
         let leaves = graph.weights().iter().cloned().zip(held).collect();
         Ok(Compiled { program, weights, leaves, used: self.clock })

@@ -54,7 +54,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     );
 
     let limits = ProgramLimits { max_rows: PROMPT, max_outs: MOST_TOGETHER, max_segments: MOST_TOGETHER };
-    let program = device.compile(Arc::clone(&graph), weights, limits)?;
+    let program = device.compile(Arc::clone(&graph), weights, limits.with(dtype))?;
     let pool = device.kv_pool(KvPoolSpec::of(&graph, dtype))?;
     let sequences = Sequences::new(&*pool);
     let mut run = Run { program, pool, sequences, current: 0, length: 0 };

@@ -58,7 +58,7 @@ fn rate(
     let weights = device.upload(&graph, Precision::Fast, &mut |_| ControlFlow::Continue(()))?;
     let mut pool = device.kv_pool(KvPoolSpec::of(&graph, KvType::F16))?;
     let limits = ProgramLimits { max_rows: rows, max_outs: 1, max_segments: 1 };
-    let mut program = device.compile(graph, weights, limits)?;
+    let mut program = device.compile(graph, weights, limits.into())?;
     let mut sequences = Sequences::new(&*pool);
     let tokens: Vec<u32> = (0..rows).map(|row| (row % TOKENS) as u32).collect();
     let first = sequences.extend(&mut *pool, 1, &tokens, Outs::Last)?;

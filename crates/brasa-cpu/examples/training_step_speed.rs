@@ -41,7 +41,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let graph = Arc::new(graph);
     let weights = device.upload(&graph, Precision::Fast, &mut |_| ControlFlow::Continue(()))?;
     let limits = ProgramLimits { max_rows: rows, max_outs: rows, max_segments: 1 };
-    let mut program = device.compile(Arc::clone(&graph), Arc::clone(&weights), limits)?;
+    let mut program = device.compile(Arc::clone(&graph), Arc::clone(&weights), limits.into())?;
     let mut pool = device.kv_pool(KvPoolSpec::of(&graph, KvType::F32))?;
     let tokens: Vec<u32> = (0..rows as u32).map(|row| row * 7919 % spec.vocab as u32).collect();
     let mut targets = tokens.clone();

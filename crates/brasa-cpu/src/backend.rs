@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use brasa_graph::Graph;
 use brasa_graph::device::{
-    Backend, DeviceError, DeviceInfo, KvPool, KvPoolSpec, Measure, Precision, Program, ProgramLimits,
-    WeightSet,
+    Backend, DeviceError, DeviceInfo, KvPool, KvPoolSpec, Measure, Precision, Program, ProgramSpec, WeightSet,
 };
 use brasa_graph::fuse::Pattern;
 
@@ -128,11 +127,11 @@ impl Backend for CpuBackend {
         &self,
         graph: &Arc<Graph>,
         precision: Precision,
-        limits: ProgramLimits,
+        spec: ProgramSpec,
     ) -> Result<Measure, DeviceError> {
         let weights = CpuWeightSet::measured(graph, precision, Arc::clone(&self.team))?;
         let isa = self.isa_of(precision);
-        let arena_bytes = program::measure(graph, &weights, &limits, self.patterns, isa)?;
+        let arena_bytes = program::measure(graph, &weights, &spec.limits, self.patterns, isa)?;
         Ok(Measure { weight_bytes: weights.size_bytes(), arena_bytes })
     }
 
@@ -144,7 +143,7 @@ impl Backend for CpuBackend {
         &self,
         graph: Arc<Graph>,
         weights: Arc<dyn WeightSet>,
-        limits: ProgramLimits,
+        spec: ProgramSpec,
     ) -> Result<Box<dyn Program>, DeviceError> {
         let unsupported = |what: &str| DeviceError::Unsupported { device: DEVICE.into(), what: what.into() };
         let weights: Arc<CpuWeightSet> =
@@ -152,7 +151,7 @@ impl Backend for CpuBackend {
         let weights = weights.weights_of(&graph)?;
         let isa = self.isa_of(weights.precision());
         let team = Arc::clone(&self.team);
-        let program = CpuProgram::new(&graph, weights, limits, self.patterns, isa, team)?;
+        let program = CpuProgram::new(&graph, weights, spec, self.patterns, isa, team)?;
         Ok(Box::new(program))
     }
 }

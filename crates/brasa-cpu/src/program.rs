@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use brasa_graph::device::{DeviceError, KvPool, LostPart, OpTime, Program, ProgramLimits};
+use brasa_graph::device::{DeviceError, KvPool, LostPart, OpTime, Program, ProgramLimits, ProgramSpec};
 use brasa_graph::fuse::Pattern;
 use brasa_graph::output::{OutputPlace, Outputs};
 use brasa_graph::shift::{KeyRotation, check_pages, check_type, key_rotations};
@@ -34,7 +34,6 @@ pub(crate) struct CpuProgram {
     isa: Isa,
     team: Arc<Team>,
     weights: CpuWeights,
-    limits: ProgramLimits,
     rules: StepRules,
     /// How the keys of each cache were turned, and its group and place; or why keys cannot move.
     rotations: Result<Vec<(KeyRotation, usize, usize)>, String>,
@@ -62,15 +61,15 @@ impl CpuProgram {
     pub(crate) fn new(
         graph: &Graph,
         weights: CpuWeights,
-        limits: ProgramLimits,
+        spec: ProgramSpec,
         patterns: &[Pattern],
         isa: Isa,
         team: Arc<Team>,
     ) -> Result<Self, DeviceError> {
-        let table = compile(graph, &weights, &limits, patterns)?;
-        let sizes = Sizes::at_most(&limits);
+        let table = compile(graph, &weights, &spec.limits, patterns)?;
+        let sizes = Sizes::at_most(&spec.limits);
         let prepared_size = prepared_size(&table, isa, &sizes);
-        let refused = || out_of_memory(table.arena_elements, &limits);
+        let refused = || out_of_memory(table.arena_elements, &spec.limits);
         let arena = Arena::new(table.arena_elements).ok_or_else(refused)?;
         let partials = Arena::new(0).ok_or_else(refused)?;
         let mut scratch_size = ScratchSize::default();
@@ -80,8 +79,7 @@ impl CpuProgram {
             isa,
             team,
             weights,
-            limits,
-            rules: StepRules::new(graph),
+            rules: StepRules::new(graph, spec),
             rotations: placed_rotations(graph),
             counters: table.ops.iter().map(|_| AtomicUsize::new(0)).collect(),
             table,
@@ -109,7 +107,7 @@ impl CpuProgram {
         if let Some(reason) = &self.lost {
             return Err(lost(reason.clone()));
         }
-        self.rules.check(step, &self.limits, pool)?;
+        self.rules.check(step, pool)?;
         let Some(pool) = pool.as_any_mut().downcast_mut::<CpuKvPool>() else {
             return Err(DeviceError::BadStep { what: "its KV pool belongs to another device".into() });
         };
@@ -245,7 +243,7 @@ fn placed_rotations(graph: &Graph) -> Result<Vec<(KeyRotation, usize, usize)>, S
 
 impl Program for CpuProgram {
     fn limits(&self) -> ProgramLimits {
-        self.limits
+        self.rules.limits()
     }
 
     fn arena_bytes(&self) -> u64 {
@@ -254,7 +252,7 @@ impl Program for CpuProgram {
     }
 
     fn describe(&self) -> String {
-        describe(&self.table, &self.limits, self.isa)
+        describe(&self.table, &self.rules.limits(), self.isa)
     }
 
     fn run(&mut self, step: &Step, pool: &mut dyn KvPool) -> Result<Outputs<'_>, DeviceError> {

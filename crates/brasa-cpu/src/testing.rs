@@ -32,7 +32,7 @@ impl BreakableProgram {
         set.add(graph, &mut |_| ControlFlow::Continue(())).expect("the device takes every weight");
         let weights = set.weights_of(graph).expect("every weight was added");
         let isa = Isa::detect().expect("an instruction set");
-        let program = CpuProgram::new(graph, weights, limits, PATTERNS, isa, team);
+        let program = CpuProgram::new(graph, weights, limits.into(), PATTERNS, isa, team);
         Self(program.expect("the device runs every graph"))
     }
 

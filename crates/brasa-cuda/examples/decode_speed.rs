@@ -88,7 +88,7 @@ fn main() -> Result<(), Failure> {
     let megabytes = weights.size_bytes() >> 20;
     let most = texts.iter().copied().max().unwrap_or(1);
     let limits = ProgramLimits { max_rows: CHUNK, max_outs: most, max_segments: most };
-    let program = device.compile(Arc::clone(&graph), weights, limits)?;
+    let program = device.compile(Arc::clone(&graph), weights, limits.into())?;
     println!(
         "{}, {model} {format}, {megabytes} MB, made in {made:.1?}, ready in {:.1?}",
         device.device().name,

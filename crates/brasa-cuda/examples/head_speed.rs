@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         );
         for rows in ROWS {
             let limits = ProgramLimits { max_rows: rows, max_outs: rows, max_segments: 1 };
-            let mut program = device.compile(Arc::clone(&graph), Arc::clone(&weights), limits)?;
+            let mut program = device.compile(Arc::clone(&graph), Arc::clone(&weights), limits.into())?;
             let mut pool = device.kv_pool(KvPoolSpec::empty())?;
             let mut sequences = Sequences::new(&*pool);
             let mut times: Vec<Duration> = Vec::new();

@@ -48,7 +48,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let megabytes = weights.size_bytes() >> 20;
     println!("{model} {format}: {megabytes} MB uploaded in {:.2?}", start.elapsed());
     let limits = ProgramLimits { max_rows: PROMPTS[1], max_outs: 64, max_segments: 64 };
-    let mut program = device.compile(Arc::clone(&graph), weights, limits)?;
+    let mut program = device.compile(Arc::clone(&graph), weights, limits.with(dtype))?;
     let mut pool = device.kv_pool(KvPoolSpec::of(&graph, dtype))?;
     let mut sequences = Sequences::new(&*pool);
     let mut next = |pool: &mut dyn KvPool, ids: std::ops::Range<u64>, rows: u32| {

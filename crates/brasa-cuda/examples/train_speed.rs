@@ -136,7 +136,7 @@ fn print_profile(
     let learned = loss_of(&pass::attend_to_rows(&pass::add_low_rank(graph, &adapters)?)?);
     let gradient = Arc::new(vjp(&learned, &Wrt::trainable(&learned))?.graph);
     let weights = device.upload(&gradient, Precision::Fast, &mut |_| ControlFlow::Continue(()))?;
-    let mut program = device.compile(Arc::clone(&gradient), weights, limits)?;
+    let mut program = device.compile(Arc::clone(&gradient), weights, limits.into())?;
     let mut pool = device.kv_pool(KvPoolSpec::of(&gradient, KvType::F32))?;
     let tokens: Vec<u32> = (0..limits.max_rows).map(|row| (row * 7919 % 128_256) as u32).collect();
     let targets = GivenValues::U32(tokens.clone().into());

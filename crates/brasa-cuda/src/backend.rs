@@ -7,7 +7,7 @@ use std::sync::Arc;
 use brasa_graph::Graph;
 use brasa_graph::device::{
     Backend, Capabilities, DeviceError, DeviceInfo, KvPool, KvPoolSpec, LostPart, Measure, MemoryUse,
-    Precision, Program, ProgramLimits, WeightSet,
+    Precision, Program, ProgramSpec, WeightSet,
 };
 
 use crate::compile::CAPABILITIES;
@@ -146,11 +146,11 @@ impl Backend for CudaBackend {
         &self,
         graph: &Arc<Graph>,
         precision: Precision,
-        limits: ProgramLimits,
+        spec: ProgramSpec,
     ) -> Result<Measure, DeviceError> {
         let measuring = Self { gpu: self.gpu.measuring()? };
         let weights = measuring.upload(graph, precision, &mut |_| ControlFlow::Continue(()))?;
-        let program = measuring.compile(Arc::clone(graph), Arc::clone(&weights), limits)?;
+        let program = measuring.compile(Arc::clone(graph), Arc::clone(&weights), spec)?;
         Ok(Measure { weight_bytes: weights.size_bytes(), arena_bytes: program.arena_bytes() })
     }
 
@@ -162,7 +162,7 @@ impl Backend for CudaBackend {
         &self,
         graph: Arc<Graph>,
         weights: Arc<dyn WeightSet>,
-        limits: ProgramLimits,
+        spec: ProgramSpec,
     ) -> Result<Box<dyn Program>, DeviceError> {
         let weights: Arc<CudaWeightSet> = weights
             .into_any()
@@ -172,6 +172,6 @@ impl Backend for CudaBackend {
             return Err(self.gpu.unsupported("weights that another device uploaded"));
         }
         let weights = weights.weights_of(&graph)?;
-        Ok(Box::new(CudaProgram::new(&self.gpu, &graph, weights, limits)?))
+        Ok(Box::new(CudaProgram::new(&self.gpu, &graph, weights, spec)?))
     }
 }

@@ -128,16 +128,6 @@ impl CudaKvPool {
         page.and_then(|page| self.states.pages.get(page.index())).copied().unwrap_or(0)
     }
 
-    /// The number of the element type, as operations order their kernels: f32, f16, bf16, q8.
-    pub(crate) fn type_number(&self) -> usize {
-        match self.spec.dtype {
-            KvType::F32 => 0,
-            KvType::F16 => 1,
-            KvType::BF16 => 2,
-            KvType::Q8 => 3,
-        }
-    }
-
     /// Bytes of one position of one cache of group `group`, keys and values.
     pub(crate) fn position_bytes(&self, group: usize) -> u64 {
         (self.groups[group].layout.cache_bytes() / PAGE_POSITIONS) as u64

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use brasa_graph::chain::{self, Chain, Finish};
 use brasa_graph::device::{
-    DeviceError, DrawInputs, Drawn, FillMask, KvPool, KvType, OpTime, Program, ProgramLimits,
+    DeviceError, DrawInputs, Drawn, FillMask, KvPool, KvType, OpTime, Program, ProgramLimits, ProgramSpec,
 };
 use brasa_graph::learn::Learner;
 use brasa_graph::op::RopeLayout;
@@ -32,7 +32,6 @@ use crate::weights::CudaWeights;
 pub(crate) struct CudaProgram {
     gpu: Arc<Gpu>,
     weights: CudaWeights,
-    limits: ProgramLimits,
     rules: StepRules,
     rotations: Result<Vec<TurnedKeys>, String>,
     table: Table,
@@ -68,10 +67,10 @@ impl CudaProgram {
         gpu: &Arc<Gpu>,
         graph: &Graph,
         weights: CudaWeights,
-        limits: ProgramLimits,
+        spec: ProgramSpec,
     ) -> Result<Self, DeviceError> {
-        let Compiled { table, computes_numbers } = compile(gpu, graph, &weights, &limits)?;
-        let what = format!("an arena for steps of {} rows", limits.max_rows);
+        let Compiled { table, computes_numbers } = compile(gpu, graph, &weights, &spec)?;
+        let what = format!("an arena for steps of {} rows", spec.limits.max_rows);
         if isize::try_from(table.arena_bytes).is_err() {
             return Err(DeviceError::OutOfMemory { bytes: table.arena_bytes as u64, what });
         }
@@ -79,14 +78,13 @@ impl CudaProgram {
             arena: gpu.allocate(table.arena_bytes, &what)?,
             fault: gpu.allocate(size_of::<Fault>(), "a step's mistakes")?,
             step: StepState::new(gpu)?,
-            interpreter: Interpreter::new(gpu, graph, &weights)?,
+            interpreter: Interpreter::new(gpu, graph, &weights, spec.kv_type)?,
             places: OutputPlace::of(graph),
             outputs: PinnedMemory::new(&gpu.context, 0).map_err(|error| gpu.error(error))?,
             drawer: Drawer::new(gpu)?,
             gpu: Arc::clone(gpu),
             weights,
-            limits,
-            rules: StepRules::new(graph),
+            rules: StepRules::new(graph, spec),
             rotations: rotations(graph)?,
             table,
             computes_numbers,
@@ -130,7 +128,7 @@ impl CudaProgram {
         if let Some(lost) = &self.lost {
             return Err(lost.clone());
         }
-        self.rules.check(step, &self.limits, pool)?;
+        self.rules.check(step, pool)?;
         let sizes = Sizes::of(step);
         let mut words = 0;
         for place in &mut self.places {
@@ -149,7 +147,7 @@ impl CudaProgram {
 
     /// Runs a step on the interpreter; false where the step is not one that it takes.
     fn interpret(&mut self, step: &Step, pool: &mut dyn KvPool) -> Result<bool, DeviceError> {
-        if self.interpreter.is_none() || !Interpreter::takes(step, pool) {
+        if self.interpreter.is_none() || !Interpreter::takes(step) {
             return Ok(false);
         }
         let bytes = self.prepare(step, pool)?;
@@ -291,7 +289,7 @@ impl CudaProgram {
 
 impl Program for CudaProgram {
     fn limits(&self) -> ProgramLimits {
-        self.limits
+        self.rules.limits()
     }
 
     fn arena_bytes(&self) -> u64 {
@@ -322,7 +320,7 @@ impl Program for CudaProgram {
         mut chain: Chain<'_, '_>,
     ) -> Result<Finish, DeviceError> {
         chain::check(step, pool, chain.rows)?;
-        let takes = self.interpreter.is_some() && Interpreter::takes(step, pool);
+        let takes = self.interpreter.is_some() && Interpreter::takes(step);
         let Some(row) = chain.rows.first() else { return Ok(Finish { lengths: Vec::new() }) };
         let draws = takes && step.outs() > 0 && (row.takes_largest() || Drawer::takes_chain(row));
         if !draws {
@@ -362,7 +360,7 @@ impl Program for CudaProgram {
             return Ok(None);
         }
         self.prepare(step, pool)?;
-        let interprets = Interpreter::takes(step, pool);
+        let interprets = Interpreter::takes(step);
         let pool = own(&self.gpu, pool)?;
         let result = match self.interpreter.as_mut().filter(|_| interprets) {
             Some(interpreter) => {

@@ -70,7 +70,8 @@ impl Runner {
         let spec = KvPoolSpec::of(&graph, dtype);
         let pool = device.kv_pool(spec).expect("pages");
         let limits = ProgramLimits { max_rows: 1024, max_outs: 1024, max_segments: 1 };
-        let program = device.compile(graph, weights, limits).expect("the device runs every graph");
+        let program =
+            device.compile(graph, weights, limits.with(dtype)).expect("the device runs every graph");
         Self { program, pool }
     }
 

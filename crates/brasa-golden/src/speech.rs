@@ -31,7 +31,9 @@ impl SpeechRunner {
         let programs = [&model.encoder, &model.decoder].map(|graph| {
             weights.add(graph, &mut |_| ControlFlow::Continue(())).expect("the device takes every weight");
             let graph = Arc::new(graph.clone());
-            device.compile(graph, Arc::clone(&weights), limits).expect("the device runs both graphs")
+            device
+                .compile(graph, Arc::clone(&weights), limits.with(dtype))
+                .expect("the device runs both graphs")
         });
         let pool = KvPoolSpec::of(&model.decoder, dtype);
         let pool = device.kv_pool(pool).expect("pages");

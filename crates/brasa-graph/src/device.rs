@@ -72,9 +72,9 @@ pub trait Backend: Send + Sync {
         &self,
         graph: &Arc<Graph>,
         precision: Precision,
-        limits: ProgramLimits,
+        spec: ProgramSpec,
     ) -> Result<Measure, DeviceError> {
-        let _ = (precision, limits);
+        let _ = (precision, spec);
         Ok(Measure { weight_bytes: self.weight_bytes(graph), arena_bytes: 0 })
     }
 
@@ -94,7 +94,7 @@ pub trait Backend: Send + Sync {
         &self,
         graph: Arc<Graph>,
         weights: Arc<dyn WeightSet>,
-        limits: ProgramLimits,
+        spec: ProgramSpec,
     ) -> Result<Box<dyn Program>, DeviceError>;
 }
 
@@ -417,6 +417,29 @@ pub struct ProgramLimits {
 impl Default for ProgramLimits {
     fn default() -> Self {
         Self { max_rows: 512, max_outs: 256, max_segments: 64 }
+    }
+}
+
+/// The steps that a program is compiled for. A device chooses kernels by it once, when it compiles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProgramSpec {
+    /// The largest step.
+    pub limits: ProgramLimits,
+    /// Element type of the pools that steps bring. Of no importance for a graph without caches.
+    pub kv_type: KvType,
+}
+
+impl ProgramLimits {
+    /// The spec of a program for steps within these limits, with keys and values of type `kv_type`.
+    pub fn with(self, kv_type: KvType) -> ProgramSpec {
+        ProgramSpec { limits: self, kv_type }
+    }
+}
+
+/// The spec of a program without caches, or with keys and values in f16.
+impl From<ProgramLimits> for ProgramSpec {
+    fn from(limits: ProgramLimits) -> Self {
+        limits.with(KvType::F16)
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use crate::device::{DeviceError, KvPool, ProgramLimits};
+use crate::device::{DeviceError, KvPool, ProgramLimits, ProgramSpec};
 use crate::op::{Access, Kept};
 use crate::state::{check_states, check_states_apart};
 use crate::step::{GivenValues, Outs, PAGE_POSITIONS, PageId, Segment, Step};
@@ -16,6 +16,7 @@ use crate::{
 /// The rules for the steps of one graph. A check allocates memory only if it refuses the step.
 #[derive(Clone, Debug)]
 pub struct StepRules {
+    spec: ProgramSpec,
     groups: Vec<CacheGroup>,
     /// Use of each cache group by the graph.
     uses: Vec<GroupUse>,
@@ -61,8 +62,8 @@ impl GroupUse {
 }
 
 impl StepRules {
-    /// Makes the rules for `graph`, from its lookups and caches.
-    pub fn new(graph: &Graph) -> Self {
+    /// Makes the rules for a program of `graph`, from its lookups and caches and from the program's spec.
+    pub fn new(graph: &Graph, spec: ProgramSpec) -> Self {
         let mut limits = Vec::new();
         for (numbers, below) in graph.nodes().iter().filter_map(|node| looked_up(graph, node)) {
             limit(graph, numbers, below, &mut limits);
@@ -71,6 +72,7 @@ impl StepRules {
         let embedding = embedding.and_then(|value| graph.value(value).shape.row_elements());
         let is_tokens = |value: &Value| value.kind == ValueKind::Input(Input::TokenIds);
         Self {
+            spec,
             groups: graph.cache_groups(),
             uses: GroupUse::of(graph),
             limits,
@@ -81,16 +83,22 @@ impl StepRules {
         }
     }
 
+    /// The largest step.
+    pub fn limits(&self) -> ProgramLimits {
+        self.spec.limits
+    }
+
     /// Checks `step` against the program's limits and the pool's pages.
     ///
     /// # Errors
     ///
     /// [`DeviceError::StepTooLarge`], [`DeviceError::BadStep`].
-    pub fn check(&self, step: &Step, limits: &ProgramLimits, pool: &dyn KvPool) -> Result<(), DeviceError> {
+    pub fn check(&self, step: &Step, pool: &dyn KvPool) -> Result<(), DeviceError> {
+        let ProgramLimits { max_rows, max_outs, max_segments } = self.spec.limits;
         for (what, found, limit) in [
-            ("rows", step.rows(), limits.max_rows),
-            ("rows with logits", step.outs(), limits.max_outs),
-            ("sequences", step.segments.len(), limits.max_segments),
+            ("rows", step.rows(), max_rows),
+            ("rows with logits", step.outs(), max_outs),
+            ("sequences", step.segments.len(), max_segments),
         ] {
             if found > limit {
                 return Err(DeviceError::StepTooLarge { what, found, limit });
@@ -125,6 +133,10 @@ impl StepRules {
             ));
         }
         if pool.spec().groups == self.groups {
+            let (found, expected) = (pool.spec().dtype, self.spec.kv_type);
+            if found != expected && !self.groups.is_empty() {
+                return bad(format!("its KV pool is of type {found:?}, and the program is for {expected:?}"));
+            }
             return Ok(());
         }
         bad(format!(

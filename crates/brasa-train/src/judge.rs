@@ -52,7 +52,7 @@ impl Judge {
         let Some([with, without]) = &graphs.losses else { return Ok(None) };
         let program = |graph: &Arc<Graph>| -> Result<Box<dyn Program>> {
             weights.add(graph, &mut |_| ControlFlow::Continue(()))?;
-            Ok(of.backend.compile(Arc::clone(graph), Arc::clone(weights), of.limits)?)
+            Ok(of.backend.compile(Arc::clone(graph), Arc::clone(weights), of.limits.into())?)
         };
         Ok(Some(Self { preference, with: program(with)?, without: program(without)? }))
     }

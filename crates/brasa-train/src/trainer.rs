@@ -194,8 +194,9 @@ impl Trainer {
         let graphs = Graphs::new(of.model, adapted, &learned, &options)?;
         let weights = of.backend.upload(&graphs.gradients, of.precision, progress)?;
         weights.add(&graphs.loss, &mut |_| ControlFlow::Continue(()))?;
-        let program =
-            |graph: &Arc<Graph>| of.backend.compile(Arc::clone(graph), Arc::clone(&weights), of.limits);
+        let program = |graph: &Arc<Graph>| {
+            of.backend.compile(Arc::clone(graph), Arc::clone(&weights), of.limits.into())
+        };
         let (mut gradients, loss) = (program(&graphs.gradients)?, program(&graphs.loss)?);
         if let Learned::Adapter { lora, norms, .. } = &mut learned
             && lora.pairs.iter().any(|pair| pair.magnitudes.is_some())

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use brasa_engine::{AdapterRows, Engine, MakeProgram};
 use brasa_graph::Graph;
-use brasa_graph::device::{Program, ProgramLimits};
+use brasa_graph::device::{Program, ProgramSpec};
 use brasa_graph::pass::{LowRank, add_low_rank_bank};
 use brasa_models::ModelError;
 use sha2::{Digest, Sha256};
@@ -38,7 +38,7 @@ pub(crate) struct Bank {
     /// The model without the bank's adapters.
     base: brasa_models::Model,
     device: Arc<LoadedDevice>,
-    limits: ProgramLimits,
+    program_spec: ProgramSpec,
     /// The scales of each row's adapters; `None` if all texts have the adapters that the model was loaded with.
     rows: Option<Arc<AdapterRows>>,
     /// Lock for compiling another bank.
@@ -139,7 +139,7 @@ impl Opened {
         self,
         graph: Arc<Graph>,
         device: Arc<LoadedDevice>,
-        limits: ProgramLimits,
+        program_spec: ProgramSpec,
     ) -> Result<Bank, Error> {
         let Self { base, fitted, by_request } = self;
         let held = if by_request { held_of(&fitted) } else { Vec::new() };
@@ -150,7 +150,7 @@ impl Opened {
         let contents: Vec<u64> = state.held.iter().map(|held| held.content).collect();
         let rows = by_request.then(|| AdapterRows::new(&contents, &state.plain())).transpose()?;
         let (rows, changing, state) = (rows.map(Arc::new), Mutex::default(), Mutex::new(state));
-        Ok(Bank { base, device, limits, rows, changing, state })
+        Ok(Bank { base, device, program_spec, rows, changing, state })
     }
 }
 
@@ -309,9 +309,9 @@ impl Bank {
         let hidden = Arc::new(adapted.hidden_graph());
         let graph = Arc::new(adapted.graph);
         self.device.weights.add(&graph, &mut |_| std::ops::ControlFlow::Continue(()))?;
-        let program = self.device.program(&graph, self.limits)?;
-        let (device, limits) = (Arc::clone(&self.device), self.limits);
-        let hidden: MakeProgram = Box::new(move || device.program(&hidden, limits));
+        let program = self.device.program(&graph, self.program_spec)?;
+        let (device, program_spec) = (Arc::clone(&self.device), self.program_spec);
+        let hidden: MakeProgram = Box::new(move || device.program(&hidden, program_spec));
         Ok(Some(Compiled { held, graph, program, hidden }))
     }
 

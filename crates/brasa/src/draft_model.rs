@@ -68,8 +68,8 @@ pub(crate) fn load(
         progress(LoadProgress { done_bytes: upload.done_bytes, total_bytes: upload.total_bytes })
     })?;
     let weight_bytes = weights.size_bytes();
-    let limits = options.program_limits(&backend.info(), texts.sequences, spec.vocab_size);
-    let program = backend.compile(Arc::clone(&graph), weights, limits)?;
+    let program_spec = options.program_spec(&backend.info(), texts.sequences, spec.vocab_size);
+    let program = backend.compile(Arc::clone(&graph), weights, program_spec)?;
     let pool = backend.kv_pool(KvPoolSpec::of(&graph, texts.dtype))?;
     let context = info.context_length.map_or(texts.context, |own| own.min(texts.context));
     // Each running text has one there.

@@ -163,7 +163,7 @@ impl Encoder {
             let (graph, device) = (Arc::new(graph), Arc::clone(&device));
             let limits =
                 ProgramLimits { max_rows: rows, max_outs: rows, max_segments: rows.min(MOST_SEGMENTS) };
-            Box::new(move || device.program(&graph, limits))
+            Box::new(move || device.program(&graph, limits.into()))
         };
         let pool = backend.kv_pool(KvPoolSpec::empty())?;
         let config = EncoderConfig {

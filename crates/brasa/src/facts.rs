@@ -41,7 +41,7 @@ impl RunFacts {
             backend: model.device().name.clone(),
             device: model.device().description.clone(),
             threads: model.device().threads,
-            kv_type: model.inside().dtype,
+            kv_type: model.inside().program_spec.kv_type,
         }
     }
 

@@ -86,18 +86,22 @@ impl Fit {
         let pool = |dtype| backend.kv_pool(KvPoolSpec::of(&graph, dtype));
         let own = pool(options.kv_type())?;
         let sequences = room::sequences(options, &device, weight_bytes, context, &*own);
-        let limits = options.program_limits(&device, sequences, spec.vocab_size);
-        let Measure { weight_bytes, arena_bytes } = backend.measure(&graph, options.precision, limits)?;
+        let program_spec = options.program_spec(&device, sequences, spec.vocab_size);
+        let Measure { weight_bytes, arena_bytes } =
+            backend.measure(&graph, options.precision, program_spec)?;
         let mut texts = Vec::new();
         for &kv_type in backend.capabilities().kv_types {
-            texts.push(TextFit { kv_type, costs: PageCosts::new(&*pool(kv_type)?, limits.max_rows) });
+            texts.push(TextFit {
+                kv_type,
+                costs: PageCosts::new(&*pool(kv_type)?, program_spec.limits.max_rows),
+            });
         }
         let weights_as = FORMATS.map(|format| (format, bytes_as(&graph, format))).into_iter();
         Ok(Self {
             free_bytes: backend.free_bytes(),
             weight_bytes,
             working_bytes: arena_bytes,
-            step_rows: limits.max_rows,
+            step_rows: program_spec.limits.max_rows,
             context,
             sequences,
             model_context: info.context_length,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use brasa_engine::{Engine, EngineConfig, EngineParts, ReadRequest, Reading, pages_bytes};
-use brasa_graph::device::{Backend, DeviceError, KvPoolSpec, KvType, Program, ProgramLimits, WeightSet};
+use brasa_graph::device::{Backend, DeviceError, KvPoolSpec, Program, ProgramSpec, WeightSet};
 use brasa_graph::op::RouterTopK;
 use brasa_graph::pass::prune;
 use brasa_graph::{Graph, ValueId, ValueKind};
@@ -23,8 +23,7 @@ pub(crate) struct Inside {
     pub attentions: Vec<AttentionValues>,
     pub states: Vec<ValueId>,
     pub routers: Vec<Option<RouterValues>>,
-    pub limits: ProgramLimits,
-    pub dtype: KvType,
+    pub program_spec: ProgramSpec,
 }
 
 /// A device with the weights of a model on it.
@@ -35,12 +34,8 @@ pub(crate) struct LoadedDevice {
 
 impl LoadedDevice {
     /// A program over the weights.
-    pub fn program(
-        &self,
-        graph: &Arc<Graph>,
-        limits: ProgramLimits,
-    ) -> Result<Box<dyn Program>, DeviceError> {
-        self.backend.compile(Arc::clone(graph), Arc::clone(&self.weights), limits)
+    pub fn program(&self, graph: &Arc<Graph>, spec: ProgramSpec) -> Result<Box<dyn Program>, DeviceError> {
+        self.backend.compile(Arc::clone(graph), Arc::clone(&self.weights), spec)
     }
 }
 
@@ -272,8 +267,8 @@ impl Model {
         }
         let (graph, adapter_rows) = self.bank().snapshot(request.cache_scope.adapter)?;
         let graph = Arc::new(prune(&Graph::clone(&graph).returning(&values)));
-        let spec = KvPoolSpec::of(&graph, inside.dtype);
-        let program = inside.device.program(&graph, inside.limits)?;
+        let spec = KvPoolSpec::of(&graph, inside.program_spec.kv_type);
+        let program = inside.device.program(&graph, inside.program_spec)?;
         let pool = inside.device.backend.kv_pool(spec)?;
         let config = EngineConfig {
             context: ids.len().max(1),

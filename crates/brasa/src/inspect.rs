@@ -64,7 +64,7 @@ fn describe(checkpoint: &Checkpoint, options: &LoadOptions) -> Result<String, Er
     let pool = backend.kv_pool(KvPoolSpec::of(&graph, options.kv_type()))?;
     let (device, context) = (backend.info(), context_of(options, &info));
     let sequences = room::sequences(options, &device, weights.size_bytes(), context, &*pool);
-    let limits = options.program_limits(&device, sequences, spec.vocab_size);
-    let program = backend.compile(Arc::clone(&graph), weights, limits)?;
+    let program_spec = options.program_spec(&device, sequences, spec.vocab_size);
+    let program = backend.compile(Arc::clone(&graph), weights, program_spec)?;
     Ok(format!("{}\n{}", print::graph(&graph), program.describe()))
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use brasa_engine::Speculation;
-use brasa_graph::device::{Backend, DeviceInfo, KvType, Precision, ProgramLimits};
+use brasa_graph::device::{Backend, DeviceInfo, KvType, Precision, ProgramLimits, ProgramSpec};
 
 use crate::AdapterSource;
 
@@ -130,19 +130,20 @@ impl LoadOptions {
         self.chunk.unwrap_or(device.prompt_rows)
     }
 
-    /// The largest step of a program for these options on a device that serves `sequences` texts at once.
-    pub(crate) fn program_limits(
+    /// What a program is compiled for under these options, on a device that serves `sequences` texts at once.
+    pub(crate) fn program_spec(
         &self,
         device: &DeviceInfo,
         sequences: usize,
         vocab_size: usize,
-    ) -> ProgramLimits {
+    ) -> ProgramSpec {
         let chunk = self.prompt_rows(device);
-        ProgramLimits {
+        let limits = ProgramLimits {
             max_rows: chunk.max(sequences),
             max_outs: sequences.max(score_rows(vocab_size).min(chunk)),
             max_segments: sequences,
-        }
+        };
+        limits.with(self.kv_type())
     }
 }
 

@@ -78,7 +78,7 @@ fn absurd_demands_are_out_of_memory() {
     let device = cpu();
     let weights = device.upload(&graph, Precision::Fast, &mut go_on).unwrap();
     let limits = ProgramLimits { max_rows: usize::MAX / 4, ..LIMITS };
-    let refused = device.compile(graph, weights, limits);
+    let refused = device.compile(graph, weights, limits.into());
     assert!(matches!(refused, Err(DeviceError::OutOfMemory { .. })));
 }
 
@@ -86,7 +86,7 @@ fn absurd_demands_are_out_of_memory() {
 fn a_program_says_what_it_is_and_how_long_it_took() {
     let graph = small();
     let weights = cpu().upload(&graph, Precision::Fast, &mut go_on).unwrap();
-    let mut program = cpu().compile(Arc::clone(&graph), weights, LIMITS).unwrap();
+    let mut program = cpu().compile(Arc::clone(&graph), weights, LIMITS.into()).unwrap();
     let mut pool = cpu().kv_pool(KvPoolSpec::of(&graph, KvType::F16)).unwrap();
     assert!(program.arena_bytes() > 0);
     assert!(cpu().info().description.contains("2 threads"));

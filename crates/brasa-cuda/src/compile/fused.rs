@@ -93,7 +93,7 @@ impl Compiler<'_> {
     fn heads(&mut self, fused: &QkNormRopeCacheWrite) -> Result<(), DeviceError> {
         let &QkNormRopeCacheWrite { q, k, v, q_norm, k_norm, v_norm, rope, cache, y, .. } = fused;
         let table = self.rotations(fused)?;
-        let kernels = self.kernels_of_types("heads")?;
+        let kernel = self.kernel_of_cache("heads")?;
         let (GroupId(group), place) = self.graph.cache_place(cache);
         let [a, b, c] =
             [q_norm, k_norm, v_norm].map(|norm| norm.map(|norm| self.head_norm(norm)).transpose());
@@ -101,7 +101,7 @@ impl Compiler<'_> {
         self.need(table);
         let parts = self.parts_in_front([fused.q, fused.k, fused.v]);
         let (group, out) = (group as usize, self.make(y));
-        self.push(HeadsOp { kernels, rope, q, k, v, norms, parts, table, group, place, out }, "heads");
+        self.push(HeadsOp { kernel, rope, q, k, v, norms, parts, table, group, place, out }, "heads");
         Ok(())
     }
 

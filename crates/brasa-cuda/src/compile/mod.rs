@@ -23,7 +23,7 @@ mod transposed;
 use std::collections::{HashMap, HashSet};
 use std::ops::{Deref, DerefMut};
 
-use brasa_graph::device::{DeviceError, ProgramLimits};
+use brasa_graph::device::{DeviceError, KvType, ProgramLimits, ProgramSpec};
 use brasa_graph::fuse::Norm;
 use brasa_graph::op::Attention;
 use brasa_graph::{Dim, Graph, Input, Item, NodeId, Schedule, ValueId, ValueKind};
@@ -67,10 +67,10 @@ pub(crate) fn compile(
     gpu: &Gpu,
     graph: &Graph,
     weights: &CudaWeights,
-    limits: &ProgramLimits,
+    spec: &ProgramSpec,
 ) -> Result<Compiled, DeviceError> {
-    let mut compiler = Compiler::new(gpu, graph, weights, limits);
-    compiler.check_sizes(limits)?;
+    let mut compiler = Compiler::new(gpu, graph, weights, spec);
+    compiler.check_sizes(&spec.limits)?;
     let schedule = Schedule::choose(graph, PATTERNS, |fused| compiler.fuses(fused));
     compiler.find_banks(&schedule);
     compiler.find_heads(&schedule);
@@ -111,6 +111,8 @@ struct Compiler<'g> {
     lowering: Lowering<'g, Box<dyn Launch>>,
     gpu: &'g Gpu,
     weights: &'g CudaWeights,
+    /// The type of keys and values in caches.
+    kv_type: KvType,
     /// True if sums are f32 throughout, in an order that depends on a row alone.
     exact: bool,
     /// Norms that the products behind them compute: the result, what is normed, and how.
@@ -172,11 +174,12 @@ impl DerefMut for Compiler<'_> {
 }
 
 impl<'g> Compiler<'g> {
-    fn new(gpu: &'g Gpu, graph: &'g Graph, weights: &'g CudaWeights, limits: &ProgramLimits) -> Self {
+    fn new(gpu: &'g Gpu, graph: &'g Graph, weights: &'g CudaWeights, spec: &ProgramSpec) -> Self {
         Self {
-            lowering: Lowering::new(&*gpu.name, graph, limits),
+            lowering: Lowering::new(&*gpu.name, graph, &spec.limits),
             gpu,
             weights,
+            kv_type: spec.kv_type,
             exact: !weights.is_fast(),
             normed: HashMap::new(),
             rounded: HashMap::new(),
@@ -225,10 +228,15 @@ impl<'g> Compiler<'g> {
         self.gpu.kernel(name)
     }
 
-    /// One kernel for each element type of pools.
-    fn kernels_of_types(&self, name: &str) -> Result<[Kernel; 4], DeviceError> {
-        let [a, b, c, d] = ["f32", "f16", "bf16", "q8"].map(|kind| self.kernel(&format!("{name}_{kind}")));
-        Ok([a?, b?, c?, d?])
+    /// The kernel called `name` for the program's type of keys and values.
+    fn kernel_of_cache(&self, name: &str) -> Result<Kernel, DeviceError> {
+        let kv_type = match self.kv_type {
+            KvType::F32 => "f32",
+            KvType::F16 => "f16",
+            KvType::BF16 => "bf16",
+            KvType::Q8 => "q8",
+        };
+        self.kernel(&format!("{name}_{kv_type}"))
     }
 
     /// The slot of a value that the next operation reads.

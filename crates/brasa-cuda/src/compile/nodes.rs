@@ -8,11 +8,11 @@ use brasa_graph::{CacheId, DType, GroupId, NodeId, Op, ValueId};
 use super::Compiler;
 use crate::ops::{
     ArgmaxOp, AttentionOp, BinaryOp, CacheWriteOp, CastOp, ChooseOp, ClampedUnitOp, CopyOp, CrossEntropyOp,
-    EachElement, EmbedOp, ExpertLinearOp, FlashPages, Floats, GatherOp, IndexAddOp, MATMUL_TILES,
-    MOST_PAGE_SUMS, MOST_PARTS, Matmul, MatmulOp, MeanPoolOp, NormOp, Pages, Parts, PositionScaleOp,
-    ReduceOp, RopeOp, RouterTopKOp, SelectRowsOp, SoftmaxOp, Source, StepTiles, TransposeOp, UnaryOp,
-    UnfoldOp, WIDEST_PAGED, WIDEST_PAGED_KEY, WIDEST_PAGED_VALUE, cast_target, flash_kernels, parts_kernel,
-    router_kernel, step_tiles_bytes,
+    EachElement, EmbedOp, ExpertLinearOp, Flash, Floats, GatherOp, IndexAddOp, MATMUL_TILES, MOST_PAGE_SUMS,
+    MOST_PARTS, Matmul, MatmulOp, MeanPoolOp, NormOp, Pages, Parts, PositionScaleOp, ReduceOp, RopeOp,
+    RouterTopKOp, SelectRowsOp, SoftmaxOp, Source, StepTiles, TransposeOp, UnaryOp, UnfoldOp, WIDEST_PAGED,
+    WIDEST_PAGED_KEY, WIDEST_PAGED_VALUE, cast_target, flash_kernel, parts_kernel, router_kernel,
+    step_tiles_bytes,
 };
 use crate::params::{self, Ptr};
 
@@ -288,10 +288,10 @@ impl Compiler<'_> {
         keys_and_values: &[ValueId],
         name: &str,
     ) -> Result<(), DeviceError> {
-        let kernels = self.kernels_of_types("cache_write")?;
+        let kernel = self.kernel_of_cache("cache_write")?;
         let k = self.slot(keys_and_values[0])?;
         let v = keys_and_values.get(1).map(|&v| self.slot(v)).transpose()?;
-        self.push(CacheWriteOp { kernels, k, v, group: group as usize, place }, name);
+        self.push(CacheWriteOp { kernel, k, v, group: group as usize, place }, name);
         Ok(())
     }
 
@@ -332,9 +332,9 @@ impl Compiler<'_> {
                 (Source::Step { k, v, mask }, kv_heads)
             }
         };
-        let kernels = match source {
-            Source::Step { .. } => vec![self.kernel("attention_step")?],
-            _ => self.kernels_of_types("attention")?.into(),
+        let kernel = match source {
+            Source::Step { .. } => self.kernel("attention_step")?,
+            _ => self.kernel_of_cache("attention")?,
         };
         let tiles = match source {
             Source::Step { .. } => {
@@ -342,12 +342,11 @@ impl Compiler<'_> {
             }
             _ => None,
         };
-        let flash = match (&source, head_dim.and_then(flash_kernels)) {
-            (Source::Cache { .. }, Some(([of_f16, of_q8], shared_bytes)))
+        let flash = match (&source, head_dim.and_then(|width| flash_kernel(width, self.kv_type))) {
+            (Source::Cache { .. }, Some((name, shared_bytes)))
                 if !self.exact && self.gpu.has_tensor_kernels() =>
             {
-                let kernel = |name: &str| self.gpu.flash(name, shared_bytes);
-                Some(FlashPages { kernels: [kernel(&of_f16)?, kernel(&of_q8)?], shared_bytes })
+                Some(Flash { kernel: self.gpu.flash(&name, shared_bytes)?, shared_bytes })
             }
             _ => None,
         };
@@ -359,17 +358,19 @@ impl Compiler<'_> {
                 // Room for 64 pages of each row; longer texts take a few rows at a time.
                 let elements: usize = self.shape(y).resolve(&self.sizes).iter().product();
                 let floats = MOST_PAGE_SUMS.min(elements.saturating_mul(2 * 64));
-                let kernels = if is_wide { "attend_wide_pages" } else { "attend_pages" };
-                let (kernels, merge) = (self.kernels_of_types(kernels)?, self.kernel("attend_merge")?);
+                let name = if is_wide { "attend_wide_pages" } else { "attend_pages" };
+                let (kernel, merge) = (self.kernel_of_cache(name)?, self.kernel("attend_merge")?);
                 let sharing =
                     self.shape(inputs[0]).0[1].constant().map_or(usize::MAX, |heads| heads / kv_heads);
                 let parts = match head_dim.and_then(|width| parts_kernel(width, sharing)) {
-                    Some((name, shared_bytes)) if !self.exact && self.gpu.has_tensor_kernels() => {
+                    Some((name, shared_bytes))
+                        if self.kv_type == KvType::F16 && !self.exact && self.gpu.has_tensor_kernels() =>
+                    {
                         Some(Parts { kernel: self.gpu.flash(&name, shared_bytes)?, shared_bytes })
                     }
                     _ => None,
                 };
-                Some(Pages { kernels, is_wide, parts, merge, partial: (self.buffer(floats), floats) })
+                Some(Pages { kernel, is_wide, parts, merge, partial: (self.buffer(floats), floats) })
             }
         };
         let has_parts = pages.as_ref().is_some_and(|pages| pages.parts.is_some());
@@ -382,7 +383,7 @@ impl Compiler<'_> {
         };
         let (q, out) = (self.slot(inputs[0])?, self.make(y));
         let op = AttentionOp {
-            kernels,
+            kernel,
             tiles,
             on_tensor_cores,
             pages,

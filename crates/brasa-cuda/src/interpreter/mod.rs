@@ -20,7 +20,7 @@ mod yielding;
 use std::sync::Arc;
 
 use brasa_graph::Graph;
-use brasa_graph::device::{DeviceError, KvPool, KvType};
+use brasa_graph::device::{DeviceError, KvType};
 use brasa_graph::step::{Segment, Step};
 
 use crate::driver::{Context, DeviceMemory, DriverError, Grid, Kernel, MappedWords, Module, PinnedMemory};
@@ -191,12 +191,17 @@ fn tiles_of(stretch: &Stretch, inputs: u32, halves: Option<&Halves>) -> Option<T
 }
 
 impl Interpreter {
-    /// The interpreter of `graph`; `None` if the device, the graph or the storage of a weight is not one that it runs.
+    /// The interpreter of `graph`; `None` if the device, the graph, the storage of a weight or the type of keys and values is not one
+    /// that it runs.
     pub(crate) fn new(
         gpu: &Arc<Gpu>,
         graph: &Graph,
         weights: &CudaWeights,
+        kv_type: KvType,
     ) -> Result<Option<Self>, DeviceError> {
+        if kv_type != KvType::F16 {
+            return Ok(None);
+        }
         let Some(kernels) = gpu.interpreter().filter(|_| weights.is_fast()) else { return Ok(None) };
         let Ok(plan) = Plan::of(graph) else { return Ok(None) };
         let is_mixed = plan.ops.iter().any(|op| matches!(op, PlannedOp::Mixture(_)));
@@ -235,11 +240,11 @@ impl Interpreter {
         }))
     }
 
-    /// True for a step that runs here: one row of plain text, f16 pages.
-    pub(crate) fn takes(step: &Step, pool: &dyn KvPool) -> bool {
+    /// True for a step that runs here: one row of plain text.
+    pub(crate) fn takes(step: &Step) -> bool {
         let [segment] = &step.segments[..] else { return false };
         let plain = segment.tree.is_none() && segment.embeddings.is_none() && segment.given.is_empty();
-        segment.rows == 1 && segment.outs() <= 1 && plain && pool.spec().dtype == KvType::F16
+        segment.rows == 1 && segment.outs() <= 1 && plain
     }
 
     /// Bytes of device memory that it holds.

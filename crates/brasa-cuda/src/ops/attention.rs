@@ -1,12 +1,13 @@
 //! Rotations, cache writes, attention.
 
+use brasa_graph::device::KvType;
 use brasa_graph::op::{Attention, Mask, Rope, RopeLayout};
 use brasa_graph::step::PAGE_POSITIONS;
 
 use crate::driver::{DriverError, Kernel};
 use crate::ops::gemm::{FEWEST_ROWS, Rounding};
 use crate::ops::parts::{Parts, RowsSeeing};
-use crate::ops::{AttentionRows, Launch};
+use crate::ops::{AttentionRows, Launch, Named};
 use crate::params::{
     self, AttentionParams, CachePages, CacheWriteParams, FlashParams, Norm, PagesParams, Ptr, RopeParams,
     Rows,
@@ -31,8 +32,8 @@ const HEADS_TOGETHER: u32 = 4;
 /// Writes keys and values into a cache or a memory.
 #[derive(Debug)]
 pub(crate) struct CacheWriteOp {
-    /// For pools of f32, f16, bf16 and q8.
-    pub kernels: [Kernel; 4],
+    /// For the program's type of keys and values.
+    pub kernel: Kernel,
     pub k: Slot,
     /// Values; `None` if values are the first elements of keys.
     pub v: Option<Slot>,
@@ -54,16 +55,16 @@ pub(crate) enum Source {
 /// Attention of each row and head.
 #[derive(Debug)]
 pub(crate) struct AttentionOp {
-    /// For pools of f32, f16, bf16 and q8, or for the step.
-    pub kernels: Vec<Kernel>,
+    /// For the program's type of keys and values, or for the step.
+    pub kernel: Kernel,
     /// For the step, where heads fit.
     pub tiles: Option<StepTiles>,
     /// For the step, if there is one for such heads and sums need not be exact.
     pub on_tensor_cores: Option<AttentionRows>,
     /// For caches and memories whose heads are not too wide.
     pub pages: Option<Pages>,
-    /// For long segments of pools of f16 and q8, where there are kernels for such heads and sums need not be exact.
-    pub flash: Option<FlashPages>,
+    /// For long segments and caches of f16 and q8, where there are kernels for such heads and sums need not be exact.
+    pub flash: Option<Flash>,
     pub attention: Attention,
     pub source: Source,
     pub kv_heads: usize,
@@ -108,13 +109,6 @@ pub(crate) struct Flash {
     pub shared_bytes: u32,
 }
 
-/// Flash attention to pages of f16 and of q8.
-#[derive(Debug)]
-pub(crate) struct FlashPages {
-    pub kernels: [Kernel; 2],
-    pub shared_bytes: u32,
-}
-
 /// Widths of heads that flash attention is compiled for.
 const FLASH_WIDTHS: [usize; 6] = [32, 64, 96, 128, 192, 256];
 /// Rows and threads of a warp group of attention on tensor cores, and positions that it takes at a time.
@@ -128,18 +122,19 @@ const WIDEST_IN_REGISTERS: usize = 128;
 const TILE_ALIGNMENT: u32 = 1024;
 /// Fewest rows of a segment that flash attention takes: a block makes 64 whether they are there or not.
 pub(crate) const FEWEST_FLASH_ROWS: usize = 16;
-/// The numbers of f16 and q8 among the types of pools.
-const F16: usize = 1;
-const Q8: usize = 3;
 
-/// The kernels of flash attention for heads of `width`, and the shared memory that each needs; `None` for widths that have none.
-pub(crate) fn flash_kernels(width: usize) -> Option<([String; 2], u32)> {
+/// The kernel of flash attention for heads of `width` in pages of `kv_type`, and the shared memory that it needs; `None` for widths and
+/// types that have none.
+pub(crate) fn flash_kernel(width: usize, kv_type: KvType) -> Option<Named> {
+    let of = match kv_type {
+        KvType::F16 => "f16",
+        KvType::Q8 => "q8",
+        KvType::F32 | KvType::BF16 => return None,
+    };
     let queries =
         if width <= WIDEST_IN_REGISTERS { 0 } else { flash_groups(width) * GROUP_ROWS * width as u32 * 2 };
     let shared_bytes = shared_tiles(width) + queries;
-    FLASH_WIDTHS
-        .contains(&width)
-        .then(|| (["f16", "q8"].map(|of| format!("flash_{of}_{width}")), shared_bytes))
+    FLASH_WIDTHS.contains(&width).then(|| (format!("flash_{of}_{width}"), shared_bytes))
 }
 
 /// Bytes of shared memory for tiles of heads of `width`: each is of positions, behind which are their values.
@@ -156,11 +151,11 @@ fn flash_groups(width: usize) -> u32 {
 /// Kernels that attend page by page, and merge.
 #[derive(Debug)]
 pub(crate) struct Pages {
-    /// For pools of f32, f16, bf16 and q8.
-    pub kernels: [Kernel; 4],
-    /// True if the kernels are those for wide heads.
+    /// For the program's type of keys and values.
+    pub kernel: Kernel,
+    /// True if the kernel is that for wide heads.
     pub is_wide: bool,
-    /// For pools of f16, if there is one for such heads and sums need not be exact.
+    /// For pages of f16, if there is one for such heads and sums need not be exact.
     pub parts: Option<Parts>,
     pub merge: Kernel,
     /// The buffer of the sums of pages or parts, and how many floats it holds.
@@ -220,11 +215,10 @@ impl Launch for CacheWriteOp {
             k_stride: k.stride,
             v_stride: v.map_or(0, |v| v.stride),
         };
-        let kernel = &self.kernels[run.pool.type_number()];
         // Enough for an element each; q8 takes 32 at once.
         let elements = u64::from(rows) * u64::from(k.width.max(v.map_or(0, |v| v.width)));
         let kinds = 1 + usize::from(v.is_some());
-        run.launch(kernel, elements.div_ceil(u64::from(THREADS)) as u32, kinds, THREADS, 0, &params)
+        run.launch(&self.kernel, elements.div_ceil(u64::from(THREADS)) as u32, kinds, THREADS, 0, &params)
     }
 }
 
@@ -314,12 +308,12 @@ impl Launch for AttentionOp {
                     return run.launch(kernel, tiles, heads as usize, THREADS, *shared_bytes, &params);
                 }
                 let shared_bytes = shared_bytes(&params);
-                return run.launch(&self.kernels[0], rows, heads as usize, THREADS, shared_bytes, &params);
+                return run.launch(&self.kernel, rows, heads as usize, THREADS, shared_bytes, &params);
             }
         }
-        let kernel = &self.kernels[run.pool.type_number()];
+        let kernel = &self.kernel;
         let flash = self.flash.as_ref().filter(|_| matches!(self.source, Source::Cache { .. }));
-        let is_flash = flash.map_or(Ok(false), |flash| flash.launch(run, &params))?;
+        let is_flash = flash.map_or(Ok(false), |flash| flash.launch_pages(run, &params))?;
         let ahead = self.ahead.as_ref().filter(|_| rows >= FEWEST_ROWS);
         let has_rounded = if let Some(pages) = &self.pages {
             pages.launch(run, &params, is_flash, kernel, ahead)?
@@ -360,16 +354,11 @@ impl Launch for AttentionOp {
     }
 }
 
-impl FlashPages {
-    /// Queues attention of the long segments; false where there is none, or pages are of another type.
-    fn launch(&self, run: &Run<'_>, params: &AttentionParams) -> Result<bool, DriverError> {
+impl Flash {
+    /// Queues attention of the long segments to pages; false where there is none.
+    fn launch_pages(&self, run: &Run<'_>, params: &AttentionParams) -> Result<bool, DriverError> {
         let long = run.step.segments.iter().filter(|segment| segment.is_long(FEWEST_FLASH_ROWS));
         let Some(most) = long.map(|segment| segment.rows as u32).max() else { return Ok(false) };
-        let kernel = match run.pool.type_number() {
-            F16 => &self.kernels[0],
-            Q8 => &self.kernels[1],
-            _ => return Ok(false),
-        };
         let of_flash = FlashParams {
             q: params.q,
             sinks: params.sinks,
@@ -385,7 +374,7 @@ impl FlashPages {
         };
         let groups = flash_groups(params.head_dim as usize);
         let blocks = [params.heads, most.div_ceil(groups * GROUP_ROWS), run.step.segments.len() as u32];
-        run.launch_blocks(kernel, blocks, groups * GROUP_THREADS, self.shared_bytes, &of_flash)?;
+        run.launch_blocks(&self.kernel, blocks, groups * GROUP_THREADS, self.shared_bytes, &of_flash)?;
         Ok(true)
     }
 }
@@ -403,7 +392,7 @@ impl Pages {
     ) -> Result<bool, DriverError> {
         let AttentionParams { heads, kv_heads, head_dim, value_dim, .. } = *params;
         let left = rows_left(run, params, is_flash);
-        if let Some(parts) = self.parts.as_ref().filter(|_| run.pool.type_number() == F16) {
+        if let Some(parts) = &self.parts {
             // Rounding needs no scale where values are halves.
             let rounding = rounding.filter(|_| !is_flash);
             for (first_row, rows) in left {
@@ -411,7 +400,6 @@ impl Pages {
             }
             return Ok(rounding.is_some());
         }
-        let kernel = &self.kernels[run.pool.type_number()];
         let heads_added = if self.is_wide { 1 } else { 4 };
         let shared = (4 * (head_dim + PAGE_POSITIONS as u32) + heads_added * 8 * value_dim) * 4;
         let sharing = heads / kv_heads;
@@ -431,7 +419,7 @@ impl Pages {
                 let count = once.min(end - first_task);
                 let partial = Ptr::new(run.buffer(self.partial.0));
                 let params = PagesParams { attention: *params, partial, first_task, pages };
-                run.launch(kernel, count, pages as usize, THREADS, shared, &params)?;
+                run.launch(&self.kernel, count, pages as usize, THREADS, shared, &params)?;
                 run.launch(&self.merge, count * sharing, 1, MERGE_THREADS, 0, &params)?;
             }
         }

@@ -22,8 +22,8 @@ pub(crate) struct RotationsOp {
 /// Norms of heads, rotations of queries and keys, and the write of keys and values.
 #[derive(Debug)]
 pub(crate) struct HeadsOp {
-    /// For pools of f32, f16, bf16 and q8.
-    pub kernels: [Kernel; 4],
+    /// For the program's type of keys and values.
+    pub kernel: Kernel,
     pub rope: Rope,
     pub q: Slot,
     pub k: Slot,
@@ -159,6 +159,6 @@ impl Launch for HeadsOp {
         }
         let all_heads = u64::from(heads + 2 * cache.kv_heads);
         let blocks = (u64::from(rows) * all_heads * u64::from(threads)).div_ceil(u64::from(THREADS));
-        run.launch(&self.kernels[run.pool.type_number()], blocks as u32, 1, THREADS, 0, &params)
+        run.launch(&self.kernel, blocks as u32, 1, THREADS, 0, &params)
     }
 }

@@ -29,8 +29,8 @@ use std::fmt::Debug;
 
 pub(crate) use arrange::{CopyOp, NarrowOp, TransposeOp};
 pub(crate) use attention::{
-    AttentionOp, CacheWriteOp, Flash, FlashPages, MOST_PAGE_SUMS, Pages, RopeOp, Source, StepTiles,
-    WIDEST_PAGED, WIDEST_PAGED_KEY, WIDEST_PAGED_VALUE, flash_kernels, step_tiles_bytes,
+    AttentionOp, CacheWriteOp, Flash, MOST_PAGE_SUMS, Pages, RopeOp, Source, StepTiles, WIDEST_PAGED,
+    WIDEST_PAGED_KEY, WIDEST_PAGED_VALUE, flash_kernel, step_tiles_bytes,
 };
 pub(crate) use attention_rows::{AttentionGradientRows, AttentionRows, Named, Room, rows_kernels};
 pub(crate) use cross_entropy::{

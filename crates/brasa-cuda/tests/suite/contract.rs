@@ -34,7 +34,7 @@ fn pool(device: &dyn Backend, graph: &Graph) -> Box<dyn KvPool> {
 
 fn program(device: &dyn Backend, graph: &Arc<Graph>) -> Box<dyn Program> {
     let weights = device.upload(graph, Precision::Fast, &mut go_on).unwrap();
-    device.compile(Arc::clone(graph), weights, LIMITS).unwrap()
+    device.compile(Arc::clone(graph), weights, LIMITS.into()).unwrap()
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn absurd_demands_are_out_of_memory() {
     let weights = device.upload(&graph, Precision::Fast, &mut go_on).unwrap();
     for max_rows in [usize::MAX / 4, 1 << 24] {
         let limits = ProgramLimits { max_rows, ..LIMITS };
-        let refused = device.compile(Arc::clone(&graph), Arc::clone(&weights), limits);
+        let refused = device.compile(Arc::clone(&graph), Arc::clone(&weights), limits.into());
         assert!(matches!(refused, Err(DeviceError::OutOfMemory { .. })));
     }
 }

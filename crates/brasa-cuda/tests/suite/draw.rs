@@ -138,7 +138,7 @@ impl Rows {
         let graph = graph(vocab_size);
         let limits = ProgramLimits { max_rows: ROWS, max_outs: ROWS, max_segments: ROWS };
         let weights = device.upload(&graph, Precision::Fast, &mut |_| ControlFlow::Continue(())).unwrap();
-        let program = device.compile(Arc::clone(&graph), weights, limits).unwrap();
+        let program = device.compile(Arc::clone(&graph), weights, limits.into()).unwrap();
         Self { program, pool: device.kv_pool(KvPoolSpec::of(&graph, KvType::F16)).unwrap() }
     }
 

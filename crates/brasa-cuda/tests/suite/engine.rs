@@ -24,7 +24,7 @@ const TOGETHER: usize = 4;
 fn engine(device: &dyn Backend, graph: &Arc<Graph>, context: usize) -> Engine {
     let weights = device.upload(graph, Precision::Fast, &mut |_| ControlFlow::Continue(())).unwrap();
     let limits = ProgramLimits { max_rows: 64, max_outs: 64, max_segments: TOGETHER };
-    let program = device.compile(Arc::clone(graph), weights, limits).unwrap();
+    let program = device.compile(Arc::clone(graph), weights, limits.into()).unwrap();
     let spec = KvPoolSpec::of(graph, KvType::F16);
     let pool = device.kv_pool(spec).unwrap();
     let config = EngineConfig {

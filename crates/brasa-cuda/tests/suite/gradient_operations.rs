@@ -27,7 +27,7 @@ fn labels(precision: Precision) -> Option<Vec<String>> {
     let gradient = Arc::new(vjp(&learned, &Wrt::trainable(&learned)).unwrap().graph);
     let weights = device.upload(&gradient, precision, &mut |_| ControlFlow::Continue(())).unwrap();
     let limits = ProgramLimits { max_rows: 8, max_outs: 8, max_segments: 1 };
-    let mut program = device.compile(Arc::clone(&gradient), weights, limits).unwrap();
+    let mut program = device.compile(Arc::clone(&gradient), weights, limits.into()).unwrap();
     let spec = KvPoolSpec::of(&gradient, KvType::F32);
     let mut pool = device.kv_pool(spec).unwrap();
     let times = program.profile(&training_step(&[5]), &mut *pool).unwrap();

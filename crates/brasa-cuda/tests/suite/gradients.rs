@@ -104,7 +104,7 @@ fn second_derivatives_equal_the_interpreters() {
     let second = Arc::new(vjp(&first, &wrt).unwrap().graph);
     let weights = device.upload(&second, Precision::Reference, &mut |_| ControlFlow::Continue(())).unwrap();
     let limits = ProgramLimits { max_rows: 8, max_outs: 8, max_segments: 2 };
-    let error = device.compile(second, weights, limits).err().unwrap().to_string();
+    let error = device.compile(second, weights, limits.into()).err().unwrap().to_string();
     assert!(error.contains("attention_gradient_tangent"), "{error}");
 }
 
@@ -222,7 +222,7 @@ fn programs_of_other_heads_do_not_meet() {
             device.upload(&gradient, Precision::Reference, &mut |_| ControlFlow::Continue(())).unwrap();
         let limits = ProgramLimits { max_rows: 70, max_outs: 70, max_segments: 1 };
         let spec = KvPoolSpec::of(&gradient, KvType::F32);
-        (device.compile(gradient, weights, limits).unwrap(), device.kv_pool(spec).unwrap())
+        (device.compile(gradient, weights, limits.into()).unwrap(), device.kv_pool(spec).unwrap())
     };
     let (mut wide, mut pool) = compiled(64);
     let _narrow = compiled(16);
@@ -330,7 +330,7 @@ fn turned_weights_are_kept_until_they_change() {
     let limits = ProgramLimits { max_rows: 9, max_outs: 9, max_segments: 1 };
     let run = |device: &dyn Backend| {
         let weights = device.upload(&graph, Precision::Fast, &mut |_| ControlFlow::Continue(())).unwrap();
-        let mut program = device.compile(Arc::clone(&graph), Arc::clone(&weights), limits).unwrap();
+        let mut program = device.compile(Arc::clone(&graph), Arc::clone(&weights), limits.into()).unwrap();
         let mut pool = device.kv_pool(KvPoolSpec::empty()).unwrap();
         let mut outputs = || program.run(&step, &mut *pool).unwrap().get(0).floats().to_vec();
         let (first, again) = (outputs(), outputs());

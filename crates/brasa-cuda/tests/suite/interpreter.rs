@@ -418,7 +418,7 @@ fn logits_that_are_no_numbers_end_a_chain_with_a_reason() {
     let norm = graph.weights().iter().find(|weight| weight.name == "norm").unwrap();
     weights.write(norm, &[f32::NAN; 256]).unwrap();
     let limits = ProgramLimits { max_rows: 8, max_outs: 8, max_segments: 1 };
-    let program = device.compile(Arc::clone(&graph), weights, limits).unwrap();
+    let program = device.compile(Arc::clone(&graph), weights, limits.into()).unwrap();
     let pool = device.kv_pool(KvPoolSpec::of(&graph, KvType::F16)).unwrap();
     let sequences = Sequences::new(&*pool);
     let Running { mut program, mut pool, mut sequences } = Running { program, pool, sequences };

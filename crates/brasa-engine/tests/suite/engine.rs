@@ -114,7 +114,7 @@ fn compiled(
 ) -> (Box<dyn Program>, Box<dyn KvPool>) {
     let ignore = &mut |_| std::ops::ControlFlow::Continue(());
     let weights = backend.upload(graph, Precision::Reference, ignore).unwrap();
-    let program = backend.compile(Arc::clone(graph), weights, limits).unwrap();
+    let program = backend.compile(Arc::clone(graph), weights, limits.with(spec.dtype)).unwrap();
     (program, backend.kv_pool(spec).unwrap())
 }
 
@@ -158,7 +158,7 @@ fn hidden_parts(
     DEVICE.with_borrow(|backend| {
         let ignore = &mut |_| std::ops::ControlFlow::Continue(());
         let weights = backend.upload(&graph, Precision::Reference, ignore).unwrap();
-        let program = backend.compile(Arc::clone(&graph), weights, limits).unwrap();
+        let program = backend.compile(Arc::clone(&graph), weights, limits.with(spec.dtype)).unwrap();
         let pool = backend.kv_pool(spec).unwrap();
         let cache_bytes = pages_bytes(&*pool, context) * 2 * max_sequences as u64;
         (program, pool, EngineConfig { context, max_sequences, cache_bytes, ..CONFIG })

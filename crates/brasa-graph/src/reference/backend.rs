@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use crate::device::{
     Backend, DeviceError, DeviceInfo, KvPool, KvPoolSpec, OpTime, Precision, Program, ProgramLimits,
-    WeightSet,
+    ProgramSpec, WeightSet,
 };
 use crate::output::{OutputPlace, Outputs};
 use crate::shift::{KeyRotation, check_pages, check_type, key_rotations};
@@ -45,19 +45,18 @@ impl Backend for ReferenceBackend {
         &self,
         graph: Arc<Graph>,
         weights: Arc<dyn WeightSet>,
-        limits: ProgramLimits,
+        spec: ProgramSpec,
     ) -> Result<Box<dyn Program>, DeviceError> {
         let unsupported =
             |what: &str| DeviceError::Unsupported { device: self.info().name, what: what.into() };
         let set: Arc<ReferenceWeights> =
             weights.into_any().downcast().map_err(|_| unsupported("weights that another device uploaded"))?;
         Ok(Box::new(ReferenceProgram {
-            rules: StepRules::new(&graph),
+            rules: StepRules::new(&graph, spec),
             rotations: key_rotations(&graph),
             weights: set.slots(&graph)?,
             places: OutputPlace::of(&graph),
             graph,
-            limits,
             words: Vec::new(),
         }))
     }
@@ -66,7 +65,6 @@ impl Backend for ReferenceBackend {
 struct ReferenceProgram {
     graph: Arc<Graph>,
     weights: Vec<Arc<Slot>>,
-    limits: ProgramLimits,
     rules: StepRules,
     /// The rotation of the keys of each cache, or the reason why keys cannot be moved.
     rotations: Result<Vec<Option<KeyRotation>>, String>,
@@ -83,7 +81,7 @@ impl ReferenceProgram {
         pool: &mut dyn KvPool,
         mut done: impl FnMut(NodeId, Instant),
     ) -> Result<(), DeviceError> {
-        self.rules.check(step, &self.limits, pool)?;
+        self.rules.check(step, pool)?;
         let pool = pool
             .as_any_mut()
             .downcast_mut::<ReferencePool>()
@@ -118,7 +116,7 @@ impl ReferenceProgram {
 
 impl Program for ReferenceProgram {
     fn limits(&self) -> ProgramLimits {
-        self.limits
+        self.rules.limits()
     }
 
     /// Zero: the reference keeps every value in an array of its own.

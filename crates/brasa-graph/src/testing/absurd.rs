@@ -47,7 +47,7 @@ impl Side {
     fn new(device: &dyn Backend, graph: &Arc<Graph>, kv: KvType) -> Result<Self, DeviceError> {
         let weights = device.upload(graph, Precision::Reference, &mut |_| ControlFlow::Continue(()))?;
         let pool = device.kv_pool(KvPoolSpec::of(graph, kv))?;
-        let program = device.compile(Arc::clone(graph), weights, LIMITS)?;
+        let program = device.compile(Arc::clone(graph), weights, LIMITS.with(kv))?;
         let sequences = Sequences::new(&*pool);
         Ok(Self { program, pool, sequences })
     }

@@ -49,7 +49,7 @@ impl BankRun {
     ) -> Result<[Self; 2], DeviceError> {
         let weights = device.upload(adapted, Precision::Fast, &mut |_| ControlFlow::Continue(()))?;
         let run = |graph: &Arc<Graph>, adapters| {
-            let program = device.compile(Arc::clone(graph), Arc::clone(&weights), limits)?;
+            let program = device.compile(Arc::clone(graph), Arc::clone(&weights), limits.into())?;
             let pool = device.kv_pool(KvPoolSpec::of(graph, KvType::F16))?;
             let sequences = Sequences::new(&*pool);
             Ok::<_, DeviceError>(Self { program, pool, sequences, adapters })

@@ -148,7 +148,7 @@ pub fn run_case(device: &dyn Backend, case: &Case) -> Result<Vec<Vec<Vec<f32>>>,
             let graph = Arc::new(Graph { outputs: vec![output], ..case.graph.clone() });
             let weights = device.upload(&graph, case.precision, &mut |_| ControlFlow::Continue(()))?;
             let mut pool = device.kv_pool(KvPoolSpec::of(&graph, case.kv))?;
-            let mut program = device.compile(graph, weights, limits)?;
+            let mut program = device.compile(graph, weights, limits.with(case.kv))?;
             let (mut sequences, mut random) = (Sequences::new(&*pool), Random::new(case.seed));
             let mut results = Vec::new();
             for segments in &case.steps {

@@ -22,7 +22,7 @@ pub fn check_inputs_and_outputs(device: &dyn Backend) {
     let weights = device.upload(&graph, Precision::Reference, &mut |_| ControlFlow::Continue(()));
     let limits = LIMITS;
     let mut program =
-        device.compile(Arc::clone(&graph), weights.expect("an upload"), limits).expect("a program");
+        device.compile(Arc::clone(&graph), weights.expect("an upload"), limits.into()).expect("a program");
     let mut random = Random::new(5);
     for segments in
         [&[(4, Outs::All)][..], &[(3, Outs::Rows([2, 0].into())), (1, Outs::Last), (5, Outs::None)]]

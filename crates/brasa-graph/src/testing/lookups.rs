@@ -112,7 +112,7 @@ fn run(device: &dyn Backend, graph: &Graph, steps: &[Segment]) -> Vec<Result<Vec
     let weights = device.upload(&graph, Precision::Reference, &mut |_| ControlFlow::Continue(()));
     let spec = KvPoolSpec::of(&graph, KvType::F32);
     let mut pool = device.kv_pool(spec).expect("a pool");
-    let mut program = device.compile(graph, weights.expect("an upload"), LIMITS).expect("a program");
+    let mut program = device.compile(graph, weights.expect("an upload"), LIMITS.into()).expect("a program");
     let mut run = |segment: &Segment| {
         let step = Step { segments: vec![segment.clone()] };
         program.run(&step, &mut *pool).map(|outputs| outputs.only().to_floats())

@@ -33,11 +33,12 @@ pub fn check_measures(device: &dyn Backend) {
 fn check_measure(device: &dyn Backend, graph: &Arc<Graph>, precision: Precision) {
     for max_rows in [1, 200] {
         let limits = ProgramLimits { max_rows, max_outs: max_rows, max_segments: 4 };
-        let told = device.measure(graph, precision, limits).expect("the device runs the graph");
+        let told = device.measure(graph, precision, limits.into()).expect("the device runs the graph");
         let weights = device.upload(graph, precision, &mut |_| ControlFlow::Continue(()));
         let weights = weights.expect("weights fit");
         let weight_bytes = weights.size_bytes();
-        let program = device.compile(Arc::clone(graph), weights, limits).expect("the device runs the graph");
+        let program =
+            device.compile(Arc::clone(graph), weights, limits.into()).expect("the device runs the graph");
         let taken = Measure { weight_bytes, arena_bytes: program.arena_bytes() };
         assert_eq!(told, taken, "{precision:?}, {max_rows} rows");
     }

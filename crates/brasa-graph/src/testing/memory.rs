@@ -83,7 +83,7 @@ impl EncoderDecoder {
         let limits = ProgramLimits { max_rows: MAX_ROWS, max_outs: MAX_ROWS, max_segments: lengths.len() };
         let compile = |graph: &Arc<Graph>| {
             let weights = device.upload(graph, Precision::Reference, &mut |_| ControlFlow::Continue(()))?;
-            device.compile(Arc::clone(graph), weights, limits)
+            device.compile(Arc::clone(graph), weights, limits.with(kv))
         };
         let (mut encoder, mut decoder) = (compile(&self.encoder)?, compile(&self.decoder)?);
         let mut pool = device.kv_pool(KvPoolSpec::of(&self.decoder, kv))?;

@@ -14,7 +14,7 @@ use crate::Graph;
 use crate::chain::{self, Chain, Finish, Flow};
 use crate::device::{
     Backend, DeviceError, DeviceInfo, KvPool, KvPoolSpec, LostPart, OpTime, Precision, Program,
-    ProgramLimits, WeightSet,
+    ProgramLimits, ProgramSpec, WeightSet,
 };
 use crate::output::Outputs;
 use crate::reference::ReferenceBackend;
@@ -98,11 +98,11 @@ impl Backend for MockBackend {
         &self,
         graph: Arc<Graph>,
         weights: Arc<dyn WeightSet>,
-        limits: ProgramLimits,
+        spec: ProgramSpec,
     ) -> Result<Box<dyn Program>, DeviceError> {
         let width = graph.outputs().first().and_then(|&output| graph.value(output).shape.row_elements());
         let steps = Steps {
-            program: ReferenceBackend.compile(graph, weights, limits)?,
+            program: ReferenceBackend.compile(graph, weights, spec)?,
             successes: self.steps.clone(),
             lost: false,
         };

@@ -41,7 +41,7 @@ pub fn check_refusals(device: &dyn Backend) {
     assert!(matches!(cancelled, Err(DeviceError::Cancelled)));
     assert_eq!(calls, 1, "calls of an upload that was cancelled");
 
-    let compile = |graph: &Arc<_>, weights| match device.compile(Arc::clone(graph), weights, LIMITS) {
+    let compile = |graph: &Arc<_>, weights| match device.compile(Arc::clone(graph), weights, LIMITS.into()) {
         Ok(_) => panic!("compiled"),
         Err(error) => error.to_string(),
     };
@@ -53,9 +53,14 @@ pub fn check_refusals(device: &dyn Backend) {
     let expected = "does not support embedding, a weight that was not added to this set";
     assert!(message.ends_with(expected), "{message}");
 
-    let mut program = device.compile(Arc::clone(&graph), weights, LIMITS).expect("a program");
-    let spec = KvPoolSpec::of(&graph, KvType::F16);
-    check_steps(&mut *program, device.kv_pool(spec).expect("a pool"));
+    let mut program = device.compile(Arc::clone(&graph), weights, LIMITS.into()).expect("a program");
+    let pool = |kv_type| device.kv_pool(KvPoolSpec::of(&graph, kv_type)).expect("a pool");
+    check_steps(&mut *program, pool(KvType::F16));
+    let mut other = pool(KvType::F32);
+    let segment = Sequences::new(&*other).extend(&mut *other, 1, &[1], Outs::Last).expect("a page");
+    let refused = program.run(&Step { segments: vec![segment] }, &mut *other).map(drop);
+    let message = refused.expect_err("refused").to_string();
+    assert!(message.contains("its KV pool is of type F32, and the program is for F16"), "{message}");
 }
 
 fn check_steps(program: &mut dyn Program, mut pool: Box<dyn KvPool>) {

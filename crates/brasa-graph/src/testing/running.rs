@@ -30,7 +30,7 @@ impl Running {
     /// Compiles `graph` on a device, over a set of weights that exists already.
     pub fn with(device: &dyn Backend, graph: &Arc<Graph>, weights: Arc<dyn WeightSet>, kv: KvType) -> Self {
         let limits = ProgramLimits { max_rows: 700, max_outs: 700, max_segments: 8 };
-        let program = device.compile(Arc::clone(graph), weights, limits).expect("a program");
+        let program = device.compile(Arc::clone(graph), weights, limits.with(kv)).expect("a program");
         let pool = device.kv_pool(KvPoolSpec::of(graph, kv)).expect("a pool");
         let sequences = Sequences::new(&*pool);
         Self { program, pool, sequences }

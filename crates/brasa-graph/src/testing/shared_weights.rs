@@ -118,7 +118,7 @@ fn compile(
     graph: &Arc<Graph>,
     weights: &Arc<dyn WeightSet>,
 ) -> Result<Box<dyn Program>, DeviceError> {
-    device.compile(Arc::clone(graph), Arc::clone(weights), LIMITS)
+    device.compile(Arc::clone(graph), Arc::clone(weights), LIMITS.into())
 }
 
 fn run(device: &dyn Backend, graph: &Graph, program: &mut dyn Program) -> Vec<f32> {

@@ -178,7 +178,7 @@ pub fn outputs_on(
     let mut pool = device.kv_pool(spec).expect("a pool");
     let most = step.rows().max(512);
     let limits = ProgramLimits { max_rows: most, max_outs: most, max_segments: 4 };
-    let mut program = device.compile(Arc::clone(graph), weights, limits).expect("a program");
+    let mut program = device.compile(Arc::clone(graph), weights, limits.into()).expect("a program");
     program.run(step, &mut *pool).expect("a step");
     let outputs = program.run(step, &mut *pool).expect("a step");
     let output = |number: usize| {

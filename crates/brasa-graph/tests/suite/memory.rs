@@ -41,7 +41,7 @@ fn steps_beyond_a_memory_are_refused() {
         let weights =
             ReferenceBackend.upload(graph, Precision::Fast, &mut |_| ControlFlow::Continue(())).unwrap();
         let limits = ProgramLimits { max_rows: 300, max_outs: 300, max_segments: 2 };
-        ReferenceBackend.compile(Arc::clone(graph), weights, limits).unwrap()
+        ReferenceBackend.compile(Arc::clone(graph), weights, limits.with(KvType::F32)).unwrap()
     };
     let (mut encoder, mut decoder) = (program(&model.encoder), program(&model.decoder));
     let spec = KvPoolSpec::of(&model.decoder, KvType::F32);

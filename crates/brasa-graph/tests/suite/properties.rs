@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use brasa_graph::device::{
     Backend, DeviceError, DeviceInfo, KvPool, KvPoolSpec, KvType, OpTime, Precision, Program, ProgramLimits,
-    WeightSet,
+    ProgramSpec, WeightSet,
 };
 use brasa_graph::fuse::Pattern;
 use brasa_graph::op::{Attention, Concat, KvSource, Mask, Matmul, Rope, RopeLayout, Transpose};
@@ -158,10 +158,10 @@ impl Backend for Faulty {
         &self,
         graph: Arc<Graph>,
         weights: Arc<dyn WeightSet>,
-        limits: ProgramLimits,
+        spec: ProgramSpec,
     ) -> Result<Box<dyn Program>, DeviceError> {
         let places = OutputPlace::of(&graph);
-        let program = ReferenceBackend.compile(graph, weights, limits)?;
+        let program = ReferenceBackend.compile(graph, weights, spec)?;
         Ok(Box::new(FaultyProgram { program, fault: self.0, places, words: Vec::new() }))
     }
 }

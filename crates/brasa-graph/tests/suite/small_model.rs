@@ -85,7 +85,7 @@ impl Device {
             backend.upload(&graph, Precision::Reference, &mut |_| ControlFlow::Continue(())).unwrap();
         let pool = backend.kv_pool(KvPoolSpec::of(&graph, dtype)).unwrap();
         let limits = ProgramLimits { max_rows: 600, max_outs: 600, max_segments };
-        let program = backend.compile(graph, weights, limits).unwrap();
+        let program = backend.compile(graph, weights, limits.with(dtype)).unwrap();
         Self { program, sequences: Sequences::new(&*pool), pool }
     }
 

@@ -54,7 +54,7 @@ fn run(model: &EncoderModel, graph: Graph, texts: &[(Vec<u32>, Vec<u32>)], outs:
     let mut pool =
         device.kv_pool(KvPoolSpec::of(&graph, KvType::F32)).expect("the reference runs every graph");
     let limits = ProgramLimits { max_rows: 512, max_outs: 512, max_segments: 8 };
-    let mut program = device.compile(graph, weights, limits).expect("the reference runs every graph");
+    let mut program = device.compile(graph, weights, limits.into()).expect("the reference runs every graph");
     let outputs = program.run(&step(model, texts, outs), &mut *pool).expect("the reference runs every graph");
     outputs.get(0).to_floats()
 }

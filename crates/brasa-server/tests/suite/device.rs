@@ -7,7 +7,7 @@ use brasa::{LoadOptions, OwnDevice};
 use brasa_cpu::{CpuBackend, CpuOptions};
 use brasa_graph::device::{
     Backend, DeviceError, DeviceInfo, KvPool, KvPoolSpec, LostPart, OpTime, Precision, Program,
-    ProgramLimits, WeightSet,
+    ProgramLimits, ProgramSpec, WeightSet,
 };
 use brasa_graph::output::{OutputPlace, OutputValues, Outputs};
 use brasa_graph::step::{Outs, Segment, Step};
@@ -167,7 +167,7 @@ impl Backend for Device {
         &self,
         graph: Arc<Graph>,
         weights: Arc<dyn WeightSet>,
-        limits: ProgramLimits,
+        spec: ProgramSpec,
     ) -> Result<Box<dyn Program>, DeviceError> {
         self.pass(|orders| orders.holds_loading);
         let refuses = self.lock().refuses_loading;
@@ -177,7 +177,7 @@ impl Backend for Device {
         }
         self.change(|orders| orders.programs += 1);
         let places = OutputPlace::of(&graph);
-        let program = self.cpu.compile(graph, weights, limits)?;
+        let program = self.cpu.compile(graph, weights, spec)?;
         Ok(Box::new(Faulty { device: self.clone(), program, places, words: Vec::new(), is_lost: false }))
     }
 }

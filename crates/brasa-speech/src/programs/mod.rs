@@ -122,8 +122,16 @@ impl Programs {
         let max_windows = max_windows.max(1);
         let encoder_limits = limits(graphs.positions * max_windows, 1, max_windows);
         let decoder_limits = limits(graphs.text_context.max(MOST_TEXTS), MOST_TEXTS, MOST_TEXTS);
-        let encoder = device.compile(Arc::clone(&graphs.encoder), Arc::clone(&weights), encoder_limits)?;
-        let decoder = device.compile(Arc::clone(&graphs.decoder), Arc::clone(&weights), decoder_limits)?;
+        let encoder = device.compile(
+            Arc::clone(&graphs.encoder),
+            Arc::clone(&weights),
+            encoder_limits.with(kv_type),
+        )?;
+        let decoder = device.compile(
+            Arc::clone(&graphs.decoder),
+            Arc::clone(&weights),
+            decoder_limits.with(kv_type),
+        )?;
         let count = groups.len();
         let pool = device.kv_pool(KvPoolSpec::of(&graphs.decoder, kv_type))?;
         Ok(Self {
@@ -207,7 +215,11 @@ impl Programs {
             let graph = brasa_graph::pass::prune(&Graph::clone(&self.graphs.decoder).returning(&values));
             let limits = ProgramLimits { max_rows: self.graphs.text_context, max_outs: 1, max_segments: 1 };
             self.weights.add(&graph, &mut |_| std::ops::ControlFlow::Continue(()))?;
-            self.aligner = Some(self.device.compile(Arc::new(graph), Arc::clone(&self.weights), limits)?);
+            self.aligner = Some(self.device.compile(
+                Arc::new(graph),
+                Arc::clone(&self.weights),
+                limits.with(self.pool.spec().dtype),
+            )?);
         }
         let text = self.begin(window)?;
         let rows = Rows { text, tokens: tokens.to_vec(), outs: Outs::None };

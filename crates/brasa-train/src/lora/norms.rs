@@ -53,7 +53,7 @@ impl Norms {
         let ranks_of = |pairs: &Vec<usize>| pairs.iter().map(|&pair| lora.pairs[pair].rank).sum();
         let ranks = stacks.iter().map(|(_, pairs)| ranks_of(pairs)).max().unwrap_or(1);
         let limits = ProgramLimits { max_rows: ranks, max_outs: 1, max_segments: 1 };
-        let program = backend.compile(graph, Arc::clone(weights), limits)?;
+        let program = backend.compile(graph, Arc::clone(weights), limits.into())?;
         let squares = |pair: &Pair| {
             let norms = row_norms(model.weight(pair.layer.weight), pair.layer.rows.clone(), None)?;
             Ok(norms.into_iter().map(|norm| f64::from(norm).powi(2)).collect())

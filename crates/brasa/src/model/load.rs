@@ -137,9 +137,9 @@ impl Model {
             let identity = Identity::new(&loaded, &pool_spec, options.precision, options.deterministic);
             let pool = backend.kv_pool(pool_spec)?;
             let max_sequences = room::sequences(options, &backend.info(), weight_bytes, context, &*pool);
-            let limits = options.program_limits(&backend.info(), max_sequences, spec.vocab_size);
+            let program_spec = options.program_spec(&backend.info(), max_sequences, spec.vocab_size);
             let device = Arc::new(LoadedDevice { backend: Arc::clone(&backend), weights });
-            let program = device.program(&graph, limits)?;
+            let program = device.program(&graph, program_spec)?;
             let draft_started = Instant::now();
             let draft = match &options.draft_model {
                 Some(path) => {
@@ -172,11 +172,10 @@ impl Model {
                 attentions,
                 states,
                 routers,
-                limits,
-                dtype,
+                program_spec,
             };
-            let bank = adapters.bank(graph, Arc::clone(&device), limits)?;
-            let hidden: MakeProgram = Box::new(move || device.program(&hidden_graph, limits));
+            let bank = adapters.bank(graph, Arc::clone(&device), program_spec)?;
+            let hidden: MakeProgram = Box::new(move || device.program(&hidden_graph, program_spec));
             times.graph = graph_done - graph_started;
             times.weights = weights_done - graph_done;
             times.compile = weights_done.elapsed().saturating_sub(draft_time);

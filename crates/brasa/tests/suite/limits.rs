@@ -15,7 +15,7 @@ use brasa_golden::folder;
 use brasa_graph::Graph;
 use brasa_graph::device::{
     Backend, Capabilities, DeviceError, DeviceInfo, KvPool, KvPoolSpec, KvType, Precision, Program,
-    ProgramLimits, WeightSet,
+    ProgramSpec, WeightSet,
 };
 
 const LEXICON: &str = "lexicon-qwen3/lexicon-qwen3-Q6_K.gguf";
@@ -263,9 +263,9 @@ impl Backend for Few {
         &self,
         graph: Arc<Graph>,
         weights: Arc<dyn WeightSet>,
-        limits: ProgramLimits,
+        spec: ProgramSpec,
     ) -> Result<Box<dyn Program>, DeviceError> {
-        self.0.compile(graph, weights, limits)
+        self.0.compile(graph, weights, spec)
     }
 }
 

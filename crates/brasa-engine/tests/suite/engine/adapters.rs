@@ -66,7 +66,7 @@ impl Changing {
             let spec = KvPoolSpec::of(&graph, KvType::F32);
             let weights = device.weight_set(Precision::Reference);
             weights.add(&graph, &mut |_| std::ops::ControlFlow::Continue(())).unwrap();
-            let program = device.compile(graph, Arc::clone(&weights), LIMITS).unwrap();
+            let program = device.compile(graph, Arc::clone(&weights), LIMITS.with(KvType::F32)).unwrap();
             let pool = device.kv_pool(spec).unwrap();
             let cache_bytes = pages_bytes(&*pool, CONFIG.context) * 6;
             let config = EngineConfig { max_sequences: 3, cache_bytes, prefix_bytes, ..CONFIG };
@@ -82,7 +82,8 @@ impl Changing {
         let graph = graph_of(&bank);
         self.weights.add(&graph, &mut |_| std::ops::ControlFlow::Continue(())).unwrap();
         let weights = Arc::clone(&self.weights);
-        let program = DEVICE.with_borrow(|device| device.compile(graph, weights, LIMITS).unwrap());
+        let program =
+            DEVICE.with_borrow(|device| device.compile(graph, weights, LIMITS.with(KvType::F32)).unwrap());
         self.engine.replace_program(program, None, bank.clone()).unwrap();
         self.bank = bank;
     }

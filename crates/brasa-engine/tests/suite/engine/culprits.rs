@@ -11,7 +11,7 @@ use brasa_engine::{
 use brasa_graph::Graph;
 use brasa_graph::device::{
     Backend, DeviceError, DeviceInfo, KvPool, KvPoolSpec, KvType, LostPart, OpTime, Precision, Program,
-    ProgramLimits, WeightSet,
+    ProgramLimits, ProgramSpec, WeightSet,
 };
 use brasa_graph::output::Outputs;
 use brasa_graph::reference::ReferenceBackend;
@@ -58,9 +58,9 @@ impl Backend for Picky {
         &self,
         graph: Arc<Graph>,
         weights: Arc<dyn WeightSet>,
-        limits: ProgramLimits,
+        spec: ProgramSpec,
     ) -> Result<Box<dyn Program>, DeviceError> {
-        let program = ReferenceBackend.compile(graph, weights, limits)?;
+        let program = ReferenceBackend.compile(graph, weights, spec)?;
         Ok(Box::new(PickyProgram { program, refuses: self.0 }))
     }
 }

@@ -141,7 +141,7 @@ fn a_device_runs_a_gradient_like_any_graph() {
     let uploaded = device.upload(&graph, Precision::Reference, &mut |_| ControlFlow::Continue(())).unwrap();
     let mut pool = device.kv_pool(KvPoolSpec::of(&graph, KvType::F32)).unwrap();
     let limits = ProgramLimits { max_rows: 16, max_outs: 16, max_segments: 4 };
-    let mut program = device.compile(Arc::clone(&graph), uploaded, limits).unwrap();
+    let mut program = device.compile(Arc::clone(&graph), uploaded, limits.into()).unwrap();
     let found = program.run(&step, &mut *pool).unwrap();
     let exact = run::<f64>(&graph, &step, &[]);
     assert_eq!(found.len(), exact.len());
