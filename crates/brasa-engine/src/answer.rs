@@ -7,14 +7,14 @@ use brasa_graph::sampling::{Draw, SamplingError};
 
 use crate::delivery::Reader;
 use crate::executor::Reads;
-use crate::text::{Drawn, End, TextWriter};
+use crate::text::{End, TextWriter, TokenOrEnd};
 use crate::{ContextPolicy, EngineError, FinishReason, GenerateOptions, Metrics, Token};
 
 /// Most tokens that are drawn ahead of the text's thread, if a stop string may be among them.
 pub(crate) const MOST_UNCHECKED: usize = 64;
 
-/// Counts the tokens of one generation, and decides when it ends or pauses.
-pub(crate) struct Answer {
+/// Hands the drawn tokens of one generation to its text and its reader, counts them, and decides when it ends or pauses.
+pub(crate) struct AnswerWriter {
     pub(crate) options: GenerateOptions,
     text: TextWriter,
     reader: Reader,
@@ -50,8 +50,8 @@ pub(crate) enum State {
     Finished,
 }
 
-impl Answer {
-    /// The answer to a prompt of `prompt_tokens` tokens, in a context of `context` positions.
+impl AnswerWriter {
+    /// The writer of the answer to a prompt of `prompt_tokens` tokens, in a context of `context` positions.
     pub(crate) fn new(
         options: GenerateOptions,
         (text, reader): (TextWriter, Reader),
@@ -231,7 +231,7 @@ impl Answer {
         } else if self.room == 0 {
             self.state = State::Full;
         }
-        self.text.write(Drawn { token, end, end_token: None, metrics: self.metrics });
+        self.text.write(TokenOrEnd { token, end, end_token: None, metrics: self.metrics });
         self.pause_if_ahead(self.metrics.generated_tokens);
     }
 
@@ -290,6 +290,6 @@ impl Answer {
             self.metrics.queue_time = self.submitted.elapsed();
         }
         self.state = State::Finished;
-        self.text.write(Drawn { token: None, end: Some(end), end_token, metrics: self.metrics });
+        self.text.write(TokenOrEnd { token: None, end: Some(end), end_token, metrics: self.metrics });
     }
 }

@@ -23,7 +23,7 @@ use crate::stream::{ReadRows, TokenStream};
 use crate::text::Texts;
 use crate::worker::worker;
 use crate::{
-    AdapterRows, EngineConfig, EngineError, EngineStats, GenerateOptions, PlainIds, ReadRequest, Reading,
+    AdapterRows, EngineConfig, EngineError, EngineStats, GenerateOptions, PlainIds, ReadRequest, ReadValue,
     Request, RequestOptions, SessionId,
 };
 
@@ -37,7 +37,7 @@ pub struct EngineParts {
     /// The program's pages, all of them free.
     pub pool: Box<dyn KvPool>,
     /// Makes a second program that returns hidden states `[Outs, hidden_size]` in place of logits, over the same pages and with the same
-    /// limits. Requests for [`Reading::Hidden`] run through it; it is made for the first of them.
+    /// limits. Requests for [`ReadValue::Hidden`] run through it; it is made for the first of them.
     pub hidden: Option<MakeProgram>,
     /// A smaller model that guesses the tokens of requests whose [`Speculation::model`](crate::Speculation::model) says so. If its
     /// device fails, texts go on without its guesses.
@@ -163,8 +163,8 @@ impl Engine {
     /// The errors of [`generate`](Self::generate), and [`EngineError::Options`] for a first token behind the text, and for hidden states
     /// of an engine that was started without a program for them. Such a program that cannot be made is an error of the rows.
     pub fn read(&self, request: ReadRequest) -> Result<ReadRows, EngineError> {
-        let ReadRequest { tokens, what, first, options } = request;
-        if what == Reading::Hidden && !self.has_hidden {
+        let ReadRequest { tokens, value, first, options } = request;
+        if value == ReadValue::Hidden && !self.has_hidden {
             return Err(EngineError::Options("this engine has no program for hidden states".into()));
         }
         if first >= tokens.len() && !tokens.is_empty() {
@@ -182,7 +182,7 @@ impl Engine {
         let options = GenerateOptions { request, ..GenerateOptions::default() };
         let decoder = Box::new(PlainIds);
         let request = Request { prompt: tokens, options, end_ids: Vec::new(), decoder, session: None };
-        self.submit(request, Some(Reads { from: first, what })).map(ReadRows::new)
+        self.submit(request, Some(Reads { from: first, value })).map(ReadRows::new)
     }
 
     fn submit(&self, mut request: Request, reads: Option<Reads>) -> Result<Inbox, EngineError> {

@@ -14,7 +14,7 @@ use brasa_graph::step::{GivenValues, Outs, PAGE_POSITIONS, PageId, Segment, Step
 use crate::kv::{KvStore, StepEnds};
 use crate::outlook::Outlook;
 use crate::sequence::Sequence;
-use crate::{AdapterRows, CacheScope, EngineError, EngineStats, MakeProgram, Reading};
+use crate::{AdapterRows, CacheScope, EngineError, EngineStats, MakeProgram, ReadValue};
 
 mod drafted;
 mod failure;
@@ -84,7 +84,7 @@ pub struct Reads {
     /// The first row that is read; all later ones are read too.
     pub from: usize,
     /// The kind of value for each row.
-    pub what: Reading,
+    pub value: ReadValue,
 }
 
 /// Result of one row of a step.
@@ -114,8 +114,8 @@ impl SequenceChain<'_> {
     }
 
     /// The kind of value that the chain's first step reports; `None` if it reports none.
-    pub(crate) fn reading(&self) -> Option<Reading> {
-        self.reads.filter(|reads| reads.from < self.rows).map(|reads| reads.what)
+    pub(crate) fn read_value(&self) -> Option<ReadValue> {
+        self.reads.filter(|reads| reads.from < self.rows).map(|reads| reads.value)
     }
 
     fn first_rows(&mut self) -> SequenceRows<'_> {
@@ -464,7 +464,7 @@ impl Executor {
     ) -> Result<(), StepError> {
         check(parts)?;
         for hidden in [false, true] {
-            let chosen = |part: &SequenceChain<'_>| (part.reading() == Some(Reading::Hidden)) == hidden;
+            let chosen = |part: &SequenceChain<'_>| (part.read_value() == Some(ReadValue::Hidden)) == hidden;
             let numbered = parts.iter().enumerate().filter(|(_, part)| chosen(part));
             let numbers: Vec<usize> = numbered.map(|(number, _)| number).collect();
             if numbers.is_empty() {

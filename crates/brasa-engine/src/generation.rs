@@ -7,7 +7,7 @@ use brasa_graph::sampling::{Draw, DrawRules, SamplingError, TokenMask};
 use brasa_graph::step::PAGE_POSITIONS;
 
 use crate::adapter_rows::AdapterLease;
-use crate::answer::{Answer, State};
+use crate::answer::{AnswerWriter, State};
 use crate::command::Submission;
 use crate::draft::{Draft, Forced, LEAST_HOPE, Lookup, Modeled};
 use crate::drafter::Wish;
@@ -22,7 +22,7 @@ use crate::{CacheScope, ContextPolicy, EngineError, EngineStats, SessionId, Spec
 
 /// Receives a generation's tokens during a step or a chain.
 pub(crate) struct Listener<'a> {
-    answer: &'a mut Answer,
+    answer: &'a mut AnswerWriter,
     forced: Option<&'a mut Forced>,
     modeled: Option<&'a mut Modeled>,
     lookup: Option<&'a mut Lookup>,
@@ -80,7 +80,7 @@ pub(crate) struct Generation {
     tokens: Vec<u32>,
     rules: DrawRules,
     mask: Option<Box<dyn TokenMask>>,
-    answer: Answer,
+    answer: AnswerWriter,
     speculation: Speculation,
     forced: Option<Forced>,
     modeled: Option<Modeled>,
@@ -113,7 +113,7 @@ impl Generation {
         let mask = options.mask.as_ref().map(|source| source.start());
         let speculation = options.speculation.unwrap_or_default();
         let drafts = speculation.most > 0 && reads.is_none();
-        let mut answer = Answer::new(options, (text, reader), submitted, prompt_tokens, context);
+        let mut answer = AnswerWriter::new(options, (text, reader), submitted, prompt_tokens, context);
         (answer.next_read, answer.end_ids) = (reads, end_ids);
         Self {
             sequence,

@@ -84,7 +84,7 @@ pub use metrics::Metrics;
 pub use options::{ContextPolicy, GenerateOptions, MaskSource, RequestOptions, Speculation};
 pub use page_costs::PageCosts;
 pub use request::{
-    FinishReason, Fragment, PlainIds, ReadRequest, Reading, Request, SessionId, TextDecoder, Token,
+    FinishReason, Fragment, PlainIds, ReadRequest, ReadValue, Request, SessionId, TextDecoder, Token,
 };
 pub use scope::CacheScope;
 pub use sequence::Sequence;

@@ -22,9 +22,9 @@ pub struct Request {
     pub session: Option<SessionId>,
 }
 
-/// The value that the model reports of each token of a text that it reads.
+/// The kind of value that a [`ReadRequest`] reports for each token that it reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Reading {
+pub enum ReadValue {
     /// The logits of the next token, `[vocab_size]`.
     Logits,
     /// The hidden state behind the model's last norm, `[hidden_size]`.
@@ -37,7 +37,7 @@ pub struct ReadRequest {
     /// The whole text.
     pub tokens: Vec<u32>,
     /// The kind of value for each token.
-    pub what: Reading,
+    pub value: ReadValue,
     /// Index of the first token that is read; all later ones are read too. The last index reads one token.
     pub first: usize,
     /// How the request is run.

@@ -23,7 +23,7 @@ pub struct TokenStream {
     ended: bool,
 }
 
-/// The values that a [reading](crate::Reading) reports: a row for each token asked for, in order.
+/// The values that a [`ReadRequest`](crate::ReadRequest) reports: a row for each token asked for, in order.
 ///
 /// The engine runs ahead of the reader by at most [`run_ahead`](crate::RequestOptions::run_ahead) rows or 64 MiB, plus the rows
 /// of one step. A failed stream yields its error once. Dropping it cancels the request.

@@ -30,13 +30,13 @@ pub(crate) type End = Result<FinishReason, EngineError>;
 /// A message to the text's thread, with the number of its generation.
 enum Message {
     Begin(u64, Box<RunningText>),
-    Drawn(u64, Drawn),
+    Drawn(u64, TokenOrEnd),
     Prefilled(u64, Metrics),
     Row(u64, Vec<f32>),
 }
 
 /// A drawn token, or the end of a generation, or both.
-pub(crate) struct Drawn {
+pub(crate) struct TokenOrEnd {
     pub(crate) token: Option<Token>,
     pub(crate) end: Option<End>,
     /// The token at which the generation ended, which is no part of the answer.
@@ -116,7 +116,7 @@ impl Texts {
 
 impl TextWriter {
     /// Sends a token or an end to the text's thread.
-    pub(crate) fn write(&self, drawn: Drawn) {
+    pub(crate) fn write(&self, drawn: TokenOrEnd) {
         let may_wait = !self.may_stop && drawn.end.is_none() && drawn.metrics.generated_tokens > 1;
         self.hand_over(Message::Drawn(self.number, drawn));
         if !may_wait {
@@ -239,8 +239,8 @@ struct RunningText {
 impl RunningText {
     /// Decodes a token and puts its fragment into the queue, without waking the reader. Returns the last event if the text is
     /// complete.
-    fn push(&mut self, drawn: Drawn) -> Option<Event> {
-        let Drawn { token, mut end, mut end_token, metrics } = drawn;
+    fn push(&mut self, drawn: TokenOrEnd) -> Option<Event> {
+        let TokenOrEnd { token, mut end, mut end_token, metrics } = drawn;
         let mut passed = Passed::default();
         if let Some(token) = &token {
             self.tokens += 1;

@@ -19,7 +19,7 @@ use crate::schedule::{
 use crate::sessions::{Claim, Sessions};
 use crate::stats::Board;
 use crate::stop::StopMatcher;
-use crate::text::{Drawn, Texts};
+use crate::text::{Texts, TokenOrEnd};
 use crate::{EngineConfig, EngineError, EngineStats, Metrics, PlainIds};
 
 mod aftermath;
@@ -204,7 +204,7 @@ impl Worker<'_> {
     /// Sends the reader an error in place of a text.
     fn refuse(&mut self, submission: Submission, error: EngineError) {
         let text = self.texts.begin(Box::new(PlainIds), StopMatcher::default(), submission.delivery);
-        text.write(Drawn {
+        text.write(TokenOrEnd {
             token: None,
             end: Some(Err(error)),
             end_token: None,
@@ -391,7 +391,7 @@ impl Worker<'_> {
         let mut chain = step.chain;
         let mut wanted = false;
         let least_hope = schedule::least_hope(parts.len(), MOST_DRAFTS_AHEAD, &self.costs);
-        if parts.iter().any(|part| part.reading().is_some()) {
+        if parts.iter().any(|part| part.read_value().is_some()) {
             let lasts: Vec<usize> = parts.iter().map(|part| part.tokens.len() - 1).collect();
             let result = self.executor.run_reading(&mut parts, &mut |number, out| match out {
                 StepOut::Drawn(drawn) => {

@@ -174,15 +174,15 @@ fn tasks(model: &Model) -> Vec<Task> {
 struct Script(Arc<[u32]>);
 
 /// A script, and the tokens of it that have been drawn.
-struct Reading(Script, usize);
+struct ScriptMask(Script, usize);
 
 impl MaskSource for Script {
     fn start(&self) -> Box<dyn TokenMask> {
-        Box::new(Reading(self.clone(), 0))
+        Box::new(ScriptMask(self.clone(), 0))
     }
 }
 
-impl TokenMask for Reading {
+impl TokenMask for ScriptMask {
     fn fill(&mut self, drafts: &[u32], words: &mut [u32]) -> Result<(), SamplingError> {
         words.fill(0);
         if let Some(&id) = self.0.0.get(self.1 + drafts.len()) {

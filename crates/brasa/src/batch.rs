@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker, ready};
 use std::thread::Thread;
 
-use brasa_engine::{EngineError, ReadRequest, ReadRows, Reading};
+use brasa_engine::{EngineError, ReadRequest, ReadRows, ReadValue};
 
 use crate::{Error, FinishReason, GenerateOptions, Metrics, Model, RequestOptions, TokenStream};
 
@@ -75,8 +75,8 @@ impl Model {
         let model = self.clone();
         Box::new(move |prompt| {
             let first = prompt.len().saturating_sub(1);
-            let what = Reading::Logits;
-            let rows = model.engine().read(ReadRequest { tokens: prompt.to_vec(), what, first, options })?;
+            let value = ReadValue::Logits;
+            let rows = model.engine().read(ReadRequest { tokens: prompt.to_vec(), value, first, options })?;
             Ok(rows_then(rows, |mut rows, cost| Ok((rows.pop().ok_or(EngineError::Closed)?, cost))))
         })
     }

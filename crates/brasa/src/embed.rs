@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::task::{Poll, ready};
 
-use brasa_engine::{EngineError, ReadRequest, ReadRows, Reading};
+use brasa_engine::{EngineError, ReadRequest, ReadRows, ReadValue};
 use brasa_models::Pooling;
 
 use crate::batch::InOrder;
@@ -159,6 +159,6 @@ impl Model {
             if matches!(pooling, Pooling::Mean | Pooling::None) { 0 } else { tokens.len().saturating_sub(1) };
         // What the cache holds of a text has no hidden states any more; for its last token it is of use.
         options.cache_prompt.get_or_insert(first > 0);
-        Ok(self.engine().read(ReadRequest { tokens, what: Reading::Hidden, first, options })?)
+        Ok(self.engine().read(ReadRequest { tokens, value: ReadValue::Hidden, first, options })?)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use brasa_engine::{Engine, EngineConfig, EngineParts, ReadRequest, Reading, pages_bytes};
+use brasa_engine::{Engine, EngineConfig, EngineParts, ReadRequest, ReadValue, pages_bytes};
 use brasa_graph::device::{Backend, DeviceError, KvPoolSpec, Program, ProgramSpec, WeightSet};
 use brasa_graph::op::RouterTopK;
 use brasa_graph::pass::prune;
@@ -281,10 +281,10 @@ impl Model {
         let parts = EngineParts { adapter_rows, ..EngineParts::new(program, pool) };
         let engine = Engine::start(parts, config)?;
         let mut found = layers.iter().map(|&layer| inside.layer(layer)).collect::<Result<Vec<_>, _>>()?;
-        let what = Reading::Logits;
+        let value = ReadValue::Logits;
         // The rows of its program have the adapters of the request as their default.
         let options = RequestOptions { cache_scope: CacheScope::default(), ..*request };
-        for row in engine.read(ReadRequest { tokens: ids.to_vec(), what, first: 0, options })? {
+        for row in engine.read(ReadRequest { tokens: ids.to_vec(), value, first: 0, options })? {
             let row = row?;
             let mut rest = &row[..];
             for &(at, part, width) in &places {

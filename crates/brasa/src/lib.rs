@@ -109,8 +109,8 @@ pub use encoder::{Embeddings, Encoder, TokensOptions};
 pub use error::Error;
 pub use eval::{
     EvalAnswer, EvalCheck, EvalProgress, EvalRequest, EvalStart, FastEvalConfig, FastEvalReport,
-    FastEvalRunner, Generation, KvRestore, ModelRunner, ProbeCost, PromptCacheUse, Quality, StateBundleTrip,
-    Trip, run_fast_eval,
+    FastEvalRunner, GenerationSpeed, KvRestore, ModelRunner, ProbeCost, PromptCacheUse, Quality,
+    StateBundleTrip, Trip, run_fast_eval,
 };
 pub use facts::RunFacts;
 pub use fine_tuner::FineTuner;

@@ -2,7 +2,7 @@
 
 use std::task::{Poll, ready};
 
-use brasa_engine::{ReadRequest, ReadRows, Reading};
+use brasa_engine::{ReadRequest, ReadRows, ReadValue};
 use brasa_models::{LogitScore, ScoreActivation};
 use brasa_tokenizer::{AddSpecial, ChatOptions, Message, ParseSpecial};
 
@@ -45,14 +45,14 @@ pub struct RerankPrompts {
 #[derive(Clone, Debug)]
 enum Judgement {
     /// The score comes from the probabilities of the two answers yes and no.
-    Words(Answers),
+    Words(YesNoIds),
     /// The score comes from the logits that the checkpoint names, by a function that the checkpoint names.
     Logits(LogitScore, ScoreActivation),
 }
 
 /// Token ids of the answers yes and no.
 #[derive(Clone, Debug)]
-struct Answers {
+struct YesNoIds {
     yes: Vec<u32>,
     no: Vec<u32>,
 }
@@ -97,7 +97,7 @@ impl Model {
     fn judgement(&self) -> Result<Judgement, Error> {
         let Some(tokens) = self.sentence().logit_score else {
             let word = |word| self.tokenizer().encode(word, AddSpecial::No, ParseSpecial::No);
-            return Ok(Judgement::Words(Answers { yes: word("yes")?, no: word("no")? }));
+            return Ok(Judgement::Words(YesNoIds { yes: word("yes")?, no: word("no")? }));
         };
         let LogitScore { relevant, irrelevant } = tokens;
         let vocabulary = self.vocab_size();
@@ -153,7 +153,7 @@ impl Model {
         let RerankPrompts { prompts, judgement, raw, request } = prompts;
         let model = self.clone();
         self.in_order(prompts, move |prompt| {
-            let Answers { yes, no } = match judgement.clone() {
+            let YesNoIds { yes, no } = match judgement.clone() {
                 Judgement::Words(answers) => answers,
                 Judgement::Logits(LogitScore { relevant, irrelevant }, activation) => {
                     let activation = if raw { ScoreActivation::Identity } else { activation };
@@ -195,7 +195,7 @@ impl Model {
         let tokens = [prompt, &answer[..answer.len().saturating_sub(1)]].concat();
         options.cache_prompt.get_or_insert(true);
         let first = prompt.len().saturating_sub(1);
-        Ok(self.engine().read(ReadRequest { tokens, what: Reading::Logits, first, options })?)
+        Ok(self.engine().read(ReadRequest { tokens, value: ReadValue::Logits, first, options })?)
     }
 }
 

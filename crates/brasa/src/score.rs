@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::task::{Poll, ready};
 
-use brasa_engine::{ReadRequest, ReadRows, Reading, Token};
+use brasa_engine::{ReadRequest, ReadRows, ReadValue, Token};
 
 use crate::{Error, InOrder, Model, RequestOptions};
 
@@ -170,7 +170,7 @@ impl Model {
     ) -> Result<ReadRows, Error> {
         let mut options = *request;
         options.cache_prompt.get_or_insert(false);
-        Ok(self.engine().read(ReadRequest { tokens, what: Reading::Logits, first, options })?)
+        Ok(self.engine().read(ReadRequest { tokens, value: ReadValue::Logits, first, options })?)
     }
 }
 

@@ -9,11 +9,11 @@ pub struct FeatureWindows(Kind);
 
 enum Kind {
     Whole(Features),
-    Read(Box<Reading>),
+    Read(Box<ReadAgain>),
 }
 
 /// A sound that is read again.
-struct Reading {
+struct ReadAgain {
     recording: Recording,
     chunks: Chunks,
     framer: Framer,
@@ -31,7 +31,7 @@ impl From<Features> for FeatureWindows {
 
 impl FeatureWindows {
     pub(crate) fn of_recording(recording: Recording) -> Result<Self> {
-        Ok(Self(Kind::Read(Box::new(Reading::new(recording)?))))
+        Ok(Self(Kind::Read(Box::new(ReadAgain::new(recording)?))))
     }
 
     /// The number of frames of the whole sound, 10 ms each.
@@ -64,7 +64,7 @@ impl FeatureWindows {
     }
 }
 
-impl Reading {
+impl ReadAgain {
     fn new(recording: Recording) -> Result<Self> {
         let chunks = recording.chunks()?;
         let framer = Framer::new(recording.log_mel().clone());

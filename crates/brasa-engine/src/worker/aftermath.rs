@@ -59,7 +59,7 @@ impl Worker<'_> {
             let decodes = generation.decodes();
             let (part, mut listener) = generation.chain(rows, 1);
             let mut part = [part];
-            let result = if part[0].reading().is_some() {
+            let result = if part[0].read_value().is_some() {
                 let last_index = part[0].tokens.len() - 1;
                 self.executor.run_reading(&mut part, &mut |_, out| match out {
                     StepOut::Drawn(drawn) => drop(listener.take(drawn)),

@@ -65,9 +65,9 @@ pub(crate) struct Ended {
     pub has_calls: bool,
 }
 
-/// The state of one answer that is split into parts.
-struct Answer {
-    reading: Reading,
+/// Splits the fragments of one answer into parts.
+struct AnswerReader {
+    settings: AnswerSettings,
     logprobs: Vec<Value>,
     reasoning_tokens: usize,
     /// True if the last text was thoughts.
@@ -82,12 +82,12 @@ struct Answer {
 /// The answers of a request.
 pub(crate) struct Answers {
     choices: Choices,
-    each: Vec<Answer>,
+    each: Vec<AnswerReader>,
     queue: VecDeque<(usize, ChatStep)>,
 }
 
 /// Settings by which an answer is read.
-pub(crate) struct Reading {
+pub(crate) struct AnswerSettings {
     /// Splits the text into thoughts, content and calls.
     pub parser: AnswerParser,
     /// True if an answer ends before a second call.
@@ -102,9 +102,9 @@ pub(crate) struct Reading {
 
 impl Answers {
     /// The answers of `choices`, each read by its own settings.
-    pub fn new(choices: Choices, readings: impl IntoIterator<Item = Reading>) -> Self {
-        let answers = readings.into_iter().map(|reading| Answer {
-            reading,
+    pub fn new(choices: Choices, settings: impl IntoIterator<Item = AnswerSettings>) -> Self {
+        let answers = settings.into_iter().map(|settings| AnswerReader {
+            settings,
             logprobs: Vec::new(),
             reasoning_tokens: 0,
             is_thinking: false,
@@ -179,8 +179,8 @@ impl Answers {
     /// # Errors
     ///
     /// The first error of a choice.
-    pub async fn collect(mut self) -> Result<Vec<Whole>> {
-        let mut wholes: Vec<Whole> = self.each.iter().map(|_| Whole::default()).collect();
+    pub async fn collect(mut self) -> Result<Vec<WholeAnswer>> {
+        let mut wholes: Vec<WholeAnswer> = self.each.iter().map(|_| WholeAnswer::default()).collect();
         while let Some((index, step)) = self.next().await {
             wholes[index].take(step?);
         }
@@ -190,7 +190,7 @@ impl Answers {
 
 /// A whole answer.
 #[derive(Default)]
-pub(crate) struct Whole {
+pub(crate) struct WholeAnswer {
     pub reasoning: String,
     pub content: String,
     pub calls: Vec<Call>,
@@ -208,7 +208,7 @@ pub(crate) struct Call {
     pub arguments: String,
 }
 
-impl Whole {
+impl WholeAnswer {
     /// Adds a step to the answer.
     pub fn take(&mut self, step: ChatStep) {
         match step {
@@ -236,15 +236,15 @@ impl Whole {
     }
 }
 
-impl Answer {
+impl AnswerReader {
     fn take(&mut self, fragment: &Fragment) -> Vec<ChatStep> {
         if self.is_cut {
             return Vec::new();
         }
-        if let (Some(show), Some(token)) = (&self.reading.show_token, &fragment.token) {
+        if let (Some(show), Some(token)) = (&self.settings.show_token, &fragment.token) {
             self.logprobs.push(show(token));
         }
-        let events = self.reading.parser.push(&fragment.text);
+        let events = self.settings.parser.push(&fragment.text);
         let steps = self.steps(events);
         if fragment.token.is_some() && self.is_thinking {
             self.reasoning_tokens += 1;
@@ -257,8 +257,8 @@ impl Answer {
             return Vec::new();
         }
         let rest = match reason {
-            FinishReason::Length | FinishReason::ContextFull => self.reading.parser.cut_off(),
-            _ => self.reading.parser.finish(),
+            FinishReason::Length | FinishReason::ContextFull => self.settings.parser.cut_off(),
+            _ => self.settings.parser.finish(),
         };
         self.steps(rest)
     }
@@ -271,7 +271,7 @@ impl Answer {
     }
 
     fn delta(&mut self, event: AnswerEvent) -> Option<Delta> {
-        self.is_cut |= self.reading.one_call && matches!(event, AnswerEvent::CallBegin { index: 1.., .. });
+        self.is_cut |= self.settings.one_call && matches!(event, AnswerEvent::CallBegin { index: 1.., .. });
         if self.is_cut {
             return None;
         }
@@ -281,8 +281,8 @@ impl Answer {
             AnswerEvent::Content(text) => Some(Delta::Content(text)),
             AnswerEvent::CallBegin { index, name } => {
                 self.has_calls = true;
-                let id = if self.reading.short_ids { ids::nine_characters() } else { ids::name("call_") };
-                self.input = self.reading.custom.contains(&name).then(InputReader::default);
+                let id = if self.settings.short_ids { ids::nine_characters() } else { ids::name("call_") };
+                self.input = self.settings.custom.contains(&name).then(InputReader::default);
                 let kind = if self.input.is_some() { CallKind::Custom } else { CallKind::Function };
                 Some(Delta::CallBegin { index, id, name, kind })
             }

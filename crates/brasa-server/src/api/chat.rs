@@ -8,7 +8,7 @@ use axum::response::Response;
 use brasa::{GenerateOptions, Model, Turn};
 use serde_json::{Map, Value, json};
 
-use crate::answer::choices::{Answers, Call, ChatStep, Delta, Ended, Reading, Whole};
+use crate::answer::choices::{AnswerSettings, Answers, Call, ChatStep, Delta, Ended, WholeAnswer};
 use crate::answer::generate::{Choices, MOST_CHOICES, Prompt, Shown, blocking, finish_name};
 use crate::answer::logprobs;
 use crate::answer::usage::{Telling, Usage, progress, timings};
@@ -125,14 +125,14 @@ impl<'a> Job<'a> {
             .collect();
         let running = Choices::start(app, loaded, record, slot, prompts).await?;
         let custom: Vec<String> = conversation.custom.iter().map(|tool| tool.name.clone()).collect();
-        let readings = (0..choices).map(|_| Reading {
+        let settings = (0..choices).map(|_| AnswerSettings {
             custom: custom.clone(),
             parser: parser.clone(),
             one_call: conversation.one_call,
             short_ids: loaded.model.tool_format().name().starts_with("mistral"),
             show_token: logprobs.then(|| logprobs::shower(&loaded.model)),
         });
-        let answers = Answers::new(running, readings);
+        let answers = Answers::new(running, settings);
         Ok((answers, prompt.len()))
     }
 }
@@ -238,7 +238,7 @@ async fn whole(head: &Head, answers: Answers) -> Result<Response> {
     let mut times = Value::Null;
     let mut choices = Vec::with_capacity(wholes.len());
     for (index, whole) in wholes.into_iter().enumerate() {
-        let Whole { reasoning, content, calls, logprobs, ended } = whole;
+        let WholeAnswer { reasoning, content, calls, logprobs, ended } = whole;
         let mut message = Map::new();
         message.insert("role".into(), "assistant".into());
         let is_silent = content.is_empty() && !calls.is_empty();

@@ -9,7 +9,7 @@ use brasa::tokenizer::{Content, ToolChoice, exact_value};
 use brasa::{FinishReason, GenerateOptions, Message, Model};
 use serde_json::{Value, json};
 
-use crate::answer::choices::{Answers, ChatStep, Delta, Ended, Whole};
+use crate::answer::choices::{Answers, ChatStep, Delta, Ended, WholeAnswer};
 use crate::answer::generate::blocking;
 use crate::answer::usage::Usage;
 use crate::api::{chat, documents, finish_fields, slots};
@@ -317,7 +317,7 @@ fn stop_reason(ended: &Ended) -> &'static str {
 
 async fn whole(head: &Head, answers: Answers) -> Result<Response> {
     let mut wholes = answers.collect().await?;
-    let Whole { reasoning, content, calls, ended, .. } = wholes.pop().unwrap_or_default();
+    let WholeAnswer { reasoning, content, calls, ended, .. } = wholes.pop().unwrap_or_default();
     let mut blocks = Vec::new();
     if !reasoning.is_empty() {
         blocks.push(json!({"type": "thinking", "thinking": reasoning, "signature": ""}));

@@ -17,7 +17,8 @@ use compare::Comparisons;
 
 pub use model::ModelRunner;
 pub use report::{
-    EvalCheck, FastEvalReport, Generation, KvRestore, ProbeCost, PromptCacheUse, Quality, StateBundleTrip,
+    EvalCheck, FastEvalReport, GenerationSpeed, KvRestore, ProbeCost, PromptCacheUse, Quality,
+    StateBundleTrip,
 };
 pub use runner::{EvalAnswer, EvalRequest, EvalStart, FastEvalRunner, Trip};
 
@@ -117,7 +118,7 @@ pub fn run_fast_eval<R: FastEvalRunner + ?Sized>(
         facts: runner.facts(),
         identity: runner.identity(),
         config: config.clone(),
-        generation: Generation { peak_memory_bytes: runner.peak_memory_bytes(), ..generation },
+        generation: GenerationSpeed { peak_memory_bytes: runner.peak_memory_bytes(), ..generation },
         prompt_cache,
         kv_restore,
         state_bundle,
@@ -147,11 +148,11 @@ impl<R: FastEvalRunner + ?Sized> Eval<'_, R> {
     }
 
     /// Fresh greedy answers; the last of them.
-    fn generation(&mut self) -> Result<(Generation, EvalAnswer), Error> {
+    fn generation(&mut self) -> Result<(GenerationSpeed, EvalAnswer), Error> {
         let prompt = self.prompt.clone();
         // The first run pays for page faults and cold caches.
         let first = self.runner.generate(&self.request(&prompt, EvalStart::Fresh))?;
-        let mut report = Generation { prompt_tokens: prompt.len(), ..Generation::default() };
+        let mut report = GenerationSpeed { prompt_tokens: prompt.len(), ..GenerationSpeed::default() };
         for _ in 0..self.config.runs {
             let answer = self.runner.generate(&self.request(&prompt, EvalStart::Fresh))?;
             self.same.see("greedy answers repeat", true, &answer.tokens, &first.tokens);

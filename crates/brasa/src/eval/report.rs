@@ -18,7 +18,7 @@ pub struct FastEvalReport {
     /// Everything besides tokens that keys and values depend on, as session files record it.
     pub identity: Value,
     pub config: FastEvalConfig,
-    pub generation: Generation,
+    pub generation: GenerationSpeed,
     pub prompt_cache: PromptCacheUse,
     pub kv_restore: KvRestore,
     pub state_bundle: StateBundleTrip,
@@ -28,7 +28,7 @@ pub struct FastEvalReport {
 
 /// Speed of fresh greedy answers.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Generation {
+pub struct GenerationSpeed {
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
     /// Tokens of all answers.
@@ -165,7 +165,7 @@ impl FastEvalReport {
     }
 }
 
-impl Generation {
+impl GenerationSpeed {
     fn to_json(&self, n_gen: usize) -> Value {
         // What `brasa bench` calls a cell.
         let cell = |n_prompt: usize, n_gen: usize, samples: &[f64]| {

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use brasa::engine::{ReadRequest, Reading};
+use brasa::engine::{ReadRequest, ReadValue};
 use brasa::{
     AdapterSource, CacheScope, GenerateOptions, LoadOptions, Model, Precision, RequestOptions, TokenStream,
 };
@@ -38,7 +38,7 @@ fn ids(stream: &mut TokenStream) -> Vec<u32> {
 fn logits(model: &Model, adapter: u64) -> Vec<f32> {
     let cache_scope = CacheScope { adapter, ..CacheScope::default() };
     let options = RequestOptions { cache_scope, ..RequestOptions::DEFAULT };
-    let request = ReadRequest { tokens: prompt(), what: Reading::Logits, first: 0, options };
+    let request = ReadRequest { tokens: prompt(), value: ReadValue::Logits, first: 0, options };
     model.engine().read(request).unwrap().flat_map(Result::unwrap).collect()
 }
 

@@ -8,8 +8,8 @@ use crate::interrupt;
 use crate::paint::Paint;
 use crate::painted::PaintedAnswer;
 
-/// An answer so far, and the reason why it ended.
-pub struct Answer {
+/// An answer that was shown, and the reason why it ended.
+pub struct ShownAnswer {
     /// The thoughts and the answer proper.
     pub message: Message,
     /// True if nothing came, not even thoughts.
@@ -23,7 +23,7 @@ pub struct Answer {
 /// # Errors
 ///
 /// [`Failure::OutputClosed`]; [`Failure::Failed`] if nothing was answered. An error after a part of an answer becomes its end.
-pub fn show(stream: &mut TokenStream, paint: Paint, thoughts: Thoughts) -> Result<Answer, Failure> {
+pub fn show(stream: &mut TokenStream, paint: Paint, thoughts: Thoughts) -> Result<ShownAnswer, Failure> {
     let guard = interrupt::cancels(stream);
     let mut answer = PaintedAnswer::new(paint, thoughts);
     let mut failure = None;
@@ -45,7 +45,7 @@ pub fn show(stream: &mut TokenStream, paint: Paint, thoughts: Thoughts) -> Resul
         }
         (None, _) => None,
     };
-    Ok(Answer { message: message(&answer), is_empty, end })
+    Ok(ShownAnswer { message: message(&answer), is_empty, end })
 }
 
 /// The answer as a message for templates: thoughts separate from the answer proper, without the space in between.

@@ -167,14 +167,14 @@ impl Chat<'_> {
     fn answer(&mut self) -> Result<(), Failure> {
         let answer = self.stream();
         match answer {
-            Ok(answer::Answer { message, is_empty, end }) if !is_empty || end.is_none() => {
+            Ok(answer::ShownAnswer { message, is_empty, end }) if !is_empty || end.is_none() => {
                 self.conversation.answered(message);
                 if let Some(end) = end {
                     output::note(&end);
                 }
                 Ok(())
             }
-            Ok(answer::Answer { end, .. }) => {
+            Ok(answer::ShownAnswer { end, .. }) => {
                 self.conversation.undo();
                 output::note(&format!(
                     "{} (there was no answer yet: the question is forgotten)",
@@ -189,7 +189,7 @@ impl Chat<'_> {
         }
     }
 
-    fn stream(&mut self) -> Result<answer::Answer, Failure> {
+    fn stream(&mut self) -> Result<answer::ShownAnswer, Failure> {
         // A Ctrl-C from before the answer does not count.
         interrupt::take();
         let prompt =

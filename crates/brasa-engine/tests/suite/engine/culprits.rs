@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use brasa_engine::{
     AdapterRows, CacheScope, Engine, EngineConfig, EngineError, EngineParts, Flow, GenerateOptions,
-    MakeProgram, Outs, PlainIds, ReadRequest, Reading, Request, RequestOptions, SequenceChain, SequenceRows,
-    Speculation, TokenStream, pages_bytes,
+    MakeProgram, Outs, PlainIds, ReadRequest, ReadValue, Request, RequestOptions, SequenceChain,
+    SequenceRows, Speculation, TokenStream, pages_bytes,
 };
 use brasa_graph::Graph;
 use brasa_graph::device::{
@@ -140,7 +140,7 @@ fn a_text_that_no_step_takes_ends_alone() {
     let expected = texts.clone().map(|(text, options)| ids(&mut start(&new(), text, &options, None)));
     let read = |engine: &Engine, tokens| {
         let options = RequestOptions::DEFAULT;
-        engine.read(ReadRequest { tokens, what: Reading::Logits, first: 3, options }).unwrap()
+        engine.read(ReadRequest { tokens, value: ReadValue::Logits, first: 3, options }).unwrap()
     };
     let rows: Vec<_> = read(&new(), good(30, 4)).map(Result::unwrap).collect();
     DEVICE.set(Box::new(Picky(Refuses::Token(BAD))));
@@ -229,8 +229,8 @@ fn hidden_states_outlive_an_exchange_of_programs() {
     let text = prompt(300, 3);
     let ask = |engine: &Engine| {
         let options = RequestOptions { run_ahead: 1, ..RequestOptions::DEFAULT };
-        let what = Reading::Hidden;
-        engine.read(ReadRequest { tokens: text.clone(), what, first: 0, options }).unwrap()
+        let value = ReadValue::Hidden;
+        engine.read(ReadRequest { tokens: text.clone(), value, first: 0, options }).unwrap()
     };
     let made = |hidden| hidden_parts(1024, 32, 4, hidden).0;
     let make = || -> MakeProgram {

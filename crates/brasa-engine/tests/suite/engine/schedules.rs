@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use brasa_engine::{
-    Engine, EngineConfig, EngineError, FinishReason, GenerateOptions, PlainIds, ReadRequest, Reading,
+    Engine, EngineConfig, EngineError, FinishReason, GenerateOptions, PlainIds, ReadRequest, ReadValue,
     Request, RequestOptions, SessionId, TokenStream,
 };
 use brasa_fuzz::sweep_times;
@@ -81,7 +81,7 @@ pub fn random_schedules_give_everyone_the_text_that_it_has_alone() {
                 };
                 let read = |engine: &Engine, options| {
                     engine
-                        .read(ReadRequest { tokens: text.clone(), what: Reading::Logits, first, options })
+                        .read(ReadRequest { tokens: text.clone(), value: ReadValue::Logits, first, options })
                         .unwrap()
                 };
                 let expected = read(&quiet[layers], RequestOptions::default()).map(Result::unwrap);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use brasa_engine::{
     Engine, EngineConfig, EngineError, Executor, GenerateOptions, MaskSource, Outs, PlainIds, ReadRequest,
-    ReadRows, Reading, Request, RequestOptions, SequenceRows,
+    ReadRows, ReadValue, Request, RequestOptions, SequenceRows,
 };
 use brasa_graph::device::{DeviceError, KvPoolSpec, KvType, ProgramLimits};
 use brasa_graph::sampling::{DrawRules, Dry, Row, Sampler, SamplingError, SamplingParams, TokenMask};
@@ -241,7 +241,7 @@ pub fn logits_are_read_beside_running_generations() {
     let alone = ids(&mut start(&engine, prompt(40, 1), &limit(60), None));
     let read = |first, run_ahead| {
         let options = RequestOptions { run_ahead, ..RequestOptions::default() };
-        engine.read(ReadRequest { tokens: text.clone(), what: Reading::Logits, first, options }).unwrap()
+        engine.read(ReadRequest { tokens: text.clone(), value: ReadValue::Logits, first, options }).unwrap()
     };
     let collect = |rows: ReadRows| rows.map(|row| row.unwrap()).collect::<Vec<_>>();
     assert_eq!(collect(read(0, 1000)), whole);
@@ -254,7 +254,7 @@ pub fn logits_are_read_beside_running_generations() {
     // One that is dropped, and one that asks for nothing.
     drop(read(0, 1));
     let options = RequestOptions::default();
-    let request = ReadRequest { tokens: text.clone(), what: Reading::Logits, first: 300, options };
+    let request = ReadRequest { tokens: text.clone(), value: ReadValue::Logits, first: 300, options };
     assert!(matches!(engine.read(request).err(), Some(EngineError::Options(_))));
     assert_eq!(ids(&mut start(&engine, prompt(40, 1), &limit(60), None)), alone);
 }
@@ -266,38 +266,38 @@ pub fn hidden_states_are_read_beside_running_generations() {
     let alone = engine(1024, 32, 4);
     let (hidden, engine) = hidden_engines(1024, 32, 4);
     let text = prompt(300, 3);
-    let ask = |engine: &Engine, what, first, run_ahead| {
+    let ask = |engine: &Engine, value, first, run_ahead| {
         let options = RequestOptions { run_ahead, ..RequestOptions::default() };
-        engine.read(ReadRequest { tokens: text.clone(), what, first, options })
+        engine.read(ReadRequest { tokens: text.clone(), value, first, options })
     };
     let collect = |rows: ReadRows| rows.map(|row| row.unwrap()).collect::<Vec<_>>();
-    let logits = collect(ask(&alone, Reading::Logits, 0, 1000).unwrap());
+    let logits = collect(ask(&alone, ReadValue::Logits, 0, 1000).unwrap());
     // The outputs of this engine's program are hidden states.
-    let states = collect(ask(&hidden, Reading::Logits, 0, 1000).unwrap());
+    let states = collect(ask(&hidden, ReadValue::Logits, 0, 1000).unwrap());
     assert!(states[0].len() < logits[0].len() && states[0] != states[1]);
     let generated = ids(&mut start(&alone, prompt(40, 1), &limit(60), None));
-    assert!(matches!(ask(&alone, Reading::Hidden, 0, 9).err(), Some(EngineError::Options(_))));
+    assert!(matches!(ask(&alone, ReadValue::Hidden, 0, 9).err(), Some(EngineError::Options(_))));
 
-    let read = |what, first, run_ahead| ask(&engine, what, first, run_ahead).unwrap();
+    let read = |value, first, run_ahead| ask(&engine, value, first, run_ahead).unwrap();
     for _ in 0..2 {
         let mut beside = start(&engine, prompt(40, 1), &limit(60), None);
         let wanted = [
-            (Reading::Hidden, 0, 3),
-            (Reading::Logits, 7, 9),
-            (Reading::Hidden, 299, 9),
-            (Reading::Hidden, 170, 1),
-            (Reading::Logits, 299, 1),
+            (ReadValue::Hidden, 0, 3),
+            (ReadValue::Logits, 7, 9),
+            (ReadValue::Hidden, 299, 9),
+            (ReadValue::Hidden, 170, 1),
+            (ReadValue::Logits, 299, 1),
         ];
-        let readers = wanted.map(|(what, first, run_ahead)| read(what, first, run_ahead));
-        for (rows, (what, first, _)) in readers.into_iter().zip(wanted) {
-            let whole = if what == Reading::Hidden { &states } else { &logits };
-            assert!(collect(rows) == whole[first..], "{what:?} from {first} on");
+        let readers = wanted.map(|(value, first, run_ahead)| read(value, first, run_ahead));
+        for (rows, (value, first, _)) in readers.into_iter().zip(wanted) {
+            let whole = if value == ReadValue::Hidden { &states } else { &logits };
+            assert!(collect(rows) == whole[first..], "{value:?} from {first} on");
         }
         assert_eq!(ids(&mut beside), generated);
     }
     // A reader that leaves, and one that asks for nothing.
-    drop(read(Reading::Hidden, 0, 1));
-    assert!(matches!(ask(&engine, Reading::Hidden, 300, 9).err(), Some(EngineError::Options(_))));
+    drop(read(ReadValue::Hidden, 0, 1));
+    assert!(matches!(ask(&engine, ReadValue::Hidden, 300, 9).err(), Some(EngineError::Options(_))));
     assert_eq!(ids(&mut start(&engine, prompt(40, 1), &limit(60), None)), generated);
 }
 
@@ -309,7 +309,7 @@ pub fn hidden_states_that_cannot_be_had_are_their_readers_error() {
     for _ in 0..2 {
         let mut beside = start(&engine, prompt(40, 1), &limit(60), None);
         let options = RequestOptions::default();
-        let request = ReadRequest { tokens: prompt(9, 1), what: Reading::Hidden, first: 0, options };
+        let request = ReadRequest { tokens: prompt(9, 1), value: ReadValue::Hidden, first: 0, options };
         let mut rows = engine.read(request).unwrap();
         assert!(matches!(rows.next(), Some(Err(EngineError::Device(DeviceError::OutOfMemory { .. })))));
         assert!(rows.next().is_none());

@@ -10,7 +10,7 @@ use axum::response::Response;
 use brasa::{GenerateOptions, Model};
 use serde_json::{Map, Value, json};
 
-use crate::answer::choices::{Answers, Call, Whole};
+use crate::answer::choices::{Answers, Call, WholeAnswer};
 use crate::answer::generate::blocking;
 use crate::api::{chat, finish_fields, slots};
 use crate::http::error::{ApiError, Result};
@@ -166,7 +166,7 @@ fn options(fields: &mut Fields, app: &App, model: &Model) -> Result<GenerateOpti
 
 async fn whole(head: &Head, answers: Answers) -> Result<Response> {
     let mut wholes = answers.collect().await?;
-    let Whole { reasoning, content, calls, ended, .. } = wholes.pop().unwrap_or_default();
+    let WholeAnswer { reasoning, content, calls, ended, .. } = wholes.pop().unwrap_or_default();
     let last = status_at(ended.as_ref());
     let is_cut_in_thoughts = last == Status::Incomplete && content.is_empty() && !reasoning.is_empty();
     let has_message = !content.is_empty() || (calls.is_empty() && !is_cut_in_thoughts);
