@@ -3,9 +3,9 @@
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
+use brasa::eval::{FastEvalConfig, ModelRunner, run_fast_eval};
 use brasa::{
-    Error, FastEvalConfig, GenerateOptions, LoadOptions, Model, ModelRunner, ProbeEvent, ProbeKind, Probes,
-    RequestOptions, RunFacts, run_fast_eval,
+    Error, GenerateOptions, LoadOptions, Model, ProbeEvent, ProbeKind, Probes, RequestOptions, RunFacts,
 };
 
 fn main() -> Result<(), Error> {

@@ -25,114 +25,153 @@
 //!
 //! A [`Transcriber`] turns speech into text. A [`FineTuner`] makes low-rank adapters of a model.
 //!
-//! Programs that leave the choice of a [`Backend`] to their user load a [`TextModel`] by way of [`Backends`].
+//! Programs that leave the choice of a [`Backend`] to their user load a [`TextModel`] by way of [`Backends`]. One of
+//! them runs a Python program, in a module of its own, for models that Brasa does not know: `MlxLm`.
+//!
+//! [`Probes`] report what happens inside a generation. [`eval`] measures a model, or any program that generates text.
 //!
 //! This crate fits the rooms below together. It contains no model logic and no kernels.
 
 #![forbid(unsafe_code)]
 
-mod adapter;
+// Models of text, and the ways to run them.
 mod any_model;
-mod array_files;
 mod backend;
-mod bank;
+mod draft_model;
+mod load_times;
+mod model;
+mod options;
+mod text_model;
+
+// Requests to a model, and texts kept between requests.
 mod batch;
 mod bundle;
-#[cfg(feature = "cpu")]
-mod ceilings;
+mod score;
+mod session;
+mod session_file;
+
+// Vectors of texts, and relevance.
 mod cross_encoder;
 mod dense;
-mod device;
-mod discover;
-mod draft_model;
 mod embed;
 mod embedder;
 mod encoder;
-mod error;
-mod eval;
-mod facts;
-mod fine_tuner;
-mod fit;
-mod hint;
-mod inside;
-mod inspect;
-mod load_times;
-mod memory;
-mod model;
-mod options;
-mod probe;
 mod rerank;
 mod reranker;
-mod room;
-mod score;
 mod sentence;
-mod session;
-mod session_file;
-pub mod statistics;
-mod text_model;
+
+// Speech.
 mod transcriber;
+
+// Adapters: trained, loaded and exchanged.
+mod adapter;
+mod bank;
+mod fine_tuner;
+
+// Files of models and of arrays.
+mod array_files;
+mod discover;
+mod inspect;
 mod verify;
 
-pub use adapter::{AdapterInfo, AdapterSource};
+// Devices and memory.
+#[cfg(feature = "cpu")]
+mod ceilings;
+mod device;
+mod fit;
+mod memory;
+mod room;
+
+// Looking inside a model, and measuring.
+pub mod eval;
+mod facts;
+mod inside;
+mod probe;
+pub mod statistics;
+
+mod error;
+mod hint;
+
+// Models of text, and the ways to run them.
 pub use any_model::AnyModel;
-pub use array_files::{load_arrays, save_arrays};
 #[cfg(feature = "mlx_lm")]
 pub use backend::MlxLm;
 pub use backend::{Backend, BackendError, Backends, Unavailable};
-pub use batch::{BatchAnswer, InOrder};
-pub use brasa_array as array;
-pub use brasa_audio as audio;
-pub use brasa_engine as engine;
-pub use brasa_engine::{
-    CacheScope, Canceller, ContextPolicy, FinishReason, Fragment, GenerateOptions, MaskSource, Metrics,
-    RequestOptions, Speculation, Token, TokenStream,
-};
-pub use brasa_formats as formats;
-pub use brasa_grammar::{self as grammar, Grammar};
-pub use brasa_graph as graph;
-pub use brasa_graph::device::{DeviceInfo, KvType, OpTime, Precision};
-pub use brasa_graph::sampling::{self, SamplingParams};
-pub use brasa_models::{ModelInfo, ModelKind, Pooling, RecommendedSampling};
-pub use brasa_speech::{self as speech, Timestamps, TranscribeOptions, TranscriptionTimes};
-pub use brasa_tokenizer::{self as tokenizer, Message, Tokenizer};
-pub use brasa_train as train;
-pub use bundle::{BundleError, SavedBundle, StateBundle};
-#[cfg(feature = "cpu")]
-pub use ceilings::{Arithmetic, Ceilings};
-pub use cross_encoder::PairScores;
-pub use device::{array_runner, devices};
-pub use discover::{DiscoveredModel, discover, kind_of};
 pub use draft_model::DraftModelInfo;
-pub use embed::{EmbedOptions, EmbeddingNorm};
-pub use embedder::{Embedder, Vectors};
-pub use encoder::{Embeddings, Encoder, TokensOptions};
-pub use error::Error;
-pub use eval::{
-    EvalAnswer, EvalCheck, EvalProgress, EvalRequest, EvalStart, FastEvalConfig, FastEvalReport,
-    FastEvalRunner, GenerationSpeed, KvRestore, ModelRunner, ProbeCost, PromptCacheUse, Quality,
-    StateBundleTrip, Trip, run_fast_eval,
-};
-pub use facts::RunFacts;
-pub use fine_tuner::FineTuner;
-pub use fit::{Fit, TextFit};
-pub use hint::split_hint;
-pub use inside::LayerInside;
-pub use inspect::{describe_graph, describe_graph_bytes, open_tokenizer, open_tokenizer_bytes};
 pub use load_times::LoadTimes;
-pub use memory::{give_back_free_memory, keep_no_large_blocks, peak_memory_bytes, resident_memory_bytes};
 pub use model::Model;
 pub use model::breakers::DRY_BREAKERS;
 pub use model::turn::{AnswerForm, Turn, TurnOptions};
 pub use options::{LoadOptions, LoadProgress, OwnDevice};
-pub use probe::{ProbeEvent, ProbeKind, Probes, Watch};
-pub use rerank::{RerankOptions, RerankPrompts};
-pub use reranker::{Reranker, Scores};
+pub use text_model::{Class, ClassifyOptions, TextModel, TextStream};
+
+// Requests to a model, and texts kept between requests.
+pub use batch::{BatchAnswer, InOrder};
+pub use bundle::{BundleError, SavedBundle, StateBundle};
 pub use score::{Perplexity, Score};
 pub use session::{SavedSession, Session, SessionProgress};
 pub use session_file::SessionFileError;
-pub use text_model::{Class, ClassifyOptions, TextModel, TextStream};
+
+// Vectors of texts, and relevance.
+pub use cross_encoder::PairScores;
+pub use embed::{EmbedOptions, EmbeddingNorm};
+pub use embedder::{Embedder, Vectors};
+pub use encoder::{Embeddings, Encoder, TokensOptions};
+pub use rerank::{RerankOptions, RerankPrompts};
+pub use reranker::{Reranker, Scores};
+
+// Speech.
 pub use transcriber::{BatchSound, Live, LiveUpdate, Segments, SpeechSpeed, TranscribeBatch, Transcriber};
+
+// Adapters: trained, loaded and exchanged.
+pub use adapter::{AdapterInfo, AdapterSource};
+pub use fine_tuner::FineTuner;
+
+// Files of models and of arrays.
+pub use array_files::{load_arrays, save_arrays};
+pub use discover::{DiscoveredModel, discover, kind_of};
+pub use inspect::{describe_graph, describe_graph_bytes, open_tokenizer, open_tokenizer_bytes};
 pub use verify::{Verdict, verify};
+
+// Devices and memory.
+#[cfg(feature = "cpu")]
+pub use ceilings::{Arithmetic, Ceilings};
+pub use device::{array_runner, devices};
+pub use fit::{Fit, TextFit};
+pub use memory::{give_back_free_memory, keep_no_large_blocks, peak_memory_bytes, resident_memory_bytes};
+
+// Looking inside a model, and measuring. The fast evaluation has a module of its own, `eval`.
+pub use facts::RunFacts;
+pub use inside::LayerInside;
+pub use probe::{ProbeEvent, ProbeKind, Probes, Watch};
+
+// Errors.
+pub use error::Error;
+pub use hint::split_hint;
+
+// Types of the rooms below that requests and answers are made of.
+pub use brasa_engine::{
+    CacheScope, Canceller, ContextPolicy, FinishReason, Fragment, GenerateOptions, MaskSource, Metrics,
+    RequestOptions, Speculation, Token, TokenStream,
+};
+pub use brasa_grammar::Grammar;
+pub use brasa_graph::device::{DeviceInfo, KvType, OpTime, Precision};
+pub use brasa_graph::sampling::SamplingParams;
+pub use brasa_models::{ModelInfo, ModelKind, Pooling, RecommendedSampling};
+pub use brasa_speech::{Timestamps, TranscribeOptions, TranscriptionTimes};
+pub use brasa_tokenizer::{Message, Tokenizer};
+
+// The rooms below, whole.
+pub use brasa_array as array;
+pub use brasa_audio as audio;
+pub use brasa_engine as engine;
+pub use brasa_formats as formats;
+pub use brasa_grammar as grammar;
+pub use brasa_graph as graph;
+pub use brasa_graph::sampling;
+pub use brasa_speech as speech;
+pub use brasa_tokenizer as tokenizer;
+pub use brasa_train as train;
 
 /// The examples of the README, as tests.
 #[cfg(doctest)]

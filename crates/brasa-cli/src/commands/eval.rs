@@ -3,8 +3,9 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
+use brasa::ProbeKind;
+use brasa::eval::{FastEvalConfig, FastEvalReport, ModelRunner, run_fast_eval};
 use brasa::statistics::{median, spread};
-use brasa::{FastEvalConfig, FastEvalReport, ModelRunner, ProbeKind, run_fast_eval};
 
 use super::bench::aligned;
 use crate::args::EvalArguments;

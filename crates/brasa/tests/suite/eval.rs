@@ -4,12 +4,13 @@ use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
+use brasa::eval::{
+    EvalAnswer, EvalRequest, EvalStart, FastEvalConfig, FastEvalReport, FastEvalRunner, ModelRunner, Trip,
+    run_fast_eval,
+};
 use brasa::formats::Container;
 use brasa::statistics::{deviation, mean, median, spread};
-use brasa::{
-    Error, EvalAnswer, EvalRequest, EvalStart, FastEvalConfig, FastEvalReport, FastEvalRunner, KvType,
-    LoadOptions, Metrics, Model, ModelRunner, RunFacts, Trip, run_fast_eval,
-};
+use brasa::{Error, KvType, LoadOptions, Metrics, Model, RunFacts};
 use brasa_golden::folder;
 
 /// A runner without a model. Answers count on from the prompt's last token.
