@@ -3,11 +3,10 @@
 use std::fmt;
 use std::mem::replace;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use brasa_graph::{Op, Shape};
 
-use crate::grad::CustomCall;
 use crate::{ArrayError, Result};
 
 /// Most axes of an array.
@@ -58,6 +57,51 @@ pub(crate) enum Role {
 pub(crate) struct Applied {
     pub op: Op,
     pub inputs: Vec<Array>,
+}
+
+/// The rule of a function with a gradient of its own: from the arguments, the results and a cotangent of each result to a gradient
+/// of each argument.
+pub(crate) type GradientRule = dyn Fn(&[Array], &[Array], &[Array]) -> Result<Vec<Array>> + Send + Sync;
+
+/// A call of a function with a gradient of its own.
+pub(crate) struct CustomCall {
+    inputs: Vec<Array>,
+    /// The results as `function` computed them.
+    computed: Vec<Array>,
+    rule: Arc<GradientRule>,
+    /// The results as they were returned to the caller. They own the call.
+    keys: OnceLock<Vec<Weak<Inner>>>,
+}
+
+impl CustomCall {
+    /// The call of a function with these arguments, which computed these results.
+    pub fn new(inputs: Vec<Array>, computed: Vec<Array>, rule: Arc<GradientRule>) -> Arc<Self> {
+        Arc::new(Self { inputs, computed, rule, keys: OnceLock::new() })
+    }
+
+    /// The results for the caller: arrays that have the computed elements, and through which derivatives pass by the rule.
+    pub fn hand_out(self: &Arc<Self>) -> Vec<Array> {
+        let result = |array: &Array| array.same(Role::Custom(Arc::clone(self)));
+        let results: Vec<Array> = self.computed.iter().map(result).collect();
+        let _ = self.keys.set(results.iter().map(|result| Arc::downgrade(&result.0)).collect());
+        results
+    }
+
+    /// The arguments.
+    pub fn inputs(&self) -> &[Array] {
+        &self.inputs
+    }
+
+    /// The results as they were returned. A result that was dropped since is replaced by the computed array.
+    pub fn results(&self) -> Vec<Array> {
+        let living = self.keys.get().into_iter().flatten();
+        living.zip(&self.computed).map(|(key, own)| key.upgrade().map_or(own.clone(), Array)).collect()
+    }
+
+    /// The gradients of the arguments.
+    pub fn pass(&self, cotangents: &[Array]) -> Result<Vec<Array>> {
+        (self.rule)(&self.inputs, &self.computed, cotangents)
+    }
 }
 
 /// Elements in memory.

@@ -1,13 +1,8 @@
-//! Low-rank adapters merged into the weights: `W + scale · B·A`, with DoRA's magnitudes `m · (W + scale · B·A) / ‖W + scale · B·A‖` row by row.
+//! The change of a weight by a low-rank adapter: `W + scale · B·A`, with DoRA's magnitudes `m · (W + scale · B·A) / ‖W + scale · B·A‖` row by row.
 
-use std::path::PathBuf;
-use std::sync::Arc;
-
-use brasa_formats::{AdapterFile, AdapterForm, Checkpoint, LowRankPair, Tensor};
+use brasa_formats::{LowRankPair, Tensor};
 use brasa_graph::pass::DenseChange;
-use brasa_models::{Adapter, LoadOptions};
 
-use crate::model::Model;
 use crate::{ConvertError, Result};
 
 /// The change that an adapter makes to the rows of one tensor, in the order of the output.
@@ -41,7 +36,12 @@ impl Change {
         }
     }
 
-    fn of(pair: &LowRankPair, scale: f32) -> Result<Self> {
+    /// The change of a pair of matrices, times `scale`.
+    ///
+    /// # Errors
+    ///
+    /// [`ConvertError::Tensor`] if a matrix cannot be decoded.
+    pub fn of(pair: &LowRankPair, scale: f32) -> Result<Self> {
         let floats = |tensor: &Tensor| {
             let mut values = vec![0.0; tensor.rows() * tensor.row_len()];
             match tensor.decode_rows(0..tensor.rows(), &mut values) {
@@ -58,48 +58,6 @@ impl Change {
             magnitudes: pair.magnitude.as_ref().map(floats).transpose()?,
         })
     }
-}
-
-/// Merges adapters, each times its scale, into the model's tensors as they are written.
-pub fn merge(checkpoint: &Checkpoint, adapters: &[(PathBuf, f32)], model: &mut Model) -> Result<()> {
-    if adapters.is_empty() {
-        return Ok(());
-    }
-    let base = brasa_models::load(checkpoint, &LoadOptions::default())?;
-    for (path, scale) in adapters {
-        let adapter = Adapter::new(AdapterFile::open(path)?, &base)?;
-        let dora = adapter.pairs.iter().find(|pair| pair.magnitude.is_some());
-        if let Some(pair) = dora.filter(|_| adapters.len() > 1) {
-            let problem = "DoRA's magnitudes are of the base alone, and there is another adapter";
-            return Err(ConvertError::tensor(&pair.name, problem));
-        }
-        merge_one(&adapter, &base, *scale, model)?;
-    }
-    Ok(())
-}
-
-fn merge_one(adapter: &Adapter, base: &brasa_models::Model, scale: f32, model: &mut Model) -> Result<()> {
-    adapter.check_scale(scale)?;
-    for pair in &adapter.file(base, AdapterForm::Gguf)?.pairs {
-        let name = format!("{}.weight", pair.name);
-        let Some(tensor) = model.tensors.iter_mut().find(|tensor| tensor.name == name) else {
-            return Err(ConvertError::tensor(
-                &name,
-                "the adapter changes it, but the output has no such tensor",
-            ));
-        };
-        let expected = pair.experts().unwrap_or(1) * pair.outputs();
-        if (tensor.rows(), tensor.row_len()) != (expected, pair.inputs()) {
-            let problem = format!(
-                "shape {:?}, but the adapter is for {expected} rows of {}",
-                tensor.shape,
-                pair.inputs()
-            );
-            return Err(ConvertError::tensor(&name, problem));
-        }
-        tensor.source.change(Arc::new(Change::of(pair, scale)?));
-    }
-    Ok(())
 }
 
 /// The part of a change that survives rounding to the written format, measured against the same tensors without the change.

@@ -15,10 +15,12 @@ pub enum ConvertError {
     #[error(transparent)]
     Format(#[from] FormatError),
     /// The name is that of no recipe.
-    #[error("unknown type {name}\nhint: expected one of {}", crate::Recipe::names())]
+    #[error("unknown type {name}\nhint: expected one of {known}")]
     UnknownRecipe {
         /// The name that was given.
         name: String,
+        /// The names of all recipes, separated by commas.
+        known: String,
     },
     /// The model cannot be read, or GGUF has no keys for its configuration.
     #[error(transparent)]

@@ -6,8 +6,8 @@ use brasa_models::{LoadOptions, ModelError, ModelKind, Source};
 use brasa_tokenizer::Tokenizer;
 
 use crate::model::{Model, OutTensor};
+use crate::progress::tell;
 use crate::source::Source as Rows;
-use crate::write::tell;
 use crate::{Event, Observer, Options, Result};
 
 /// Keys of split files, which the output is not.

@@ -5,6 +5,9 @@ use brasa_formats::gguf::Metadata;
 
 use crate::source::Source;
 
+/// The name of a Whisper's filter bank, `[bins, frequencies]`.
+pub const FILTERS: &str = "mel_filters";
+
 /// Everything that will be written, before storage formats are chosen.
 #[derive(Debug)]
 pub struct Model {

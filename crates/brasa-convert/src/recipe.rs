@@ -71,7 +71,7 @@ impl Recipe {
             _ => upper,
         };
         let found = Self::ALL.into_iter().find(|recipe| recipe.to_string() == upper);
-        found.ok_or_else(|| ConvertError::UnknownRecipe { name: name.to_owned() })
+        found.ok_or_else(|| ConvertError::UnknownRecipe { name: name.to_owned(), known: Self::names() })
     }
 
     /// The names of all recipes, separated by commas.

@@ -1,22 +1,20 @@
 //! Encoding and writing, slab by slab, rows spread over threads: to GGUF, or to a file of whisper.cpp if the name ends in `.bin`.
 
-use std::ops::{ControlFlow, Range};
+use std::ops::Range;
 use std::path::Path;
 
 use brasa_formats::gguf::{TensorPlan, Writer};
 use brasa_formats::{OutputFile, StorageFormat, codec, whisper_bin};
 
 use crate::change::Survival;
-use crate::model::{Model, OutTensor, order};
+use crate::model::{FILTERS, Model, OutTensor, order};
+use crate::progress::tell;
 use crate::{ConvertError, Event, Observer, Options, Result, Summary, mix};
 
 /// Most elements that one thread holds as f32 at a time.
 const SLAB_ELEMENTS: usize = 1 << 20;
 /// Threads beyond these are not started; each has a slab of its own in memory.
 const MOST_THREADS: usize = 256;
-
-/// The name of a Whisper's filter bank.
-pub const FILTERS: &str = "mel_filters";
 
 /// The version of the block formats that llama.cpp reads.
 const QUANTIZATION_VERSION: u32 = 2;
@@ -159,13 +157,6 @@ fn filter_bank(model: &Model, mut plans: Vec<TensorPlan>) -> Result<(Vec<f32>, V
     }
     plans.retain(|plan| plan.name != FILTERS);
     Ok((values, plans))
-}
-
-pub fn tell(observer: &mut Observer<'_>, event: Event<'_>) -> Result<()> {
-    match observer(event) {
-        ControlFlow::Continue(()) => Ok(()),
-        ControlFlow::Break(()) => Err(ConvertError::Cancelled),
-    }
 }
 
 /// Encoded rows.

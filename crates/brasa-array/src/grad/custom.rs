@@ -1,10 +1,10 @@
 //! Functions that decide their own derivative: constants, recomputation, gradients given by the caller.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
 
-use crate::array::{Role, Source};
+use crate::array::{CustomCall, GradientRule, Role, Source};
 use crate::{Array, Result};
 
 /// Makes the array a constant: no derivative passes through it.
@@ -62,57 +62,14 @@ pub fn custom_vjp(
     function: impl Fn(&[Array]) -> Result<Vec<Array>>,
     rule: impl Fn(&[Array], &[Array], &[Array]) -> Result<Vec<Array>> + Send + Sync + 'static,
 ) -> impl Fn(&[Array]) -> Result<Vec<Array>> {
-    let rule: Arc<Rule> = Arc::new(rule);
+    let rule: Arc<GradientRule> = Arc::new(rule);
     move |inputs| {
         let computed = function(inputs)?;
         for array in inputs.iter().chain(&computed) {
             array.check()?;
         }
-        let call = Arc::new(CustomCall {
-            inputs: inputs.to_vec(),
-            computed: computed.clone(),
-            rule: Arc::clone(&rule),
-            keys: OnceLock::new(),
-        });
-        let results: Vec<Array> =
-            computed.iter().map(|array| array.same(Role::Custom(Arc::clone(&call)))).collect();
-        let _ = call.keys.set(results.iter().map(|result| Arc::downgrade(&result.0)).collect());
-        Ok(results)
-    }
-}
-
-type Rule = dyn Fn(&[Array], &[Array], &[Array]) -> Result<Vec<Array>> + Send + Sync;
-
-/// A call of a function with a gradient of its own.
-pub(crate) struct CustomCall {
-    inputs: Vec<Array>,
-    /// The results as `function` computed them.
-    computed: Vec<Array>,
-    rule: Arc<Rule>,
-    /// The results as they were returned to the caller. They own the call.
-    keys: OnceLock<Vec<std::sync::Weak<crate::array::Inner>>>,
-}
-
-impl CustomCall {
-    pub fn inputs(&self) -> &[Array] {
-        &self.inputs
-    }
-
-    /// The results as they were returned. A result that was dropped since is replaced by the computed array.
-    pub fn results(&self) -> Vec<Array> {
-        let living = self.keys.get().into_iter().flatten();
-        living.zip(&self.computed).map(|(key, own)| key.upgrade().map_or(own.clone(), Array)).collect()
-    }
-
-    /// The gradients of the arguments.
-    pub fn pass(&self, cotangents: &[Array]) -> Result<Vec<Array>> {
-        (self.rule)(&self.inputs, &self.computed, cotangents)
-    }
-
-    /// True if an argument of the call depends on one of `arguments`.
-    pub fn depends_on(&self, arguments: &[Array]) -> bool {
-        let wanted: BTreeSet<usize> = arguments.iter().map(Array::key).collect();
-        walk(&self.inputs, &wanted, &mut |array| wanted.contains(&array.key()))
+        let call = CustomCall::new(inputs.to_vec(), computed, Arc::clone(&rule));
+        Ok(call.hand_out())
     }
 }
 
@@ -141,12 +98,18 @@ pub(super) fn custom_calls(results: &[Array], arguments: &[Array]) -> Vec<Arc<Cu
     calls
 }
 
+/// True if an argument of the call depends on one of `arguments`.
+pub(super) fn depends_on(call: &CustomCall, arguments: &[Array]) -> bool {
+    let wanted: BTreeSet<usize> = arguments.iter().map(Array::key).collect();
+    walk(call.inputs(), &wanted, &mut |array| wanted.contains(&array.key()))
+}
+
 /// The arrays that a derivative with respect to the arguments reaches from an array in one step.
 fn operands(source: &Source) -> Vec<Array> {
     match source {
         Source::Result(applied, _) => applied.inputs.clone(),
         // The gradient passes from the results to the arguments, whatever lies between.
-        Source::Same(_, Role::Custom(call)) => call.inputs.clone(),
+        Source::Same(_, Role::Custom(call)) => call.inputs().to_vec(),
         Source::Same(_, Role::Stopped) | Source::Values(_) | Source::Wrong(_) => Vec::new(),
         Source::Same(of, Role::Argument) => vec![of.clone()],
     }

@@ -6,10 +6,11 @@ use brasa_models::{
     EncoderGgufForm, EncoderPlace, LoadOptions, SentenceConfig, Source as Configuration, gguf_pairs,
 };
 
-use super::{Input, general, same_tokens, tensors, tokenizer};
+use super::input::Input;
+use super::{general, same_tokens, tensors, tokenizer};
 use crate::model::{Model, OutTensor};
+use crate::progress::tell;
 use crate::source::Source;
-use crate::write::tell;
 use crate::{ConvertError, Event, Observer, Options, Result};
 
 /// A folder of a text encoder as a GGUF model.

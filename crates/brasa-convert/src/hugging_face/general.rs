@@ -5,7 +5,7 @@ use brasa_formats::gguf::Metadata;
 use brasa_models::RecommendedSampling;
 
 use crate::model::OutTensor;
-use crate::write::tell;
+use crate::progress::tell;
 use crate::{Event, Observer, Options, Result};
 
 pub fn describe(

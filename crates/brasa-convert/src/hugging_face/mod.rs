@@ -6,6 +6,7 @@
 
 mod encoder;
 mod general;
+mod input;
 mod same_tokens;
 mod speech;
 mod tensors;
@@ -15,26 +16,10 @@ use brasa_formats::gguf::Metadata;
 use brasa_formats::{Bytes, Checkpoint, Payload, StorageFormat, Tensor};
 use brasa_models::{GgufForm, LoadOptions, ModelKind, Source, gguf_pairs};
 
+use self::input::Input;
 use crate::model::{Model, OutTensor};
-use crate::write::tell;
+use crate::progress::tell;
 use crate::{ConvertError, Event, Observer, Options, Result};
-
-/// The checkpoint, as the parts of a conversion read it.
-pub struct Input<'a> {
-    /// The files.
-    pub checkpoint: &'a Checkpoint,
-    /// The configuration.
-    pub source: &'a Source,
-    /// The architecture's name in GGUF.
-    pub architecture: &'static str,
-}
-
-impl Input<'_> {
-    /// True for a family of Gemma's.
-    pub fn is_gemma(&self) -> bool {
-        self.architecture.starts_with("gemma")
-    }
-}
 
 /// A checkpoint directory as a GGUF model.
 pub fn model(checkpoint: &Checkpoint, options: &Options, observer: &mut Observer<'_>) -> Result<Model> {

@@ -6,7 +6,7 @@ use brasa_models::ModelError;
 use brasa_tokenizer::{AddSpecial, GgufVocabulary, ParseSpecial, Tokenizer, TokenizerError};
 
 use super::tokenizer::PREFIX_SCHEME;
-use crate::write::tell;
+use crate::progress::tell;
 use crate::{ConvertError, Event, Observer, Options, Result};
 
 /// Texts whose tokens are compared: words, white space, accents, ligatures, other scripts, digits, signs.

@@ -6,10 +6,11 @@ use brasa_formats::{Checkpoint, StorageFormat};
 use brasa_models::{LoadOptions, Source as Configuration, SpeechGeneration, SpeechGgufForm, speech_to_gguf};
 
 use super::encoder::without_weights;
-use super::{Input, general, tensors, tokenizer};
-use crate::model::{Model, OutTensor};
+use super::input::Input;
+use super::{general, tensors, tokenizer};
+use crate::model::{FILTERS, Model, OutTensor};
+use crate::progress::tell;
 use crate::source::Source;
-use crate::write::{FILTERS, tell};
 use crate::{ConvertError, Event, Observer, Options, Result};
 
 /// A folder of a Whisper as a GGUF model.

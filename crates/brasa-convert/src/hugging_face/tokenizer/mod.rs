@@ -1,18 +1,21 @@
 //! The tokenizer as GGUF metadata: `tokenizer.…`.
 
+mod bpe;
 mod files;
 mod sentencepiece;
 mod special;
 mod vocabulary;
 mod words;
 
+use std::collections::BTreeMap;
+
 use brasa_formats::gguf::{Array, Metadata};
 
-use super::Input;
-use crate::write::tell;
+use super::input::Input;
+use crate::progress::tell;
 use crate::{ConvertError, Event, Observer, Options, Result};
-use files::Files;
-use vocabulary::{Kind, Vocabulary};
+use files::{Added, Files};
+use vocabulary::{Kind, Vocabulary, base_tokens};
 
 /// A GGUF key of Brasa's own: the texts that get a space in front, if not every text does.
 pub const PREFIX_SCHEME: &str = "tokenizer.ggml.space_prefix_scheme";
@@ -42,7 +45,7 @@ pub fn describe(
         );
         tell(observer, Event::Warning(warning))?;
     }
-    let vocabulary = Vocabulary::of(&files, &added, input, vocab_len)?;
+    let vocabulary = vocabulary(&files, &added, input, vocab_len)?;
     let kind = vocabulary.kind;
 
     let says_prefix = files.config["add_prefix_space"].as_bool();
@@ -102,6 +105,48 @@ pub fn describe(
         metadata.insert("tokenizer.ggml.add_bos_token", true);
     }
     Ok(())
+}
+
+/// The vocabulary of `files`; `added` are the added tokens that have a row.
+fn vocabulary(
+    files: &Files,
+    added: &BTreeMap<usize, Added>,
+    input: &Input<'_>,
+    vocab_len: usize,
+) -> Result<Vocabulary> {
+    let byte_fallback = files.tokenizer["model"]["byte_fallback"] == true;
+    // A file of this name may hold another kind of tokenizer: then tokenizer.json is there too.
+    let is_encoder = input.architecture.contains("bert");
+    let pieces = files.sentencepiece.as_deref();
+    let pieces = pieces.filter(|_| input.architecture != "gemma4" && !is_encoder);
+    match pieces.map(sentencepiece::parse) {
+        Some(Ok(model)) => return Vocabulary::of_pieces(&model, added, input.is_gemma(), vocab_len),
+        Some(Err(problem)) if files.tokenizer.is_null() => {
+            let hint = "put the model's tokenizer.json beside it";
+            return Err(ConvertError::tokenizer("tokenizer.model", problem, hint));
+        }
+        _ => {}
+    }
+    let model_type = files.tokenizer["model"]["type"].as_str().unwrap_or("BPE");
+    match model_type {
+        "WordPiece" if is_encoder => return words::word_piece(files, added, vocab_len),
+        "Unigram" if is_encoder => return words::unigram(files, added, vocab_len),
+        _ => {}
+    }
+    if model_type != "BPE" {
+        let problem = format!("a {model_type} tokenizer, expected BPE");
+        let hint = "put the model's tokenizer.model beside it, if there is one";
+        return Err(ConvertError::tokenizer("tokenizer.json", problem, hint));
+    }
+    let base = base_tokens(files, vocab_len)?;
+    if !byte_fallback {
+        return Ok(Vocabulary::of_bytes(base, added, vocab_len));
+    }
+    if bpe::adds_prefix(&files.tokenizer) {
+        Vocabulary::of_ranks(base, added, files, vocab_len)
+    } else {
+        Ok(Vocabulary::of_spaces(base, added, vocab_len))
+    }
 }
 
 /// The `prepend_scheme` of the Metaspace among pre-tokenizers, if there is one that puts a space anywhere.

@@ -6,9 +6,9 @@ use brasa_formats::Checkpoint;
 use brasa_formats::gguf::{Array, Metadata};
 use serde_json::Value;
 
-use super::super::Input;
+use super::super::input::Input;
 use super::files::{Added, Files};
-use crate::write::tell;
+use crate::progress::tell;
 use crate::{Event, Observer, Result};
 
 /// A role in Hugging Face's files and its key in GGUF (with the spelling that llama.cpp has).
