@@ -4,7 +4,8 @@ use brasa::{EmbedOptions, Embedder, EmbeddingNorm, Pooling, TokensOptions, Vecto
 use serde_json::{Value, json};
 
 use super::npy::npy_header;
-use super::{prompt_text, texts};
+use super::prompt::prompt_text;
+use super::texts;
 use crate::args::{EmbedArguments, PoolingName};
 use crate::failure::Failure;
 use crate::{interrupt, load, output};

@@ -6,7 +6,7 @@ use brasa::tokenizer::{AddSpecial, ParseSpecial, Thoughts};
 use brasa::{FinishReason, GenerateOptions, Model, ProbeEvent, Probes, TokenStream, Watch};
 use serde_json::{Value, json};
 
-use super::prompt_text;
+use super::prompt::prompt_text;
 use super::remote::{self, Question};
 use crate::args::GenerateArguments;
 use crate::failure::Failure;

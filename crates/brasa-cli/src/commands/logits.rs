@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::generate::encode;
 use super::npy::npy_header;
-use super::prompt_text;
+use super::prompt::prompt_text;
 use crate::args::LogitsArguments;
 use crate::failure::Failure;
 use crate::{interrupt, load, output};

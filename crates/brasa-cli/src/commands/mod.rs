@@ -1,7 +1,6 @@
 //! One file per command.
 
 mod attention;
-mod attention_svg;
 mod bench;
 mod chat;
 mod discover;
@@ -14,6 +13,7 @@ mod inspect;
 mod logits;
 mod npy;
 mod perplexity;
+mod prompt;
 mod quantize;
 mod remote;
 mod rerank;
@@ -26,9 +26,9 @@ mod transcribe;
 
 use clap::CommandFactory;
 
-use crate::args::{Arguments, Command, PromptArguments};
+use crate::args::{Arguments, Command};
 use crate::failure::Failure;
-use crate::{hub, input, output};
+use crate::{hub, output};
 
 /// Runs the command that `arguments` name.
 ///
@@ -65,29 +65,4 @@ pub fn dispatch(arguments: Arguments) -> Result<(), Failure> {
             output::write(&String::from_utf8_lossy(&script))
         }
     }
-}
-
-/// The prompt's bytes: from the flag, the file, or standard input; `None` if none of them gives one.
-fn prompt_bytes(arguments: &PromptArguments) -> Result<Option<Vec<u8>>, Failure> {
-    let bytes = raw_prompt_bytes(arguments)?;
-    Ok(bytes.map(|bytes| if arguments.escape { input::unescape(&bytes) } else { bytes }))
-}
-
-/// The prompt's bytes without reading escapes.
-fn raw_prompt_bytes(arguments: &PromptArguments) -> Result<Option<Vec<u8>>, Failure> {
-    match (&arguments.prompt, &arguments.file) {
-        (Some(text), _) => Ok(Some(text.clone().into_bytes())),
-        (None, Some(path)) => input::read(path).map(Some),
-        (None, None) => {
-            use std::io::IsTerminal;
-            let bytes = if std::io::stdin().is_terminal() { Vec::new() } else { input::standard()? };
-            Ok((!bytes.is_empty()).then_some(bytes))
-        }
-    }
-}
-
-/// The prompt as text.
-fn prompt_text(arguments: &PromptArguments) -> Result<Option<String>, Failure> {
-    let text = prompt_bytes(arguments)?.map(String::from_utf8).transpose();
-    text.map_err(|error| Failure::Failed(format!("the prompt is not UTF-8: {error}")))
 }

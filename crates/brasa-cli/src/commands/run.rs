@@ -7,9 +7,10 @@ use brasa::tokenizer::{ChatOptions, ChatTemplate};
 use brasa::{AnswerForm, GenerateOptions, Message, Model, Turn, TurnOptions};
 use serde_json::json;
 
+use super::chat;
 use super::generate::{Shown, answer};
+use super::prompt::prompt_text;
 use super::remote::{self, Question};
-use super::{chat, prompt_text};
 use crate::args::{PromptArguments, RunArguments, Switch};
 use crate::failure::Failure;
 use crate::paint::Paint;

@@ -3,7 +3,7 @@
 use brasa::tokenizer::{AddSpecial, ParseSpecial, Tokenizer};
 use serde_json::json;
 
-use super::prompt_bytes;
+use super::prompt::prompt_bytes;
 use crate::args::TokenizeArguments;
 use crate::failure::Failure;
 use crate::{bundled, output, values};

@@ -5,9 +5,8 @@ use std::time::{Duration, Instant};
 use brasa::SamplingParams;
 use brasa::engine::{EngineError, Executor, Flow, Outs, Sequence, SequenceChain, SequenceRows};
 use brasa::sampling::DrawRules;
-use brasa::{Arithmetic, Model, ModelInfo};
+use brasa::{Arithmetic, Ceilings, Model, ModelInfo};
 
-use super::Run;
 use crate::args::BenchArguments;
 use crate::failure::Failure;
 use crate::interrupt;
@@ -101,8 +100,14 @@ impl Measurement {
     }
 }
 
-/// Runs a cell: first a warm-up that counts operations, then the repetitions, with a probe before and after each.
-pub fn measure(model: &Model, cell: Cell, repetitions: usize, run: &Run) -> Result<Measurement, Failure> {
+/// Runs a cell: first a warm-up that counts operations, then the repetitions, with a probe before and after each if there are
+/// `ceilings`.
+pub fn measure(
+    model: &Model,
+    cell: Cell,
+    repetitions: usize,
+    ceilings: Option<&Ceilings>,
+) -> Result<Measurement, Failure> {
     let mut measurement =
         Measurement { cell, samples: Vec::new(), probes: Vec::new(), read_bytes: 0, operations: 0 };
     let mut sequences = with(model, move |executor| prepare(executor, cell))?;
@@ -112,7 +117,7 @@ pub fn measure(model: &Model, cell: Cell, repetitions: usize, run: &Run) -> Resu
     sequences = counted;
     (measurement.read_bytes, measurement.operations) = (read_bytes, operations);
     let max_rows = with(model, |executor| Ok(executor.max_rows()))?;
-    let probe = || probe(run, model.info(), cell.rows(max_rows));
+    let probe = || probe(ceilings, model.info(), cell.rows(max_rows));
     measurement.probes.extend(probe()?);
     for _ in 0..repetitions {
         interrupt::check()?;
@@ -143,8 +148,8 @@ pub fn token(executor: &Executor, sequence: usize, index: usize) -> u32 {
     ((index * 7919 + sequence * 104_729 + 13) % executor.vocab_size()) as u32
 }
 
-fn probe(run: &Run, info: &ModelInfo, rows: usize) -> Result<Option<Probe>, Failure> {
-    let Some(ceilings) = &run.ceilings else { return Ok(None) };
+fn probe(ceilings: Option<&Ceilings>, info: &ModelInfo, rows: usize) -> Result<Option<Probe>, Failure> {
+    let Some(ceilings) = ceilings else { return Ok(None) };
     let arithmetic = ceilings.arithmetic(info, rows);
     Ok(Some(Probe {
         read_bytes_per_second: ceilings.read_bytes_per_second()?,

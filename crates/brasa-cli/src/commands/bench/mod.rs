@@ -1,28 +1,21 @@
 //! `brasa bench`: prompt and generation speed in llama-bench's table, with the machine's measured limits.
 
 mod cell;
+mod cost;
 mod profile;
+mod run;
 mod startup;
 mod svg;
 mod table;
 
-use brasa::{Arithmetic, Ceilings, KvType, LoadOptions, Model, RunFacts};
+use brasa::{KvType, LoadOptions};
 
 use crate::args::{BenchArguments, CacheType};
 use crate::failure::Failure;
 use crate::{load, output};
-use cell::{Cell, Measurement};
+use cell::Cell;
+use run::Run;
 pub use table::aligned;
-
-/// A model loaded with one set of options, and its measurements.
-struct Run {
-    model: RunFacts,
-    isa: Option<&'static str>,
-    ceilings: Option<Ceilings>,
-    /// Seconds for all threads to wait for each other at a barrier.
-    seconds_per_barrier: Option<f64>,
-    measurements: Vec<Measurement>,
-}
 
 /// Measures and prints the results.
 pub fn bench(arguments: &BenchArguments) -> Result<(), Failure> {
@@ -49,7 +42,12 @@ pub fn bench(arguments: &BenchArguments) -> Result<(), Failure> {
             let model = load::model_with(&load, &options)?;
             let mut run = Run::new(arguments, &model, &options)?;
             for cell in &cells {
-                run.measurements.push(cell::measure(&model, *cell, arguments.repetitions, &run)?);
+                run.measurements.push(cell::measure(
+                    &model,
+                    *cell,
+                    arguments.repetitions,
+                    run.ceilings.as_ref(),
+                )?);
             }
             if arguments.profile || arguments.svg.is_some() {
                 charts.extend(profile::profile(&model, arguments, &run)?);
@@ -73,35 +71,4 @@ fn kv_types(arguments: &BenchArguments) -> Result<Vec<CacheType>, Failure> {
         return Err(Failure::Usage("-ctk and -ctv must name the same types".into()));
     }
     Ok(load.setup.cache_type_k.clone())
-}
-
-impl Run {
-    fn new(arguments: &BenchArguments, model: &Model, options: &LoadOptions) -> Result<Self, Failure> {
-        let buffer_bytes = arguments.probe_mib << 20;
-        // The probes are of the processor: they say nothing of another device.
-        let probed = buffer_bytes > 0 && model.device().name == "cpu";
-        let ceilings = probed.then(|| Ceilings::new(options, buffer_bytes)).transpose()?;
-        Ok(Self {
-            model: load::facts(&arguments.load.source, model),
-            isa: ceilings.as_ref().map(Ceilings::isa),
-            seconds_per_barrier: ceilings.as_ref().map(Ceilings::seconds_per_barrier).transpose()?,
-            ceilings,
-            measurements: Vec::new(),
-        })
-    }
-
-    /// The highest rate of all read probes of this run, in bytes a second.
-    fn read_ceiling(&self) -> Option<f64> {
-        self.probes().map(|probe| probe.read_bytes_per_second).max_by(f64::total_cmp)
-    }
-
-    /// The highest rate of all probes of `arithmetic` in this run, in operations a second.
-    fn matrix_ceiling(&self, arithmetic: Arithmetic) -> Option<f64> {
-        let alike = self.probes().filter(|probe| probe.arithmetic == arithmetic);
-        alike.filter_map(|probe| probe.operations_per_second).max_by(f64::total_cmp)
-    }
-
-    fn probes(&self) -> impl Iterator<Item = &cell::Probe> {
-        self.measurements.iter().flat_map(|measurement| &measurement.probes)
-    }
 }

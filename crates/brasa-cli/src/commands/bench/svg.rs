@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::profile::{Cost, Profile};
+use super::cost::{Cost, Profile};
 use crate::xml;
 
 /// Number of kinds of operations that are shown singly; the rest is summed.

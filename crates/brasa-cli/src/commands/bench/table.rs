@@ -4,8 +4,8 @@ use brasa::Arithmetic;
 use brasa::statistics::{self, deviation, mean, median, spread};
 use serde_json::{Value, json};
 
-use super::Run;
-use super::cell::Measurement;
+use super::cell::{Measurement, Probe};
+use super::run::Run;
 use crate::args::TableFormat;
 use crate::failure::Failure;
 use crate::output::{self, plural};
@@ -64,9 +64,8 @@ fn row(run: &Run, cell: &Measurement) -> Value {
     let rates = Rates::of(run, cell);
     let samples = cell.tokens_per_second();
     let times: Vec<u64> = cell.samples.iter().map(|sample| sample.as_nanos() as u64).collect();
-    let probes = |of: &dyn Fn(&super::cell::Probe) -> Option<f64>| -> Vec<_> {
-        cell.probes.iter().filter_map(of).collect()
-    };
+    let probes =
+        |of: &dyn Fn(&Probe) -> Option<f64>| -> Vec<_> { cell.probes.iter().filter_map(of).collect() };
     let mut row = run.model.to_json();
     let work = json!({
         "n_prompt": cell.cell.prompt,

@@ -7,16 +7,11 @@ use brasa::formats::read_file;
 
 use super::conversation::Conversation;
 use super::paths::expanded;
+use super::running::Chat;
 use super::saved::messages;
-use super::{Chat, Next, settings};
+use super::settings;
 use crate::failure::Failure;
 use crate::output::{self, plural};
-
-/// Names of all commands.
-pub const NAMES: &[&str] = &[
-    "help", "?", "clear", "system", "regen", "undo", "set", "stats", "save", "save!", "load", "exit", "quit",
-    "bye",
-];
 
 const HELP: &str = "\
 /help             this list
@@ -34,14 +29,15 @@ const HELP: &str = "\
 Several lines: paste them, end a line with \\, or put \"\"\" before and after the text.
 A message that begins with a slash: type two. Ctrl-C stops the answer.";
 
+/// Whether the chat goes on after a message, or the user leaves.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    Stay,
+    Leave,
+}
+
 /// Most bytes of a conversation that is loaded.
 const LARGEST_CONVERSATION: u64 = 64 << 20;
-
-/// True if the line begins with a command of the chat.
-pub fn is_known(line: &str) -> bool {
-    let name = line.strip_prefix('/').and_then(|rest| rest.split(char::is_whitespace).next());
-    name.is_some_and(|name| NAMES.contains(&name))
-}
 
 impl Chat<'_> {
     /// Runs a command.
@@ -126,17 +122,4 @@ impl Chat<'_> {
 /// Confirms that a command was run.
 fn confirm(text: &str) {
     output::note(&format!("({text})"));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{NAMES, is_known};
-
-    #[test]
-    fn commands_are_known_by_their_first_word() {
-        assert!(NAMES.iter().all(|name| is_known(&format!("/{name} x"))));
-        for line in ["", "/", "help", "//help", "/usr/bin", "/ help"] {
-            assert!(!is_known(line), "{line}");
-        }
-    }
 }

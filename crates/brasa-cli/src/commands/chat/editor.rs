@@ -19,8 +19,8 @@ use rustyline::{
     KeyEvent, Modifiers, Movement, RepeatCount,
 };
 
+use super::line::Line;
 use super::paths;
-use super::read::Line;
 use crate::failure::Failure;
 use crate::paint::{Paint, Style};
 use crate::{interrupt, output, terminal};

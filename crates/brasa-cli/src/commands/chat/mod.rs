@@ -8,35 +8,27 @@ mod command;
 mod conversation;
 mod editor;
 mod history;
+mod line;
+mod names;
 mod paths;
 mod read;
+mod running;
 mod saved;
 mod settings;
 
 use brasa::tokenizer::ChatOptions;
-use brasa::{AnswerForm, ContextPolicy, GenerateOptions, Message, Model, Session, Turn, TurnOptions};
+use brasa::{ContextPolicy, GenerateOptions, Message, Model};
 
+use self::command::Next;
 use self::conversation::{Conversation, WhenFull};
-use self::read::{Line, Reader};
+use self::line::Line;
+use self::read::Reader;
+use self::running::Chat;
 use crate::args::RunArguments;
 use crate::failure::Failure;
 use crate::paint::Paint;
 use crate::prompt_cache::PromptCache;
-use crate::{bundled, interrupt, output};
-
-/// A running chat: its conversation, model, session and options.
-struct Chat<'m> {
-    model: &'m Model,
-    session: Session,
-    conversation: Conversation,
-    template: &'m ChatOptions<'m>,
-    options: GenerateOptions,
-    when_full: WhenFull,
-    paint: Paint,
-    verbose: bool,
-    /// The cost of the last answer, as text.
-    stats: Option<String>,
-}
+use crate::{bundled, output};
 
 /// Chats until the user leaves or the input ends. `question` is answered first.
 ///
@@ -126,19 +118,12 @@ fn shown(result: Result<(), Failure>) -> Result<bool, Failure> {
     }
 }
 
-/// Whether the chat goes on after a message, or the user leaves.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Next {
-    Stay,
-    Leave,
-}
-
 impl Chat<'_> {
     /// Processes the entered text. Leading lines with commands are run one after the other; the rest is one message.
     fn take_all(&mut self, text: &str) -> Result<Next, Failure> {
         let mut rest = text;
         while let Some((line, behind)) = rest.split_once('\n') {
-            if !command::is_known(line) {
+            if !names::is_known(line) {
                 break;
             }
             if self.obey(line)? == Next::Leave {
@@ -151,80 +136,9 @@ impl Chat<'_> {
         }
         if rest.starts_with("//") {
             rest = &rest[1..];
-        } else if rest.starts_with('/') && (command::is_known(rest) || !rest.contains('\n')) {
+        } else if rest.starts_with('/') && (names::is_known(rest) || !rest.contains('\n')) {
             return self.obey(rest);
         }
         self.ask(rest.to_owned()).map(|()| Next::Stay)
-    }
-
-    /// Asks a question. The question is removed if there is no answer, since templates expect questions and answers to alternate.
-    fn ask(&mut self, question: String) -> Result<(), Failure> {
-        self.conversation.ask(question);
-        self.answer()
-    }
-
-    /// Answers the last question of the conversation.
-    fn answer(&mut self) -> Result<(), Failure> {
-        let answer = self.stream();
-        match answer {
-            Ok(answer::ShownAnswer { message, is_empty, end }) if !is_empty || end.is_none() => {
-                self.conversation.answered(message);
-                if let Some(end) = end {
-                    output::note(&end);
-                }
-                Ok(())
-            }
-            Ok(answer::ShownAnswer { end, .. }) => {
-                self.conversation.undo();
-                output::note(&format!(
-                    "{} (there was no answer yet: the question is forgotten)",
-                    end.unwrap_or_default()
-                ));
-                Ok(())
-            }
-            Err(failure) => {
-                self.conversation.undo();
-                Err(failure)
-            }
-        }
-    }
-
-    fn stream(&mut self) -> Result<answer::ShownAnswer, Failure> {
-        // A Ctrl-C from before the answer does not count.
-        interrupt::take();
-        let prompt =
-            self.conversation.prompt(self.model, self.template, self.options.max_tokens, self.when_full)?;
-        if prompt.dropped > 0 {
-            let turns = match prompt.dropped {
-                1 => "the oldest turn is".into(),
-                dropped => format!("the {dropped} oldest turns are"),
-            };
-            output::note(&format!(
-                "(the context of {} tokens is full: {turns} no longer seen)",
-                self.model.context()
-            ));
-        }
-        let mut options = self.options.clone();
-        if let ContextPolicy::Slide { keep } = &mut options.context_policy {
-            *keep = (*keep).max(self.conversation.system_tokens(self.model, self.template)?);
-        }
-        let form = options.mask.take().map_or(AnswerForm::Free, AnswerForm::Mask);
-        let asked = TurnOptions { template: self.template.clone(), form, ..TurnOptions::default() };
-        let Turn { prompt, mask, thoughts, .. } = self.model.turn_behind(prompt.ids, &asked)?;
-        options.mask = mask;
-        let mut stream = self.session.generate_ids(prompt, &options)?;
-        let answer = answer::show(&mut stream, self.paint, thoughts);
-        let metrics = stream.metrics();
-        let stats = format!(
-            "{}; context {} of {}",
-            output::cost(metrics),
-            metrics.prompt_tokens + metrics.generated_tokens,
-            self.model.context(),
-        );
-        if self.verbose {
-            output::note(&stats);
-        }
-        self.stats = Some(stats);
-        answer
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::command;
+use super::names::NAMES;
 
 /// Commands that take a path.
 const WITH_FILE: [&str; 3] = ["/save ", "/save! ", "/load "];
@@ -34,7 +34,7 @@ pub fn completions(line: &str) -> (usize, Vec<String>) {
         return (line.len() - typed.len(), files(typed));
     }
     let begun = line.strip_prefix('/');
-    let names = begun.map(|begun| command::NAMES.iter().filter(move |name| name.starts_with(begun)));
+    let names = begun.map(|begun| NAMES.iter().filter(move |name| name.starts_with(begun)));
     (0, names.into_iter().flatten().map(|name| format!("/{name} ")).collect())
 }
 

@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, IsTerminal, Read, Stdin, Write, stdin, stdout}
 
 use super::editor::LineEditor;
 use super::history::History;
+use super::line::Line;
 use crate::failure::Failure;
 use crate::paint::{Paint, Style, is_dumb};
 use crate::{interrupt, output, terminal};
@@ -18,18 +19,6 @@ const QUOTES: &str = "\"\"\"";
 const LONGEST_LINE: u64 = 16 << 20;
 /// Milliseconds within which the lines of a paste follow each other. Typed lines take longer.
 const PASTE_PAUSE_MS: u16 = 8;
-
-/// A line that was entered.
-pub enum Line {
-    /// A text, which may have several lines.
-    Text(String),
-    /// Ctrl-C was pressed in an empty line.
-    Interrupted,
-    /// Ctrl-C was pressed in a line with text, which is discarded.
-    Abandoned,
-    /// Ctrl-D was pressed in an empty line, or the input ended.
-    End,
-}
 
 /// The source of messages.
 pub struct Reader {

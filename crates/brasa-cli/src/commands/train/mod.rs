@@ -1,7 +1,9 @@
 //! `brasa train`: trains a low-rank adapter, or the model itself, from examples.
 
+mod adapter;
 mod again;
 mod curves;
+mod failure;
 mod options;
 mod serving;
 mod show;
@@ -10,16 +12,17 @@ mod written;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
+use brasa::train::Trainer;
 use brasa::train::data::{Batches, Dataset, Document, Files, MlxBatches, MlxPurpose};
 use brasa::train::lora::Lora;
 use brasa::train::run::{End, Event, run};
-use brasa::train::{TrainError, Trainer};
 use brasa::{FineTuner, LoadOptions, Precision};
 
 use crate::args::{FormName, LossName, MethodName, PrecisionName, TrainArguments};
 use crate::failure::Failure;
 use crate::{bundled, input, interrupt, load, output};
 
+use failure::failure;
 use options::{check, data_options, extent, lora_options, run_options, targets, train_options};
 use show::Show;
 
@@ -253,26 +256,4 @@ fn open(arguments: &TrainArguments) -> Result<FineTuner, Failure> {
         Some(path) => FineTuner::open(path, &options)?,
         None => FineTuner::from_gguf_bytes(bundled::MODEL, &options)?,
     })
-}
-
-/// The failure for an error of training, with the flags for its remedy.
-#[expect(clippy::needless_pass_by_value, reason = "an error is turned into another")]
-fn failure(error: TrainError) -> Failure {
-    let text = error.to_string();
-    let flags = match &error {
-        TrainError::Data { what, .. } if what.contains("a step has at most") => {
-            Some("--batch-tokens, --long")
-        }
-        TrainError::Data { what, .. }
-            if what.contains("template shows") || what.contains("template does not") =>
-        {
-            Some("--turns apart, --chat-template-file")
-        }
-        TrainError::Data { what, .. } if what.starts_with("no assistant turn") => Some("--learn all"),
-        TrainError::Data { what, .. } if what == "`chosen` and `rejected`" => Some("--loss dpo"),
-        TrainError::NotFinite { .. } => Some("--lr, --warm-up, --resume"),
-        TrainError::Checkpoint { .. } => Some("--resume, --out"),
-        _ => None,
-    };
-    Failure::Failed(flags.map_or(text.clone(), |flags| format!("{text} ({flags})")))
 }

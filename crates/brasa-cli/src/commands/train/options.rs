@@ -8,7 +8,7 @@ use brasa::train::optimizer::{Adafactor, Adam, Muon, MuonKind, Rates, Rule, Sche
 use brasa::train::run::RunOptions;
 use brasa::train::{Activations, Extent, Noise, Objective, Preference, TrainOptions};
 
-use super::failure;
+use super::failure::failure;
 use crate::args::{
     DtypeName, FormName, LearnName, LongName, LossName, MethodName, OptimizerName, RecomputeName,
     ScheduleName, TrainArguments, TurnsName,

@@ -11,7 +11,7 @@ use brasa::FineTuner;
 use brasa::train::lora::Lora;
 use serde_json::json;
 
-use super::written;
+use super::adapter;
 use crate::args::TrainArguments;
 use crate::commands::remote;
 use crate::failure::Failure;
@@ -81,7 +81,7 @@ impl Best {
         let folder = self.arguments.out.join("best");
         let written = std::fs::create_dir_all(&folder)
             .map_err(|error| Failure::Failed(format!("{}: {error}", folder.display())))
-            .and_then(|()| written::adapter(&self.arguments, tuner, lora, &folder));
+            .and_then(|()| adapter::write(&self.arguments, tuner, lora, &folder));
         match written {
             Ok(path) => {
                 let _ = self.paths.as_ref().map(|paths| paths.send(path));

@@ -1,16 +1,14 @@
 //! Writes the result of a run: the adapter or the model.
 
-use std::path::{Path, PathBuf};
-
 use brasa::FineTuner;
-use brasa::formats::{AdapterForm, Existing, Shards};
+use brasa::formats::{Existing, Shards};
 use brasa::train::Trainer;
 use brasa::train::data::Batches;
-use brasa::train::lora::Lora;
 use brasa::train::run::{End, Outcome};
 
-use super::{again, failure, options, serving, show};
-use crate::args::{FormName, TrainArguments};
+use super::failure::failure;
+use super::{adapter, again, serving, show};
+use crate::args::TrainArguments;
 use crate::failure::Failure;
 use crate::output;
 
@@ -53,7 +51,7 @@ pub fn finish(
             tuner.write_model(parameters, &path, shards, Existing::Replace)?;
             (path, "the model")
         }
-        None => (adapter(arguments, tuner, trainer.lora(), &arguments.out)?, "the adapter"),
+        None => (adapter::write(arguments, tuner, trainer.lora(), &arguments.out)?, "the adapter"),
     };
     show::curves(&arguments.out)?;
     let taken = match outcome.best {
@@ -89,25 +87,4 @@ pub fn finish(
     };
     output::note(&format!("a run that begins with {what}: {next}"));
     Ok(())
-}
-
-/// Writes an adapter into `folder`; returns its path.
-pub fn adapter(
-    arguments: &TrainArguments,
-    tuner: &FineTuner,
-    lora: &Lora,
-    folder: &Path,
-) -> Result<PathBuf, Failure> {
-    let (form, path) = match arguments.form {
-        FormName::Peft => (AdapterForm::Peft, folder.to_owned()),
-        FormName::Mlx => (AdapterForm::Mlx, folder.to_owned()),
-        FormName::Gguf => (AdapterForm::Gguf, folder.join("adapter.gguf")),
-    };
-    let dtype = arguments.save_dtype.map_or(lora.dtype, options::dtype);
-    if dtype == lora.dtype {
-        tuner.write(lora, form, &path, Existing::Replace)?;
-    } else {
-        tuner.write(&Lora { dtype, ..lora.clone() }, form, &path, Existing::Replace)?;
-    }
-    Ok(path)
 }

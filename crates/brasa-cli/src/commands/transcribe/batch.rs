@@ -7,7 +7,8 @@ use brasa::audio::{VoiceActivity, VoiceDetector};
 use brasa::{BatchSound, TranscribeOptions, Transcriber};
 
 use super::destination::Destination;
-use super::{sound, write};
+use super::report::{tell, told, write};
+use super::sound;
 use crate::args::TranscribeArguments;
 use crate::failure::Failure;
 use crate::{interrupt, load, output};
@@ -50,7 +51,7 @@ pub fn transcribe(
         }
         together(transcriber, sounds, &places, arguments)?;
     }
-    super::told(failures, destinations.len())
+    told(failures, destinations.len())
 }
 
 /// Transcribes sounds that have already been read once.
@@ -88,7 +89,7 @@ fn together(
     }
     bar.finish_and_clear();
     if places.len() > 1 {
-        super::tell(Some(&batch.times()), duration_s, arguments);
+        tell(Some(&batch.times()), duration_s, arguments);
     }
     Ok(())
 }

@@ -3,13 +3,14 @@
 mod batch;
 mod destination;
 mod live;
+mod report;
 mod screen;
 mod sound;
 mod text;
 
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use brasa::audio::Recording;
 use brasa::audio::transcript::{Transcript, TranscriptFormat};
@@ -23,6 +24,7 @@ use crate::args::{PrecisionName, TranscribeArguments};
 use crate::failure::Failure;
 use crate::{input, interrupt, load, output, values};
 use destination::Destination;
+use report::{told, write};
 
 /// The remedy if there is no model.
 const GET_A_MODEL: &str =
@@ -92,14 +94,6 @@ fn check_model(model: &Path) -> Result<(), Failure> {
         )));
     }
     Ok(())
-}
-
-/// The outcome of a run in which `failures` of `count` files failed.
-fn told(failures: usize, count: usize) -> Result<(), Failure> {
-    match failures {
-        0 => Ok(()),
-        failures => Err(Failure::Failed(format!("{failures} of {count} files were not transcribed"))),
-    }
 }
 
 /// Refuses formats that contradict other flags.
@@ -235,47 +229,6 @@ fn transcribe_one(
     let (transcript, times) = found?;
     // Lines of text have been printed as they were found.
     write(destination, &transcript, Some(&times), arguments, started.elapsed(), false)
-}
-
-/// Writes a transcript to its destination and reports it, with times if they are known. Text for standard output is left out
-/// unless `with_text`.
-fn write(
-    destination: &Destination,
-    transcript: &Transcript,
-    times: Option<&TranscriptionTimes>,
-    arguments: &TranscribeArguments,
-    took: Duration,
-    with_text: bool,
-) -> Result<(), Failure> {
-    let summary = format!(
-        "{} of {}, {} in {:.1} s",
-        load::clock(transcript.duration_s),
-        transcript.language,
-        output::plural(transcript.segments.len(), "segment"),
-        took.as_secs_f64()
-    );
-    if let Some(path) = &destination.output {
-        let content = text::content(transcript, times, arguments);
-        output::file(path, destination::force(arguments), |out| out.write_all(content.as_bytes()))?;
-        output::line(&format!("{}: {summary}", path.display()))?;
-        tell(times, transcript.duration_s, arguments);
-        return Ok(());
-    }
-    if with_text || arguments.format != TranscriptFormat::Text {
-        output::write(&text::content(transcript, times, arguments))?;
-    }
-    if arguments.verbose {
-        output::note(&format!("{}: {summary}", destination.input_name()));
-    }
-    tell(times, transcript.duration_s, arguments);
-    Ok(())
-}
-
-/// Reports the times of a transcription's parts, if requested.
-fn tell(times: Option<&TranscriptionTimes>, duration_s: f64, arguments: &TranscribeArguments) {
-    if let Some(times) = times.filter(|_| arguments.verbose) {
-        output::note(&text::parts(times, duration_s));
-    }
 }
 
 /// The segments of a sound. Text for standard output is printed as segments are found.

@@ -1,10 +1,13 @@
 //! `brasa inspect --attention`: the attention weights of heads for a text, as lines, as JSON and as a heat map.
 
+mod map;
+mod svg;
+
 use brasa::tokenizer::{AddSpecial, ParseSpecial};
 use brasa::{LayerInside, LoadOptions, Model, RequestOptions};
 use serde_json::{Value, json};
 
-use super::attention_svg;
+use self::map::Map;
 use crate::args::InspectArguments;
 use crate::failure::Failure;
 use crate::values::Heads;
@@ -16,18 +19,6 @@ const MOST_MAPS: usize = 64;
 
 /// Number of tokens that a line names.
 const NAMED: usize = 3;
-
-/// The attention of one head.
-pub struct Map {
-    /// The layer's number.
-    pub layer: usize,
-    /// The head's number.
-    pub head: usize,
-    /// `[tokens, tokens]`: row i holds the shares of all tokens in the attention of token i.
-    pub weights: Vec<f32>,
-    /// Entropy of each row in nats.
-    pub entropy: Vec<f32>,
-}
 
 /// Shows the attention of `heads` in the text that the arguments give.
 pub fn show(arguments: &InspectArguments, heads: &Heads) -> Result<(), Failure> {
@@ -59,7 +50,7 @@ pub fn show(arguments: &InspectArguments, heads: &Heads) -> Result<(), Failure> 
                 output::plural(maps.len(), "head")
             )));
         }
-        let picture = attention_svg::draw(&maps, &pieces);
+        let picture = svg::draw(&maps, &pieces);
         output::file(path, force, |out| out.write_all(picture.as_bytes()))?;
     }
     if arguments.json {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::attention::Map;
+use super::map::Map;
 use crate::xml;
 
 const CELL: f64 = 13.0;
