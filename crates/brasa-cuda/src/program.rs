@@ -3,6 +3,7 @@
 
 mod learning;
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use brasa_graph::chain::{self, Chain, Finish};
@@ -35,6 +36,8 @@ pub(crate) struct CudaProgram {
     rules: StepRules,
     rotations: Result<Vec<TurnedKeys>, String>,
     table: Table,
+    /// Names of the kernels of each operation, of which a step takes some.
+    kernels: Vec<Vec<String>>,
     /// True if an operation looks up numbers that are computed in the step, so that only the device can check them.
     computes_numbers: bool,
     arena: DeviceMemory,
@@ -69,7 +72,7 @@ impl CudaProgram {
         weights: CudaWeights,
         spec: ProgramSpec,
     ) -> Result<Self, DeviceError> {
-        let Compiled { table, computes_numbers } = compile(gpu, graph, &weights, &spec)?;
+        let Compiled { table, kernels, computes_numbers } = compile(gpu, graph, &weights, &spec)?;
         let what = format!("an arena for steps of {} rows", spec.limits.max_rows);
         if isize::try_from(table.arena_bytes).is_err() {
             return Err(DeviceError::OutOfMemory { bytes: table.arena_bytes as u64, what });
@@ -87,6 +90,7 @@ impl CudaProgram {
             rules: StepRules::new(graph, spec),
             rotations: rotations(graph)?,
             table,
+            kernels,
             computes_numbers,
             learning: None,
             lost: None,
@@ -303,9 +307,18 @@ impl Program for CudaProgram {
     }
 
     fn describe(&self) -> String {
-        let one_row = self.interpreter.as_ref().map(Interpreter::describe);
-        let ops = self.table.ops.iter().map(|entry| entry.label.clone());
-        one_row.into_iter().chain(ops).collect::<Vec<_>>().join("\n")
+        let mut out = String::new();
+        if let Some(interpreter) = &self.interpreter {
+            let _ = writeln!(out, "{}", interpreter.describe());
+        }
+        for (number, (entry, kernels)) in self.table.ops.iter().zip(&self.kernels).enumerate() {
+            let _ = writeln!(out, "{}", entry.label);
+            if !kernels.is_empty() {
+                let _ = writeln!(out, "  by    {}", kernels.join(", "));
+            }
+            out.push_str(&self.table.describe_buffers(number));
+        }
+        out
     }
 
     /// The mask of a token can be computed only when the token before it has come to the host.

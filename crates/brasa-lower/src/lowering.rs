@@ -1,6 +1,7 @@
 //! The table in the making: its operations so far, and the buffers that they need.
 
 use std::collections::HashSet;
+use std::fmt::Write as _;
 
 use brasa_graph::device::{DeviceError, ProgramLimits};
 use brasa_graph::op::Rope;
@@ -27,6 +28,8 @@ pub struct Lowering<'g, O> {
     device: String,
     /// The size of each buffer in bytes, and the operations that need it.
     demands: Vec<Demand>,
+    /// The contents of each buffer, for people; empty for memory of an operation's own.
+    names: Vec<String>,
     /// Buffers that keep their contents from step to step.
     kept: HashSet<BufferId>,
     /// The buffer of each value that has one.
@@ -45,6 +48,8 @@ pub struct Entry<O> {
     pub op: O,
     /// The operation and its weight, for people.
     pub label: String,
+    /// Buffers that the operation needs.
+    pub buffers: Vec<BufferId>,
 }
 
 /// A compiled graph.
@@ -54,6 +59,10 @@ pub struct Table<O> {
     pub ops: Vec<Entry<O>>,
     /// Offset of each buffer in the arena, in bytes, by [`BufferId::index`].
     pub offsets: Vec<usize>,
+    /// The size of each buffer in bytes, and the operations that need it, by [`BufferId::index`].
+    pub demands: Vec<Demand>,
+    /// The contents of each buffer, for people, by [`BufferId::index`]; empty for memory of an operation's own.
+    pub names: Vec<String>,
     /// Bytes of the arena.
     pub arena_bytes: usize,
     /// Buffers that keep their contents from step to step.
@@ -85,6 +94,7 @@ impl<'g, O> Lowering<'g, O> {
             readers: Readers::of(graph),
             device: device.into(),
             demands: Vec::new(),
+            names: Vec::new(),
             kept: HashSet::new(),
             values: vec![None; graph.values().len()],
             rotations: Vec::new(),
@@ -169,8 +179,14 @@ impl<'g, O> Lowering<'g, O> {
         let now = self.ops.len();
         let buffer = BufferId(self.demands.len() as u32);
         self.demands.push(Demand { items: (now, now), size_bytes: elements.saturating_mul(ELEMENT_BYTES) });
+        self.names.push(String::new());
         self.needed.push(buffer);
         buffer
+    }
+
+    /// Says what a buffer holds, for people.
+    pub fn name(&mut self, buffer: BufferId, name: impl Into<String>) {
+        self.names[buffer.index()] = name.into();
     }
 
     /// Room for a dense value of `shape` that the next operation makes.
@@ -199,6 +215,9 @@ impl<'g, O> Lowering<'g, O> {
     /// Says that a value lies in `buffer`.
     pub fn set_buffer(&mut self, value: ValueId, buffer: BufferId) {
         self.values[value.0 as usize] = Some(buffer);
+        if self.names[buffer.index()].is_empty() {
+            self.name(buffer, format!("{value} {}", self.graph.value(value)));
+        }
     }
 
     /// True if a value has a buffer, its own or that of what it is a view of.
@@ -253,16 +272,21 @@ impl<'g, O> Lowering<'g, O> {
 
     /// Appends the operation that needs what was asked for since the last call.
     pub fn push(&mut self, op: O, label: impl Into<String>) {
-        for buffer in std::mem::take(&mut self.needed) {
+        let mut buffers = std::mem::take(&mut self.needed);
+        for buffer in &buffers {
             self.demands[buffer.index()].items.1 = self.ops.len();
         }
-        self.push_in_front(op, label);
+        buffers.sort_unstable();
+        buffers.dedup();
+        self.ops.push(Entry { op, label: label.into(), buffers });
     }
 
     /// Appends an operation in front of the one that is being described, such as a copy of an operand: whatever was asked for
     /// is still needed behind it.
     pub fn push_in_front(&mut self, op: O, label: impl Into<String>) {
-        self.ops.push(Entry { op, label: label.into() });
+        // Among them are those of the operation behind, which alone knows its own.
+        let buffers = self.needed.clone();
+        self.ops.push(Entry { op, label: label.into(), buffers });
     }
 
     /// The table of cosines and sines of a rotation by `positions` and `frequencies`, for the next operation, if
@@ -306,6 +330,37 @@ impl<'g, O> Lowering<'g, O> {
             }
         }
         let (offsets, arena_bytes) = lay_out(&self.demands, alignment);
-        Table { ops: self.ops, offsets, arena_bytes, kept: self.kept, outputs }
+        let Self { ops, demands, names, kept, .. } = self;
+        Table { ops, offsets, demands, names, arena_bytes, kept, outputs }
+    }
+}
+
+impl<O> Table<O> {
+    /// Lines for people about the buffers of operation number `number`: those that it reads and makes, with their contents and offsets,
+    /// and the bytes that it has for itself.
+    ///
+    /// ```text
+    ///   reads %3 f32[rows, 64] @ 0
+    ///   makes %4 f32[rows, 64] @ 131072
+    ///   uses  4096 bytes of its own
+    /// ```
+    pub fn describe_buffers(&self, number: usize) -> String {
+        let mut out = String::new();
+        let mut own_bytes = 0;
+        for &buffer in &self.ops[number].buffers {
+            let Demand { items: (first, last), size_bytes } = self.demands[buffer.index()];
+            let (name, offset_bytes) = (&self.names[buffer.index()], self.offsets[buffer.index()]);
+            if name.is_empty() && first == last {
+                own_bytes += size_bytes;
+                continue;
+            }
+            let verb = if first == number { "makes" } else { "reads" };
+            let name = if name.is_empty() { "what an operation keeps" } else { name };
+            let _ = writeln!(out, "  {verb} {name} @ {offset_bytes}");
+        }
+        if own_bytes > 0 {
+            let _ = writeln!(out, "  uses  {own_bytes} bytes of its own");
+        }
+        out
     }
 }

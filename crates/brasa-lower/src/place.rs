@@ -3,7 +3,7 @@
 use brasa_graph::{Input, Shape, WeightId};
 
 /// Number of a buffer of the arena: bytes of their own for one value, or for what an operation keeps for itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BufferId(pub u32);
 
 /// The memory that a value lies in.

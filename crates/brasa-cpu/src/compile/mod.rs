@@ -98,7 +98,7 @@ pub(crate) fn compile(
     let offsets: Vec<usize> = table.offsets.iter().map(|offset_bytes| offset_bytes / ELEMENT_BYTES).collect();
     let places = Places { sizes: &sizes, offsets: &offsets };
     let mut ops = Vec::with_capacity(table.ops.len());
-    for brasa_lower::Entry { op, label } in table.ops {
+    for brasa_lower::Entry { op, label, .. } in table.ops {
         let mut operands = Operands::default();
         op.operands(&mut operands);
         let Operands(operands) = operands;

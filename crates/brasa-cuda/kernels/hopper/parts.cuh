@@ -73,7 +73,6 @@ template <int E> __device__ __forceinline__ void attend_part(const PartsParams& 
     __shared__ uint64_t arrived[PART_WARPS][PART_PLACES];
     __shared__ float tops[PART_WARPS][PART_HEADS], totals[PART_WARPS][PART_HEADS];
     __shared__ uint32_t before;
-    __shared__ __align__(16) uint4 zeros[PART_WARPS];
     const AttentionParams& p = all.attention;
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane >> 2, t = lane & 3;
     const uint32_t group = p.heads / p.kv_heads, chunks = (group + PART_HEADS - 1) / PART_HEADS;
@@ -107,7 +106,6 @@ template <int E> __device__ __forceinline__ void attend_part(const PartsParams& 
     if (lane == 0) {
 #pragma unroll
         for (uint32_t i = 0; i < PART_PLACES; i++) mbarrier_init(&arrived[warp][i], 1);
-        zeros[warp] = make_uint4(0, 0, 0, 0);
         fence_proxy_async();
     }
     __syncwarp();
@@ -133,7 +131,7 @@ template <int E> __device__ __forceinline__ void attend_part(const PartsParams& 
                 q[e][i] = pack_halves(pair.x * scale, pair.y * scale);
             }
         }
-        const uint32_t shared = shared_address(of_warp), nothing = shared_address(&zeros[warp]);
+        const uint32_t shared = shared_address(of_warp);
         uint32_t place = 0, parity = 0;
         auto next = [&](uint32_t copy) {  // what lay in the place is used no more
             __syncwarp();
@@ -196,15 +194,19 @@ template <int E> __device__ __forceinline__ void attend_part(const PartsParams& 
                 weights[n][1] = transpose_matrix(pack_halves(x[2], x[3]));
             }
             mbarrier_wait(&arrived[warp][place], parity);
+            // Of the last step of a text; nothing is fetched to its place any more.
+            if (position(i) + STEP > sight.end) {
+                uint4* const rows_behind = reinterpret_cast<uint4*>(of_warp + place * T::PLACE);
+                for (uint32_t at = (sight.end - position(i)) * (ROW / 16) + lane; at < STEP * (ROW / 16); at += 32) rows_behind[at] = make_uint4(0, 0, 0, 0);
+                __syncwarp();
+            }
             const uint32_t values = shared + place * T::PLACE;
 #pragma unroll
             for (int n = 0; n < TILES; n++) {
-                const bool is_there = position(i) + n * 16 + value_row < sight.end;
-                const uint32_t from = is_there ? values + (n * 16 + value_row) * ROW : nothing, mask = is_there ? ~0u : 0;
 #pragma unroll
                 for (int e = 0; e < PIECES; e++) {
                     uint32_t a[4];
-                    load_matrix4_transposed(a, from + (kv_piece(E, value_row, 2 * e + value_piece) * 16 & mask));
+                    load_matrix4_transposed(a, values + (n * 16 + value_row) * ROW + kv_piece(E, value_row, 2 * e + value_piece) * 16);
                     mma(o[e], a, weights[n][0], weights[n][1]);
                 }
             }

@@ -9,12 +9,10 @@ use brasa_graph::fuse::{Fusion, GateUpActivation, GateUpLowRankRows, LinearLowRa
 use brasa_graph::op::Binary;
 use brasa_graph::{Fused, Item, Node, NodeId, Op, Schedule, ValueId};
 
-use brasa_lower::BufferId;
-
 use super::Compiler;
 use crate::ops::{
-    Ahead, FEWEST_ROWS, GatesBehind, Gemm, HEAD_ELEMENTS, LowRank, PANEL_ROWS, Panels, PartsInFront,
-    Rounding, TilesLaunch, WIDEST_JOINED, partial_floats,
+    Ahead, FEWEST_ROWS, GatesBehind, Gemm, HEAD_ELEMENTS, Panels, PartsInFront, Rounding, TilesLaunch,
+    WIDEST_JOINED, partial_floats,
 };
 use crate::params::Ptr;
 use crate::run::Slot;
@@ -80,12 +78,12 @@ impl Compiler<'_> {
         self.need(row_scale);
         let data = self.panel_room(self.rows(y), subs);
         let panels = Panels { data, row_scale, subs };
-        self.rounded.insert(y, panels);
+        self.add_panels(y, panels);
         Some(panels)
     }
 
     /// The gated products of `x`, which the next operation rounds.
-    fn gates_behind(&mut self, x: ValueId) -> Option<GatesBehind> {
+    pub(super) fn gates_behind(&mut self, x: ValueId) -> Option<GatesBehind> {
         let &GatedProduct { w, y, bank } = self.gates.get(&x)?;
         let norm = |lowering: &Self, w| -> Option<Ptr<f32>> {
             let [only] = &lowering.stored(w)?.stretches[..] else { return None };
@@ -133,54 +131,6 @@ impl Compiler<'_> {
         let partial = self.buffer(partial_floats(rows, outputs));
         let sums = self.kernel("gemm_sums")?;
         Ok(Some(Gemm { panels, rounding, of_panels: false, sums, partial }))
-    }
-
-    /// The panels of `x` that the next operation reads, and their rounding by it where no operation in front has rounded `x`.
-    pub(super) fn panels_of(
-        &mut self,
-        x: ValueId,
-        subs: usize,
-    ) -> Result<(Panels, Option<Rounding>), DeviceError> {
-        if let Some(panels) = self.rounded.get(&x).copied().filter(|panels| panels.subs == subs) {
-            self.need(panels.data);
-            self.need(panels.row_scale);
-            return Ok((panels, None));
-        }
-        let rounding = self.rounding(x, subs)?;
-        Ok((rounding.panels, Some(rounding)))
-    }
-
-    /// Reserves memory for `rows` rows, of `subs` pieces of 64 inputs each, that the next operation rounds.
-    pub(super) fn new_panels(&mut self, rows: usize, subs: usize) -> Panels {
-        let data = self.panel_room(rows, subs);
-        Panels { data, row_scale: self.buffer(rows), subs }
-    }
-
-    /// A buffer for panels of `rows` rows, of `subs` pieces of 64 inputs each, which the next operation needs.
-    pub(super) fn panel_room(&mut self, rows: usize, subs: usize) -> BufferId {
-        // Two halves in a float.
-        self.buffer(rows.next_multiple_of(PANEL_ROWS) * subs * 32)
-    }
-
-    /// The rounding of `x` by the next operation, and room for it, which products behind find.
-    fn rounding(&mut self, x: ValueId, subs: usize) -> Result<Rounding, DeviceError> {
-        let rows = self.rows(x);
-        let panels = self.new_panels(rows, subs);
-        if !self.gpu.separate_launches {
-            self.rounded.insert(x, panels);
-        }
-        let gates = self.gates_behind(x);
-        Ok(Rounding { gates, ..self.own_rounding(panels, None)? })
-    }
-
-    /// The rounding of rows that no product behind finds, and of those of a low-rank product beside them.
-    pub(super) fn own_rounding(
-        &mut self,
-        panels: Panels,
-        beside: Option<&LowRank>,
-    ) -> Result<Rounding, DeviceError> {
-        let tail = beside.map(|beside| beside.x.clone());
-        Ok(Rounding { kernel: self.kernel("gemm_panels")?, panels, gates: None, tail })
     }
 
     /// How the product that makes `y` rounds it for the product behind the norm that reads it. `residual` is added to the product.
@@ -248,7 +198,7 @@ impl Compiler<'_> {
     /// The sums of parts of K that the product in front of heads leaves.
     pub(super) fn parts_in_front(&mut self, heads: [ValueId; 3]) -> Option<PartsInFront> {
         let root = self.graph.view(heads[0]).root;
-        let left = self.left_parts.get(&root)?.clone();
+        let left = self.forms.parts(root)?.clone();
         self.need(left.partial);
         let starts = heads.map(|value| self.graph.view(value).elements.start);
         debug_assert!(starts.iter().all(|start| start.is_multiple_of(HEAD_ELEMENTS)));
@@ -262,11 +212,6 @@ impl Compiler<'_> {
             && !self.gpu.separate_launches
             && self.shape(x).rank() == 2
             && self.rows(x) >= FEWEST_ROWS as usize
-    }
-
-    /// Most rows of a value.
-    pub(super) fn rows(&self, x: ValueId) -> usize {
-        self.shape(x).resolve(&self.sizes).iter().rev().skip(1).product()
     }
 
     /// Pieces of 64 inputs of the weights in tiles that multiply `x`; `None` if anything else reads it.

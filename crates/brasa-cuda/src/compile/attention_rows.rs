@@ -22,7 +22,7 @@ impl Compiler<'_> {
     ) -> Result<Option<AttentionRows>, DeviceError> {
         let of_kernels = self.rows_kernels(operands, attention, kv_heads, false)?;
         let Some(([kernel, ..], room)) = of_kernels else { return Ok(None) };
-        let halves = self.gpu.flash("rows_halves", 0)?;
+        let halves = self.flash("rows_halves", 0)?;
         let reads_alike = |node: &brasa_graph::Node| {
             matches!(&node.op, Op::AttentionGradient(op) if op.attention == *attention)
                 && node.inputs.starts_with(&operands)
@@ -44,7 +44,7 @@ impl Compiler<'_> {
     ) -> Result<Option<AttentionGradientRows>, DeviceError> {
         let of_kernels = self.rows_kernels(operands, &of.attention, of.kv_heads, true)?;
         let Some(([_, queries, keys], room)) = of_kernels else { return Ok(None) };
-        let (largest, halves) = (self.gpu.flash("rows_largest", 0)?, self.gpu.flash("rows_halves", 0)?);
+        let (largest, halves) = (self.flash("rows_largest", 0)?, self.flash("rows_halves", 0)?);
         let is_forward = |made: &&Attended| made.operands == operands && made.attention == of.attention;
         let forward = self.attended.iter().find(is_forward).map(|made| (made.kept, made.result));
         let forward = match forward {
@@ -54,7 +54,7 @@ impl Compiler<'_> {
             }
             None => None,
         };
-        let sums = self.gpu.flash("rows_sums", 0)?;
+        let sums = self.flash("rows_sums", 0)?;
         Ok(Some(AttentionGradientRows { largest, halves, queries, keys, sums, room, forward }))
     }
 
@@ -75,7 +75,7 @@ impl Compiler<'_> {
             return Ok(None);
         }
         let flash = |(name, shared_bytes): Named| -> Result<Flash, DeviceError> {
-            Ok(Flash { kernel: self.gpu.flash(&name, shared_bytes)?, shared_bytes })
+            Ok(Flash { kernel: self.flash(&name, shared_bytes)?, shared_bytes })
         };
         let [attention, queries, keys] = named;
         let kernels = [flash(attention)?, flash(queries)?, flash(keys)?];

@@ -12,7 +12,7 @@ use super::Compiler;
 use super::linear::Follow;
 use crate::ops::{
     BankedLinearOp, FEWEST_ROWS, FewRows, GatedOp, GatedPlace, LARGEST_ROWS, LowRankRowsOp, MOST_FEW_ROWS,
-    Matrix, RanksTail, Span, parts_of_ranks,
+    Matrix, RanksTail, ResultForm, Span, parts_of_ranks,
 };
 use crate::params::{LOW_RANK_BF16, LOW_RANK_F16, LOW_RANK_F32};
 use crate::weights::{Halves, SUB_INPUTS, Stored, Stretch, TILE_OUTPUTS, Tiles, raise_of};
@@ -122,8 +122,10 @@ impl Compiler<'_> {
             Some(&GateUpLowRankRows { gate, up, activation: function, y, .. }) => {
                 let (gate, up, kernel) = (self.slot(gate)?, self.slot(up)?, self.kernel("gated")?);
                 let op = GatedOp { kernel, function, gate, up, to: GatedPlace::Floats(self.make(y)) };
-                let panels = together.gated_to;
-                let rounding = panels.map(|panels| self.own_rounding(panels, None)).transpose()?;
+                let rounding = match together.form {
+                    ResultForm::Panels(panels) => Some(self.own_rounding(panels, None)?),
+                    ResultForm::Floats | ResultForm::Parts | ResultForm::Rounded(_) => None,
+                };
                 Some((op, rounding))
             }
             None => None,

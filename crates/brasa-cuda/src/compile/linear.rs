@@ -11,8 +11,8 @@ use super::Compiler;
 use super::tails::Beside;
 use crate::driver::Kernel;
 use crate::ops::{
-    Behind, Company, FewRows, GEMM_SIZES, HeadNorm, InFront, LeftParts, LinearOp, MOST_ADDED_ROWS,
-    TilesLaunch, gemm_kernels,
+    Behind, Company, FewRows, Further, GEMM_SIZES, Gemm, HeadNorm, InFront, LeftParts, LinearOp,
+    MOST_ADDED_ROWS, ResultForm, TilesLaunch, gemm_kernels,
 };
 use crate::weights::{Form, Stored, Tiles};
 
@@ -60,9 +60,10 @@ impl Compiler<'_> {
             return self.matmul([x, w], [false, true], y, ("linear", false));
         };
         let op = self.linear_op(x, w, number, y, follow)?;
-        let low =
-            op.tail.as_ref().map(|tail| format!(" + {}", self.graph.weights()[tail.beside.number].name));
-        let label = self.label("linear", number) + &low.unwrap_or_default();
+        let mut label = self.label("linear", number);
+        if let Further::Tail(tail) = &op.further {
+            label = format!("{label} + {}", self.graph.weights()[tail.beside.number].name);
+        }
         self.push(op, label);
         Ok(())
     }
@@ -79,10 +80,12 @@ impl Compiler<'_> {
         let stored = self.weights.stored(number).ok_or_else(|| self.odd(w))?;
         let Launches { tiles, rows } = self.launches(number)?;
         let stored_weight = stored.weight;
-        let (gemm, tail) = match &follow.tail {
-            Some(beside) => self.gemm_and_tail(beside, &tiles)?,
-            None if rows.is_empty() => (self.gemm(x, &tiles)?, None),
-            None => (None, None),
+        let (gemm, further) = match (&follow.tail, &follow.bank) {
+            (Some(beside), _) => self.gemm_and_tail(beside, &tiles)?,
+            (None, bank) => {
+                let gemm = if rows.is_empty() { self.gemm(x, &tiles)? } else { None };
+                (gemm, bank.clone().map_or(Further::Nothing, Further::Bank))
+            }
         };
         let (x, in_front) = match self.normed.get(&x).copied() {
             Some((plain, norm)) => {
@@ -98,48 +101,50 @@ impl Compiler<'_> {
             residual: follow.residual.map(|residual| self.slot(residual)).transpose()?,
             gated_by: follow.gated_by,
         };
-        let leaves_parts = match &gemm {
-            Some(gemm) if tail.is_none() && !follow.is_bare && self.leaves_parts(y, &tiles) => {
-                let Tiles { count: tiles, subs, .. } = tiles[0].tiles;
-                let (partial, bias) = (gemm.partial, behind.bias.clone());
-                let (most_rows, company) = match &follow.bank {
-                    Some(few) => (MOST_ADDED_ROWS, Company::Addend(few.blocks_of_ranks())),
-                    None => (u32::MAX, Company::Alone),
-                };
-                self.left_parts.insert(y, LeftParts { tiles, subs, partial, bias, most_rows, company });
-                true
-            }
-            _ => false,
+        let form = match &gemm {
+            Some(gemm) if !follow.is_bare => self.result_form(y, gemm, &further, &tiles, &behind)?,
+            _ => ResultForm::Floats,
         };
-        let leads = gemm.is_some() && !follow.is_bare;
-        let ahead = if leads { self.ahead(y, behind.residual.as_ref(), &tiles)? } else { None };
-        let gated_to = if leads { self.gated_to(y) } else { None };
-        let is_plain =
-            in_front.is_none() && tail.is_none() && behind.bias.is_none() && behind.gated_by.is_none();
-        let floats = if self.exact || !is_plain || follow.bank.is_some() {
+        let is_plain = in_front.is_none()
+            && matches!(further, Further::Nothing)
+            && behind.bias.is_none()
+            && behind.gated_by.is_none();
+        let floats = if self.exact || !is_plain {
             None
         } else {
             let elements = self.shape(y).resolve(&self.sizes).iter().product();
             self.floats(number, elements, false)?
         };
         let (w, out) = (stored_weight, self.make(y));
-        Ok(LinearOp {
-            tiles,
-            gemm,
-            tail,
-            bank: follow.bank.clone(),
-            rows,
-            x,
-            in_front,
-            w,
-            number,
-            floats,
-            behind,
-            leaves_parts,
-            ahead,
-            gated_to,
-            out,
-        })
+        Ok(LinearOp { tiles, gemm, further, rows, x, in_front, w, number, floats, behind, form, out })
+    }
+
+    /// The form in which a product of several rows leaves its result `y` to the operations behind.
+    fn result_form(
+        &mut self,
+        y: ValueId,
+        gemm: &Gemm,
+        further: &Further,
+        tiles: &[TilesLaunch],
+        behind: &Behind,
+    ) -> Result<ResultForm, DeviceError> {
+        let company = match further {
+            Further::Tail(_) => None,
+            Further::Bank(few) => Some((MOST_ADDED_ROWS, Company::Addend(few.blocks_of_ranks()))),
+            Further::Nothing => Some((u32::MAX, Company::Alone)),
+        };
+        if let Some((most_rows, company)) = company
+            && self.leaves_parts(y, tiles)
+        {
+            let Tiles { count: tiles, subs, .. } = tiles[0].tiles;
+            let (partial, bias) = (gemm.partial, behind.bias.clone());
+            self.add_parts(y, LeftParts { tiles, subs, partial, bias, most_rows, company });
+            return Ok(ResultForm::Parts);
+        }
+        if let Some(ahead) = self.ahead(y, behind.residual.as_ref(), tiles)? {
+            return Ok(ResultForm::Rounded(Box::new(ahead)));
+        }
+        Ok(self.gated_to(y).map_or(ResultForm::Floats, ResultForm::Panels))
     }
 
     /// The kernels of a weight.
@@ -171,8 +176,10 @@ impl Compiler<'_> {
         if self.exact || !self.gpu.has_tensor_kernels() {
             return Ok(None);
         }
-        let [a, b, c, d, e] =
-            gemm_kernels(suffix).map(|(name, shared_bytes)| self.gpu.gemm(&name, shared_bytes));
+        let [a, b, c, d, e] = gemm_kernels(suffix).map(|(name, shared_bytes)| {
+            self.ask(&name);
+            self.gpu.gemm(&name, shared_bytes)
+        });
         Ok(Some([a?, b?, c?, d?, e?]))
     }
 

@@ -5,7 +5,7 @@ use brasa_graph::{Dim, NodeId, Op, Shape, ValueId};
 
 use super::Compiler;
 use super::linear::Launches;
-use crate::ops::{Behind, LinearOp, MOST_ROWS, RowGradients, Scores};
+use crate::ops::{Behind, Further, LinearOp, MOST_ROWS, ResultForm, RowGradients, Scores};
 use crate::run::Slot;
 
 impl Compiler<'_> {
@@ -48,9 +48,9 @@ impl Compiler<'_> {
         let targets = self.numbers(targets)?;
         let Launches { tiles, rows } = self.launches(number)?;
         // Chunks of rows are rounded anew, whatever was rounded before; and panels of a chunk are not those of all rows.
-        self.rounded.remove(&x);
+        self.forms.forget_panels(x);
         let gemm = if rows.is_empty() { self.gemm(x, &tiles)? } else { None };
-        self.rounded.remove(&x);
+        self.forms.forget_panels(x);
         let x = self.slot(x)?;
         let outs = self.shape(w).outer();
         let most = MOST_ROWS.min(x.shape.outer().resolve(&self.sizes)).max(1);
@@ -59,8 +59,7 @@ impl Compiler<'_> {
         let product = LinearOp {
             tiles,
             gemm,
-            tail: None,
-            bank: None,
+            further: Further::Nothing,
             rows,
             x,
             in_front: None,
@@ -68,9 +67,7 @@ impl Compiler<'_> {
             number,
             floats: None,
             behind: Behind::default(),
-            leaves_parts: false,
-            ahead: None,
-            gated_to: None,
+            form: ResultForm::Floats,
             out,
         };
         Ok(Scores { product, softcap, unary: self.kernel("unary")?, targets })

@@ -165,8 +165,10 @@ impl Compiler<'_> {
     }
 
     pub(super) fn expert_kernels(&self, prefix: &str) -> Result<[Kernel; EXPERT_SIZES], DeviceError> {
-        let [a, b, c] =
-            expert_kernels(prefix).map(|(name, shared_bytes)| self.gpu.experts(&name, shared_bytes));
+        let [a, b, c] = expert_kernels(prefix).map(|(name, shared_bytes)| {
+            self.ask(&name);
+            self.gpu.experts(&name, shared_bytes)
+        });
         Ok([a?, b?, c?])
     }
 

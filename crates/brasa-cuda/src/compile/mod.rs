@@ -8,6 +8,7 @@ mod attention_rows;
 mod banks;
 mod chains;
 mod derivatives;
+mod forms;
 mod fused;
 mod head_linear;
 mod joins;
@@ -20,6 +21,7 @@ mod recurrent;
 mod tails;
 mod transposed;
 
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::ops::{Deref, DerefMut};
 
@@ -31,11 +33,12 @@ use brasa_lower::{Base, BufferId, Dense, Lowering, Place as Slot};
 
 use crate::driver::Kernel;
 use crate::gpu::Gpu;
-use crate::ops::{CopyOp, Launch, LeftParts, Panels};
+use crate::ops::{CopyOp, Launch};
 use crate::run::AXES;
 use crate::weights::CudaWeights;
 use ahead::GatedProduct;
 use chains::Chain;
+use forms::Forms;
 use fused::PATTERNS;
 use joins::Place;
 use mixture::Addition;
@@ -53,6 +56,8 @@ pub(crate) type Table = brasa_lower::Table<Box<dyn Launch>>;
 #[derive(Debug)]
 pub(crate) struct Compiled {
     pub table: Table,
+    /// Names of the kernels of each operation, of which a step takes some.
+    pub kernels: Vec<Vec<String>>,
     /// True if an operation looks up numbers that are computed in the step, so that only the device can check them.
     pub computes_numbers: bool,
 }
@@ -91,8 +96,8 @@ pub(crate) fn compile(
     let outputs = graph.outputs().iter().map(|&output| compiler.dense(output));
     let outputs = outputs.collect::<Result<Vec<Slot>, _>>()?;
     compiler.keep_turned()?;
-    let Compiler { lowering, computes_numbers, .. } = compiler;
-    Ok(Compiled { table: lowering.finish(outputs, ALIGNMENT_BYTES), computes_numbers })
+    let Compiler { lowering, kernels, computes_numbers, .. } = compiler;
+    Ok(Compiled { table: lowering.finish(outputs, ALIGNMENT_BYTES), kernels, computes_numbers })
 }
 
 /// Attention to rows that keeps something for its gradient.
@@ -113,16 +118,18 @@ struct Compiler<'g> {
     weights: &'g CudaWeights,
     /// The type of keys and values in caches.
     kv_type: KvType,
+    /// Names of the kernels that the next operation has asked for.
+    asked: RefCell<Vec<String>>,
+    /// Names of the kernels of each operation.
+    kernels: Vec<Vec<String>>,
     /// True if sums are f32 throughout, in an order that depends on a row alone.
     exact: bool,
     /// Norms that the products behind them compute: the result, what is normed, and how.
     normed: HashMap<ValueId, (ValueId, Norm)>,
-    /// Values that an operation has rounded for products, and where.
-    rounded: HashMap<ValueId, Panels>,
+    /// The forms of values besides floats.
+    forms: Forms,
     /// Products whose only readers are the heads of one cache write.
     meet_heads: Vec<ValueId>,
-    /// Sums of parts of K that products leave to the heads behind, by their results.
-    left_parts: HashMap<ValueId, LeftParts>,
     /// Attention to rows whose gradient comes.
     attended: Vec<Attended>,
     /// Buffers of the gradients of the losses of rows, by the gradients that are these times factors of rows.
@@ -137,9 +144,8 @@ struct Compiler<'g> {
     banked: HashSet<ValueId>,
     /// Products with low-rank products beside them, by their sums.
     tails: HashMap<ValueId, Beside>,
-    /// Values that are read as halves in panels, and those panels that have been made.
+    /// Values that are read as halves in panels.
     paneled: HashMap<ValueId, Paneled>,
-    panels_made: HashMap<ValueId, Panels>,
     /// Low-rank products that gradients of matrices read.
     thin: HashSet<ValueId>,
     /// Sums of fused products that are computed by the product behind.
@@ -180,11 +186,12 @@ impl<'g> Compiler<'g> {
             gpu,
             weights,
             kv_type: spec.kv_type,
+            asked: RefCell::default(),
+            kernels: Vec::new(),
             exact: !weights.is_fast(),
             normed: HashMap::new(),
-            rounded: HashMap::new(),
+            forms: Forms::default(),
             meet_heads: Vec::new(),
-            left_parts: HashMap::new(),
             attended: Vec::new(),
             loss_gradients: HashMap::new(),
             chains: HashMap::new(),
@@ -193,7 +200,6 @@ impl<'g> Compiler<'g> {
             banked: HashSet::new(),
             tails: HashMap::new(),
             paneled: HashMap::new(),
-            panels_made: HashMap::new(),
             thin: HashSet::new(),
             absorbed: HashSet::new(),
             gates: HashMap::new(),
@@ -225,7 +231,25 @@ impl<'g> Compiler<'g> {
     }
 
     fn kernel(&self, name: &str) -> Result<Kernel, DeviceError> {
+        self.ask(name);
         self.gpu.kernel(name)
+    }
+
+    /// A kernel of attention on tensor cores, which takes `shared_bytes` of dynamic shared memory.
+    fn flash(&self, name: &str, shared_bytes: u32) -> Result<Kernel, DeviceError> {
+        self.ask(name);
+        self.gpu.flash(name, shared_bytes)
+    }
+
+    /// A kernel that takes `shared_bytes` of dynamic shared memory; `None` if no block has as much.
+    fn kernel_with_shared(&self, name: &str, shared_bytes: u32) -> Result<Option<Kernel>, DeviceError> {
+        self.ask(name);
+        self.gpu.kernel_with_shared(name, shared_bytes)
+    }
+
+    /// Notes a kernel of the next operation, for people.
+    fn ask(&self, name: &str) {
+        self.asked.borrow_mut().push(name.to_owned());
     }
 
     /// The kernel called `name` for the program's type of keys and values.
@@ -254,9 +278,11 @@ impl<'g> Compiler<'g> {
         match self.dense_place(value)? {
             Dense::Already(slot) => Ok(slot),
             Dense::Copied { from, to } => {
+                let asked = self.asked.take();
                 let kernels = self.each_element("copy")?;
                 let copy = CopyOp { kernels, x: from, behind: None, is_part: true, out: to.clone() };
                 self.push_in_front(copy, "copy");
+                self.asked.replace(asked);
                 Ok(to)
             }
         }
@@ -280,11 +306,13 @@ impl<'g> Compiler<'g> {
 
     /// Appends the operation that needs what was asked for.
     fn push(&mut self, op: impl Launch + 'static, label: impl Into<String>) {
+        self.kernels.push(self.asked.take());
         self.lowering.push(Box::new(op), label);
     }
 
-    /// Appends an operation in front of the one that is being described.
+    /// Appends an operation in front of the one that is being described, whose kernels must not be among those that were asked for.
     fn push_in_front(&mut self, op: impl Launch + 'static, label: impl Into<String>) {
+        self.kernels.push(self.asked.take());
         self.lowering.push_in_front(Box::new(op), label);
     }
 

@@ -346,7 +346,7 @@ impl Compiler<'_> {
             (Source::Cache { .. }, Some((name, shared_bytes)))
                 if !self.exact && self.gpu.has_tensor_kernels() =>
             {
-                Some(Flash { kernel: self.gpu.flash(&name, shared_bytes)?, shared_bytes })
+                Some(Flash { kernel: self.flash(&name, shared_bytes)?, shared_bytes })
             }
             _ => None,
         };
@@ -366,7 +366,7 @@ impl Compiler<'_> {
                     Some((name, shared_bytes))
                         if self.kv_type == KvType::F16 && !self.exact && self.gpu.has_tensor_kernels() =>
                     {
-                        Some(Parts { kernel: self.gpu.flash(&name, shared_bytes)?, shared_bytes })
+                        Some(Parts { kernel: self.flash(&name, shared_bytes)?, shared_bytes })
                     }
                     _ => None,
                 };
@@ -409,7 +409,7 @@ impl Compiler<'_> {
     ) -> Result<Option<StepTiles>, DeviceError> {
         let Some(width) = keys.filter(|_| keys == values) else { return Ok(None) };
         let Some(shared_bytes) = step_tiles_bytes(width, operands, scores) else { return Ok(None) };
-        let kernel = self.gpu.kernel_with_shared(name, shared_bytes)?;
+        let kernel = self.kernel_with_shared(name, shared_bytes)?;
         Ok(kernel.map(|kernel| StepTiles { kernel, shared_bytes }))
     }
 

@@ -126,14 +126,14 @@ impl Compiler<'_> {
 
     /// The panels of a value; where none have been made yet, an operation in front of the next one makes them.
     pub(super) fn panels(&mut self, x: ValueId) -> Result<Panels, DeviceError> {
-        if let Some(panels) = self.panels_made.get(&x).copied() {
-            self.need(panels.data);
-            self.need(panels.row_scale);
+        if let Some(panels) = self.made_panels_with_tail(x) {
             return Ok(panels);
         }
+        let asked = self.asked.take();
         let panels = self.make_panels(x);
         let (rounding, x) = (self.own_rounding(panels, None)?, self.slot(x)?);
         self.push_in_front(RoundOp { rounding, x, norm: None }, "round");
+        self.asked.replace(asked);
         Ok(panels)
     }
 
@@ -141,7 +141,7 @@ impl Compiler<'_> {
     fn make_panels(&mut self, x: ValueId) -> Panels {
         let subs = self.shape(x).width().unwrap_or(0).div_ceil(SUB_INPUTS) + 1;
         let panels = self.new_panels(self.rows(x), subs);
-        self.panels_made.insert(x, panels);
+        self.add_panels_with_tail(x, panels);
         panels
     }
 
@@ -203,7 +203,7 @@ impl Compiler<'_> {
     }
 
     fn low_rank_kernel(&self, name: &str, rows: ValueId) -> Result<Kernel, DeviceError> {
-        self.gpu.kernel_with_shared(name, LOW_RANK_SHARED)?.ok_or_else(|| self.odd(rows))
+        self.kernel_with_shared(name, LOW_RANK_SHARED)?.ok_or_else(|| self.odd(rows))
     }
 
     /// The operand of a matrix's gradient that is in panels, and the other one, which is a low-rank product.

@@ -13,7 +13,8 @@ use brasa_lower::BufferId;
 use super::Compiler;
 use super::linear::Follow;
 use crate::ops::{
-    Gemm, LowRank, MOST_TAIL, Panels, Rounding, TAIL_DOWN, Tail, TailTiles, TilesLaunch, partial_floats,
+    Further, Gemm, LowRank, MOST_TAIL, Panels, Rounding, TAIL_DOWN, Tail, TailTiles, TilesLaunch,
+    partial_floats,
 };
 
 /// A product with a low-rank one beside it: `x · wᵀ [+ bias] [+ residual] + u · bᵀ`.
@@ -113,7 +114,7 @@ impl Compiler<'_> {
         &mut self,
         of: &Beside,
         tiles: &[TilesLaunch],
-    ) -> Result<(Option<Gemm>, Option<Tail>), DeviceError> {
+    ) -> Result<(Option<Gemm>, Further), DeviceError> {
         let (rows, subs) = (self.rows(of.x), tiles.first().map_or(0, |first| first.tiles.subs));
         let outputs = tiles.iter().map(|launch| launch.tiles.count * 16).max().unwrap_or(0);
         let beside = self.low_rank(of.u, of.b, rows.saturating_mul(outputs))?;
@@ -122,7 +123,7 @@ impl Compiler<'_> {
         let of_stretches = tiles.iter().map(|launch| self.tail_buffers(launch.tiles.count)).collect();
         let tiles = TailTiles { kernel: self.kernel("tail_tiles")?, down };
         let gemm = Gemm { panels, of_panels: rounding.is_none(), rounding, sums, partial };
-        Ok((Some(gemm), Some(Tail { beside, tiles, of_stretches })))
+        Ok((Some(gemm), Further::Tail(Box::new(Tail { beside, tiles, of_stretches }))))
     }
 
     /// Room for the tiles of a tail, and for their factors.

@@ -28,10 +28,8 @@ pub(crate) struct LinearOp {
     pub tiles: Vec<TilesLaunch>,
     /// The kernels that multiply many rows on tensor cores; `None` if products are exact, or not all of the weight is in tiles.
     pub gemm: Option<Gemm>,
-    /// The low-rank product beside it.
-    pub tail: Option<Tail>,
-    /// The low-rank product of a bank that its kernels add, where this operation multiplies no numbers of rows but those that they take.
-    pub bank: Option<Arc<FewRows>>,
+    /// More inputs of the same sums.
+    pub further: Further,
     /// For each format of rows that are read as they are stored: kernels for one row and for many.
     pub rows: Vec<(Kernel, Kernel)>,
     pub x: Slot,
@@ -44,13 +42,32 @@ pub(crate) struct LinearOp {
     pub floats: Option<Floats>,
     /// The operation behind the product; nothing if some rows are read as they are stored.
     pub behind: Behind,
-    /// True if the operation behind adds sums of parts of K: all of the weight is one stretch without paired halves.
-    pub leaves_parts: bool,
-    /// Rounding of the result for the product behind.
-    pub ahead: Option<Ahead>,
-    /// Panels for the gated products of several rows, which the next product reads rounded.
-    pub gated_to: Option<Panels>,
+    /// The form of products of several rows on tensor cores.
+    pub form: ResultForm,
     pub out: Slot,
+}
+
+/// A low-rank product as further inputs of a product: `[x | u] · [W | B]ᵀ`.
+#[derive(Debug)]
+pub(crate) enum Further {
+    Nothing,
+    /// `B` is learned.
+    Tail(Box<Tail>),
+    /// `B` is that of a bank. The operation multiplies no numbers of rows but those that its kernels take.
+    Bank(Arc<FewRows>),
+}
+
+/// The form in which a product of several rows on tensor cores leaves its result. Few rows leave floats.
+#[derive(Debug)]
+pub(crate) enum ResultForm {
+    /// Floats.
+    Floats,
+    /// Sums of parts of K, which the operation behind adds: all of the weight is one stretch without paired halves.
+    Parts,
+    /// Floats, and panels for the product behind.
+    Rounded(Box<Ahead>),
+    /// Panels of gated products, for the product behind.
+    Panels(Panels),
 }
 
 /// A norm in front of a product.
@@ -129,12 +146,12 @@ impl LinearOp {
         } else if let Some(in_front) = &self.in_front {
             x = in_front.launch(run, x, rows)?;
         }
-        if let (Some(_), Some(tail)) = (gemm, &self.tail) {
+        if let (Some(_), Further::Tail(tail)) = (gemm, &self.further) {
             tail.prepare(run, &self.tiles)?;
         }
         for (number, launch) in self.tiles.iter().enumerate() {
             let mut out = self.outputs(run, launch);
-            if let (Some(_), Some(Panels { data, row_scale, subs })) = (gemm, self.gated_to) {
+            if let (Some(_), &ResultForm::Panels(Panels { data, row_scale, subs })) = (gemm, &self.form) {
                 (out.panels, out.row_scale) = (Ptr::new(run.buffer(data)), Ptr::new(run.buffer(row_scale)));
                 out.subs = subs as u32;
             }
@@ -153,24 +170,29 @@ impl LinearOp {
             let (kernel, groups) = narrow_or_wide(kernels, rows);
             run.launch(kernel, blocks, groups, OUTPUTS_PER_BLOCK * 32, 0, &params)?;
         }
-        if let (None, Some(Tail { beside: LowRank { floats, x, .. }, .. })) = (gemm, &self.tail) {
+        if let (None, Further::Tail(tail)) = (gemm, &self.further) {
+            let LowRank { floats, x, .. } = &tail.beside;
             let (x, y) = (run.tensor(x).rows().0, run.tensor(&self.out));
             floats.multiply(run, x, rows, y.rows().0, y.floats())?;
         }
-        match (gemm, &self.ahead) {
-            (Some(_), Some(ahead)) if !self.has_joined(run, rows) => {
-                ahead.round(run, run.tensor(&self.out).rows().0, rows)
-            }
-            _ => Ok(()),
+        if gemm.is_some() && !self.has_joined(run, rows) { self.round_result(run, rows) } else { Ok(()) }
+    }
+
+    /// Queues the rounding of the result for the product behind, if that is its form.
+    pub(super) fn round_result(&self, run: &Run<'_>, rows: u32) -> Result<(), DriverError> {
+        match &self.form {
+            ResultForm::Rounded(ahead) => ahead.round(run, run.tensor(&self.out).rows().0, rows),
+            ResultForm::Floats | ResultForm::Parts | ResultForm::Panels(_) => Ok(()),
         }
     }
 
     /// The launch that adds the sums of parts of K, for `rows` rows.
     fn sums(&self, rows: u32) -> Sums<'_> {
-        match &self.ahead {
-            _ if self.leaves_parts && (self.bank.is_none() || rows <= MOST_ADDED_ROWS) => Sums::Left,
-            Some(ahead) if joins(rows, self.w.rows) => Sums::Joined(ahead),
-            _ => Sums::Added,
+        match (&self.form, &self.further) {
+            (ResultForm::Parts, Further::Bank(_)) if rows > MOST_ADDED_ROWS => Sums::Added,
+            (ResultForm::Parts, _) => Sums::Left,
+            (ResultForm::Rounded(ahead), _) if joins(rows, self.w.rows) => Sums::Joined(ahead),
+            (ResultForm::Floats | ResultForm::Rounded(_) | ResultForm::Panels(_), _) => Sums::Added,
         }
     }
 
@@ -184,22 +206,22 @@ impl LinearOp {
     }
 
     fn company(&self, rows: u32) -> Company {
-        match (&self.tail, &self.bank) {
-            (Some(_), _) => Company::Tail,
-            (None, Some(_)) if rows > MOST_ADDED_ROWS => Company::Tail,
-            (None, Some(bank)) => Company::Addend(bank.blocks_of_ranks()),
-            (None, None) => Company::Alone,
+        match &self.further {
+            Further::Tail(_) => Company::Tail,
+            Further::Bank(_) if rows > MOST_ADDED_ROWS => Company::Tail,
+            Further::Bank(bank) => Company::Addend(bank.blocks_of_ranks()),
+            Further::Nothing => Company::Alone,
         }
     }
 
     /// The tail or the addend of the products with stretch `number` of the weight.
     fn beside(&self, run: &Run<'_>, rows: u32, number: usize) -> Beside {
-        match (&self.tail, &self.bank) {
-            (Some(tail), _) => Beside::Tail(tail.of_stretches[number]),
-            (None, Some(bank)) if rows > MOST_ADDED_ROWS => bank.beside_many(run, rows),
-            (None, Some(bank)) if number == 0 => Beside::Addend(bank.addend_of_next(run, rows)),
-            (None, Some(bank)) => Beside::Addend(bank.addend(run, rows)),
-            (None, None) => Beside::Nothing,
+        match &self.further {
+            Further::Tail(tail) => Beside::Tail(tail.of_stretches[number]),
+            Further::Bank(bank) if rows > MOST_ADDED_ROWS => bank.beside_many(run, rows),
+            Further::Bank(bank) if number == 0 => Beside::Addend(bank.addend_of_next(run, rows)),
+            Further::Bank(bank) => Beside::Addend(bank.addend(run, rows)),
+            Further::Nothing => Beside::Nothing,
         }
     }
 

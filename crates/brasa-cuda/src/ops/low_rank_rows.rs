@@ -300,10 +300,7 @@ impl Launch for LowRankRowsOp {
         let params = self.few_params(run, (x, rows));
         self.make_ranks(run, &params)?;
         self.add_ranks(run, &params)?;
-        match &self.second.ahead {
-            Some(ahead) if is_rounded => ahead.round(run, run.tensor(&self.second.out).rows().0, rows),
-            _ => Ok(()),
-        }
+        if is_rounded { self.second.round_result(run, rows) } else { Ok(()) }
     }
 
     /// The work of a step in which all rows use all ranks.
@@ -343,12 +340,7 @@ impl Launch for BankedLinearOp {
                 rounding.launch(run, y, Norm::NONE, rows, y.width)?;
             }
         }
-        match &self.together.ahead {
-            Some(ahead) if rows >= FEWEST_ROWS => {
-                ahead.round(run, run.tensor(&self.together.out).rows().0, rows)
-            }
-            _ => Ok(()),
-        }
+        if rows >= FEWEST_ROWS { self.together.round_result(run, rows) } else { Ok(()) }
     }
 
     fn cost(&self, run: &Run<'_>) -> (u64, u64) {

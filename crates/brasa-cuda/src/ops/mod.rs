@@ -54,7 +54,7 @@ pub(crate) use head_linear::{
     HeadFactors, HeadLinearOp, MOST_ROWS_IN_F32 as MOST_HEAD_ROWS_IN_F32, ManyRows,
 };
 pub(crate) use heads::{HEAD_ELEMENTS, HeadNorm, HeadsOp, LeftParts, PartsInFront, RotationsOp, WIDEST_HEAD};
-pub(crate) use linear::{Behind, InFront, LinearOp, TilesLaunch};
+pub(crate) use linear::{Behind, Further, InFront, LinearOp, ResultForm, TilesLaunch};
 pub(crate) use lookup::{EmbedOp, GatherOp, SelectRowsOp};
 pub(crate) use low_rank_rows::{
     BankedLinearOp, FewRows, LowRankRowsOp, MOST_ADDED_ROWS, MOST_FEW_ROWS, Matrix, RanksTail, Span,

@@ -190,3 +190,21 @@ fn the_memory_that_is_told_is_taken() {
     let Some(device) = device() else { return };
     check_measures(device);
 }
+
+#[test]
+fn a_program_tells_the_forms_of_values_and_the_kernels() {
+    let Some(device) = device() else { return };
+    let decoder = Decoder {
+        hidden: 128,
+        feed_forward: 256,
+        windows: vec![None],
+        ..Decoder::small(StorageFormat::Q4_0)
+    };
+    let program = program(device, &Arc::new(decoder.graph(1)));
+    let told = program.describe();
+    for expected in
+        ["in panels of 2 pieces", "in sums of parts", "gemm_q4_0", "attention_f16", "makes %", "reads %"]
+    {
+        assert!(told.contains(expected), "{expected}: {told}");
+    }
+}
