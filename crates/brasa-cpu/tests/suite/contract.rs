@@ -12,16 +12,22 @@ use brasa_graph::device::{
 };
 use brasa_graph::step::{Outs, Step};
 use brasa_graph::testing::Decoder;
-use brasa_graph::testing::{
-    Sequences, check_chains, check_chains_of_states, check_failed_steps, check_inputs_and_outputs,
-    check_measures, check_pages, check_refusals, check_shared_weights,
-};
+use brasa_graph::testing::Sequences;
 
 const LIMITS: ProgramLimits = ProgramLimits { max_rows: 8, max_outs: 4, max_segments: 2 };
 
 fn cpu() -> CpuBackend {
     CpuBackend::new(CpuOptions { threads: Some(2), deterministic: true, ..CpuOptions::default() }).unwrap()
 }
+
+/// Runs a check with one thread and with several.
+fn on_device(_name: &str, check: fn(&dyn Backend)) {
+    for threads in [1, 2] {
+        check(&device(threads, exact()));
+    }
+}
+
+brasa_graph::device_contract!(on_device);
 
 fn go_on(_: UploadProgress) -> ControlFlow<()> {
     ControlFlow::Continue(())
@@ -32,44 +38,11 @@ fn small() -> Arc<Graph> {
 }
 
 #[test]
-fn bad_steps_and_foreign_things_are_refused() {
-    check_refusals(&cpu());
-}
-
-#[test]
-fn a_failed_step_leaves_no_trace() {
-    check_failed_steps(&cpu());
-}
-
-#[test]
-fn chains_give_the_tokens_of_their_steps() {
-    for threads in [1, 3] {
-        check_chains(&device(threads, exact()));
-        check_chains_of_states(&device(threads, exact()));
-    }
-}
-
-#[test]
-fn graphs_share_the_upload_of_shared_weights() {
-    check_shared_weights(&cpu());
-}
-
-#[test]
-fn graphs_take_inputs_of_their_own_and_return_several_values() {
-    check_inputs_and_outputs(&cpu());
-}
-
-#[test]
 fn packed_weights_take_hardly_more_than_their_file() {
     let graph = small();
     let weights = cpu().upload(&graph, Precision::Fast, &mut go_on).unwrap();
     let stored: u64 = graph.weights().iter().map(|weight| weight.stored_bytes()).sum();
     assert!(weights.size_bytes() * 10 <= stored * 11, "{} of {stored}", weights.size_bytes());
-}
-
-#[test]
-fn texts_go_on_from_pages_that_were_copied_or_moved() {
-    check_pages(&cpu());
 }
 
 #[test]
@@ -110,9 +83,4 @@ fn a_program_says_what_it_is_and_how_long_it_took() {
         ]
     );
     assert!(times.iter().filter(|time| time.label.contains("linear")).all(|time| time.flops > 0));
-}
-
-#[test]
-fn the_memory_that_is_told_is_taken() {
-    check_measures(&cpu());
 }

@@ -2,7 +2,7 @@
 
 use brasa_cpu::Isa;
 use brasa_graph::device::{KvType, Precision};
-use brasa_graph::testing::{DraftTreeCase, check_attention_in_trees, check_tree_of_one_branch};
+use brasa_graph::testing::{DraftTreeCase, check_tree_of_one_branch};
 
 use crate::common::running::{device, exact};
 
@@ -29,9 +29,4 @@ fn a_tree_of_one_branch_is_plain_text() {
             check_tree_of_one_branch(&device(threads, exact()), WINDOWS, kv, committed, rows);
         }
     }
-}
-
-#[test]
-fn attention_to_the_step_follows_the_tree() {
-    check_attention_in_trees(&device(2, exact()));
 }

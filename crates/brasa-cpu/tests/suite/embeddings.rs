@@ -1,7 +1,7 @@
 //! Embeddings in place of token ids on the device.
 
 use brasa_formats::StorageFormat;
-use brasa_graph::testing::{check_embeddings, check_other_lookups};
+use brasa_graph::testing::check_embeddings;
 
 use crate::common::running::{device, exact};
 
@@ -12,9 +12,4 @@ fn given_rows_are_looked_up_rows() {
             check_embeddings(&device(threads, exact()), format);
         }
     }
-}
-
-#[test]
-fn other_lookups_and_factors_are_as_the_graph_says() {
-    check_other_lookups(&device(2, exact()));
 }

@@ -3,8 +3,7 @@
 use brasa_formats::StorageFormat;
 use brasa_graph::device::{KvType, Precision};
 use brasa_graph::testing::{
-    Decoder, check_absurd, check_absurd_shapes, check_behind_texts, check_company, check_lookups,
-    check_routers,
+    Decoder, check_absurd, check_absurd_shapes, check_behind_texts, check_company, check_routers,
 };
 
 use crate::common::running::device;
@@ -46,13 +45,6 @@ fn what_lies_behind_a_text_changes_nothing() {
                 check_behind_texts(&device(2, isa), &small(head_dim), Precision::Fast, kv);
             }
         }
-    }
-}
-
-#[test]
-fn numbers_beyond_their_table_are_bad_steps() {
-    for isa in instruction_sets() {
-        check_lookups(&device(2, isa));
     }
 }
 

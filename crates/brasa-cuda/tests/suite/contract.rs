@@ -10,10 +10,7 @@ use brasa_graph::device::{
     Backend, DeviceError, KvPool, KvPoolSpec, KvType, Precision, Program, ProgramLimits, UploadProgress,
 };
 use brasa_graph::step::{Outs, Step};
-use brasa_graph::testing::{
-    Decoder, Sequences, check_chains, check_chains_of_states, check_failed_steps, check_inputs_and_outputs,
-    check_measures, check_pages, check_refusals, check_shared_weights,
-};
+use brasa_graph::testing::{Decoder, Sequences};
 use brasa_graph::{Graph, GroupId};
 
 use crate::device::{another, device, emulated_driver, in_full};
@@ -36,6 +33,17 @@ fn program(device: &dyn Backend, graph: &Arc<Graph>) -> Box<dyn Program> {
     let weights = device.upload(graph, Precision::Fast, &mut go_on).unwrap();
     device.compile(Arc::clone(graph), weights, LIMITS.into()).unwrap()
 }
+
+/// Runs a check on the device, if there is one; slow checks on an emulated one only in sweeps.
+fn on_device(name: &str, check: fn(&dyn Backend)) {
+    let Some(device) = device() else { return };
+    let is_slow = ["check_chains", "check_pages"].contains(&name);
+    if !is_slow || in_full(device, name) {
+        check(device);
+    }
+}
+
+brasa_graph::device_contract!(on_device);
 
 #[test]
 fn an_absent_driver_or_gpu_is_unavailable_with_a_reason() {
@@ -101,53 +109,12 @@ fn a_limit_is_a_gpu_without_more_memory() {
 }
 
 #[test]
-fn bad_steps_and_foreign_things_are_refused() {
-    let Some(device) = device() else { return };
-    check_refusals(device);
-}
-
-#[test]
-fn a_failed_step_leaves_no_trace() {
-    let Some(device) = device() else { return };
-    check_failed_steps(device);
-}
-
-#[test]
-fn chains_give_the_tokens_of_their_steps() {
-    let Some(device) = device() else { return };
-    if in_full(device, "chains") {
-        check_chains(device);
-    }
-    check_chains_of_states(device);
-}
-
-#[test]
-fn graphs_share_the_upload_of_shared_weights() {
-    let Some(device) = device() else { return };
-    check_shared_weights(device);
-}
-
-#[test]
-fn graphs_take_inputs_of_their_own_and_return_several_values() {
-    let Some(device) = device() else { return };
-    check_inputs_and_outputs(device);
-}
-
-#[test]
 fn weights_on_the_device_take_hardly_more_than_their_file() {
     let Some(device) = device() else { return };
     let graph = small();
     let weights = device.upload(&graph, Precision::Fast, &mut go_on).unwrap();
     let stored: u64 = graph.weights().iter().map(|weight| weight.stored_bytes()).sum();
     assert!(weights.size_bytes() * 10 <= stored * 11, "{} of {stored}", weights.size_bytes());
-}
-
-#[test]
-fn texts_go_on_from_pages_that_were_copied_or_moved() {
-    let Some(device) = device() else { return };
-    if in_full(device, "pages that move") {
-        check_pages(device);
-    }
 }
 
 #[test]
@@ -183,12 +150,6 @@ fn a_program_says_what_it_is_and_how_long_it_took() {
         .map(|w| format!("linear {w}"));
     assert_eq!(labels, expected);
     assert!(linear.iter().all(|time| time.flops > 0 && time.bytes > 0 && !time.time.is_zero()));
-}
-
-#[test]
-fn the_memory_that_is_told_is_taken() {
-    let Some(device) = device() else { return };
-    check_measures(device);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Draft trees on the device.
 
 use brasa_graph::device::{KvType, Precision};
-use brasa_graph::testing::{DraftTreeCase, check_attention_in_trees, check_tree_of_one_branch};
+use brasa_graph::testing::{DraftTreeCase, check_tree_of_one_branch};
 
 use crate::device::{device, full_or_few, in_full};
 
@@ -29,10 +29,4 @@ fn a_tree_of_one_branch_is_plain_text() {
             check_tree_of_one_branch(device, WINDOWS, kv, committed, rows);
         }
     }
-}
-
-#[test]
-fn attention_to_the_step_follows_the_tree() {
-    let Some(device) = device() else { return };
-    check_attention_in_trees(device);
 }

@@ -3,8 +3,7 @@
 use brasa_formats::StorageFormat;
 use brasa_graph::device::{KvType, Precision};
 use brasa_graph::testing::{
-    Decoder, check_absurd, check_absurd_shapes, check_behind_texts, check_company, check_lookups,
-    check_routers,
+    Decoder, check_absurd, check_absurd_shapes, check_behind_texts, check_company, check_routers,
 };
 
 use crate::device::{device, full_or_few, in_full};
@@ -65,12 +64,6 @@ fn what_lies_behind_a_text_changes_nothing() {
         check_behind_texts(device, &decoder, Precision::Fast, KvType::F16);
         check_behind_texts(device, &Decoder { softcap: Some(20.0), ..decoder }, Precision::Fast, KvType::F16);
     }
-}
-
-#[test]
-fn numbers_beyond_their_table_are_bad_steps() {
-    let Some(device) = device() else { return };
-    check_lookups(device);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::device::{
-    Backend, DeviceError, DeviceInfo, KvPool, KvPoolSpec, OpTime, Precision, Program, ProgramLimits,
+    Backend, DeviceError, DeviceInfo, KvPool, KvPoolSpec, Measure, OpTime, Precision, Program, ProgramLimits,
     ProgramSpec, WeightSet,
 };
 use crate::output::{OutputPlace, Outputs};
@@ -35,6 +35,11 @@ impl Backend for ReferenceBackend {
 
     fn weight_set(&self, _: Precision) -> Arc<dyn WeightSet> {
         Arc::new(ReferenceWeights::default())
+    }
+
+    fn measure(&self, graph: &Arc<Graph>, _: Precision, _: ProgramSpec) -> Result<Measure, DeviceError> {
+        let elements = graph.weights().iter().map(|weight| weight.shape.iter().product::<usize>() as u64);
+        Ok(Measure { weight_bytes: elements.sum::<u64>() * 4, arena_bytes: 0 })
     }
 
     fn kv_pool(&self, spec: KvPoolSpec) -> Result<Box<dyn KvPool>, DeviceError> {

@@ -13,7 +13,7 @@ use std::thread;
 use crate::Graph;
 use crate::chain::{self, Chain, Finish, Flow};
 use crate::device::{
-    Backend, DeviceError, DeviceInfo, KvPool, KvPoolSpec, LostPart, OpTime, Precision, Program,
+    Backend, DeviceError, DeviceInfo, KvPool, KvPoolSpec, LostPart, Measure, OpTime, Precision, Program,
     ProgramLimits, ProgramSpec, WeightSet,
 };
 use crate::output::Outputs;
@@ -88,6 +88,15 @@ impl Backend for MockBackend {
 
     fn weight_set(&self, precision: Precision) -> Arc<dyn WeightSet> {
         ReferenceBackend.weight_set(precision)
+    }
+
+    fn measure(
+        &self,
+        graph: &Arc<Graph>,
+        precision: Precision,
+        spec: ProgramSpec,
+    ) -> Result<Measure, DeviceError> {
+        ReferenceBackend.measure(graph, precision, spec)
     }
 
     fn kv_pool(&self, spec: KvPoolSpec) -> Result<Box<dyn KvPool>, DeviceError> {

@@ -30,6 +30,7 @@
 //! - [`check_embeddings`] brings rows in place of token ids;
 //! - [`Recurrent`] describes a small decoder with recurrent layers, [`check_states`] has a device keep, resume and move
 //!   its states;
+//! - [`device_contract!`](crate::device_contract) makes a test of each check that every device has to pass;
 //! - [`check_measures`] compares the memory that a device tells beforehand with the memory that it takes;
 //! - [`check_pages`] copies, reads and writes pages and moves texts from pool to pool;
 //! - [`check_routers`], [`check_company`] and [`check_behind_texts`] bring NaN and infinities, which must stay with their own rows and texts;
@@ -41,6 +42,7 @@ mod banks;
 mod case;
 mod chains;
 mod compare;
+mod contract;
 mod decoder;
 mod derivative_operations;
 mod derivatives;

@@ -7,12 +7,10 @@ use crate::chain::{Ask, Evens, PROMPTS, chain, lengths, prompts, stepwise};
 use crate::small_model::{Device, VOCAB, small_model, tokens};
 use brasa_graph::GroupId;
 use brasa_graph::chain::Flow;
-use brasa_graph::device::{DeviceError, KvType, LostPart};
+use brasa_graph::device::{Backend, DeviceError, KvType, LostPart};
 use brasa_graph::step::{Outs, PAGE_POSITIONS, PageId, Segment, Step};
 use brasa_graph::testing::{
-    EncoderDecoder, MockBackend, Tolerance, check, check_chains, check_chains_of_states, check_failed_steps,
-    check_inputs_and_outputs, check_pages, check_refusals, check_shared_weights, compare, f32_weight,
-    random_case, rewritten,
+    EncoderDecoder, MockBackend, Tolerance, check, compare, f32_weight, random_case, rewritten,
 };
 
 /// From a device that waits for every answer to one that hears none before its end.
@@ -36,6 +34,15 @@ fn assert_goes_on(device: &mut Device, length: usize, history: &[u32]) {
 }
 
 /// The others have the token of the step that ends the chain, and as many more as the device drew before it knew.
+/// Runs a check on mocks that answer at once and late.
+fn on_device(_name: &str, check: fn(&dyn Backend)) {
+    for late in LATE {
+        check(&MockBackend::new(late));
+    }
+}
+
+brasa_graph::device_contract!(on_device);
+
 #[test]
 fn a_late_end_shows_the_others_what_was_drawn() {
     for late in LATE {
@@ -87,15 +94,6 @@ fn a_step_that_fails_ends_the_chain_and_the_program() {
 }
 
 #[test]
-fn late_or_not_chains_give_the_tokens_of_their_steps() {
-    for late in LATE {
-        check_chains(&MockBackend::new(late));
-        check_chains_of_states(&MockBackend::new(late));
-        check_failed_steps(&MockBackend::new(late));
-    }
-}
-
-#[test]
 fn a_mask_is_asked_for_one_token() {
     let (_, mut device) = device(2);
     assert_eq!((device.program.max_chain(true), device.program.max_chain(false)), (1, 11));
@@ -140,10 +138,6 @@ fn steps_are_those_of_the_reference() {
         check(&backend, &case, Tolerance::EXACT);
         check(&backend, &rewritten(&case, seed), Tolerance::EXACT);
     }
-    check_shared_weights(&backend);
-    check_inputs_and_outputs(&backend);
-    check_pages(&backend);
-    check_refusals(&backend);
     let (pair, lengths) = (EncoderDecoder::new(1), [3, 5]);
     let found = pair.run(&backend, KvType::F32, &lengths).unwrap();
     assert!(compare(&found, &pair.expected(&lengths)).within(Tolerance::F32));

@@ -11,6 +11,12 @@ use brasa_graph::reference::{ReferenceBackend, decode_weight};
 use brasa_graph::step::{Outs, Step};
 use brasa_graph::testing::{Decoder, check_behind_texts, check_company};
 
+fn on_device(_name: &str, check: fn(&dyn Backend)) {
+    check(&ReferenceBackend);
+}
+
+brasa_graph::device_contract!(on_device);
+
 #[test]
 fn chunked_equals_whole_bitwise() {
     for dtype in [KvType::F32, KvType::F16, KvType::BF16, KvType::Q8] {
@@ -93,11 +99,6 @@ fn embeddings_stand_for_looked_up_rows() {
 }
 
 #[test]
-fn other_lookups_and_factors_are_as_the_graph_says() {
-    brasa_graph::testing::check_other_lookups(&ReferenceBackend);
-}
-
-#[test]
 fn outs_select_rows() {
     let prompt = tokens(6, 5);
     let mut device = Device::new(KvType::F32);
@@ -175,42 +176,6 @@ fn profile_names_operations_and_weights() {
     let times = device.program.profile(&Step { segments: vec![segment] }, &mut *device.pool).unwrap();
     assert_eq!(times.len(), small_model().nodes().len());
     assert!(times.iter().any(|time| time.label == "linear qkv" && time.flops == 2 * 2 * 40 * 24));
-}
-
-#[test]
-fn bad_steps_and_foreign_things_are_refused() {
-    brasa_graph::testing::check_refusals(&ReferenceBackend);
-}
-
-#[test]
-fn a_failed_step_leaves_no_trace() {
-    brasa_graph::testing::check_failed_steps(&ReferenceBackend);
-}
-
-#[test]
-fn chains_give_the_tokens_of_their_steps() {
-    brasa_graph::testing::check_chains(&ReferenceBackend);
-    brasa_graph::testing::check_chains_of_states(&ReferenceBackend);
-}
-
-#[test]
-fn graphs_share_the_upload_of_shared_weights() {
-    brasa_graph::testing::check_shared_weights(&ReferenceBackend);
-}
-
-#[test]
-fn graphs_take_inputs_of_their_own_and_return_several_values() {
-    brasa_graph::testing::check_inputs_and_outputs(&ReferenceBackend);
-}
-
-#[test]
-fn texts_go_on_from_pages_that_were_copied_or_moved() {
-    brasa_graph::testing::check_pages(&ReferenceBackend);
-}
-
-#[test]
-fn numbers_beyond_their_table_are_bad_steps() {
-    brasa_graph::testing::check_lookups(&ReferenceBackend);
 }
 
 #[test]
