@@ -191,26 +191,26 @@ impl KvPool for CudaKvPool {
         copied.and_then(|()| self.gpu.stream.synchronize()).map_err(|error| self.gpu.error(error))
     }
 
-    fn state_capacity(&self) -> usize {
+    fn state_pages(&self) -> usize {
         self.states.pages.len()
     }
 
-    fn reserve_states(&mut self, pages: usize) -> Result<(), DeviceError> {
+    fn reserve_state_pages(&mut self, pages: usize) -> Result<(), DeviceError> {
         self.states.grow(&self.gpu, pages, self.spec.states.page_bytes(), "state pages")
     }
 
-    fn state_bytes(&self) -> u64 {
+    fn state_page_bytes(&self) -> u64 {
         self.spec.states.page_bytes() as u64
     }
 
-    fn read_state(&self, page: PageId, bytes: &mut [u8]) -> Result<(), DeviceError> {
+    fn read_state_page(&self, page: PageId, bytes: &mut [u8]) -> Result<(), DeviceError> {
         check_state_page(self, page, bytes.len())?;
         // SAFETY: a page of this pool, which has that many bytes.
         let copied = unsafe { self.gpu.stream.download(bytes, self.states.pages[page.index()]) };
         copied.map_err(|error| self.gpu.error(error))
     }
 
-    fn write_state(&mut self, page: PageId, bytes: &[u8]) -> Result<(), DeviceError> {
+    fn write_state_page(&mut self, page: PageId, bytes: &[u8]) -> Result<(), DeviceError> {
         check_state_page(self, page, bytes.len())?;
         // SAFETY: a page of this pool, which has that many bytes; `bytes` outlives the wait.
         let copied = unsafe { self.gpu.stream.upload(self.states.pages[page.index()], bytes) };

@@ -88,8 +88,8 @@ impl Drafter {
     pub(crate) fn new(model: DraftModel, most_texts: usize) -> Self {
         let DraftModel { program, pool, context, vocab_size, cache_bytes } = model;
         let rows = program.limits().max_rows.max(MOST_UNCHECKED);
-        let store =
-            KvStore::new(pool, cache_bytes, 0, context, rows).with_spare_states(program.spare_states());
+        let store = KvStore::new(pool, cache_bytes, 0, context, rows)
+            .with_spare_state_pages(program.spare_state_pages());
         Self {
             executor: Executor::new(program, None, None, store, context, vocab_size),
             sampler: Sampler::default(),

@@ -95,7 +95,7 @@ impl Engine {
         // Rows that a window must outlast: a chunk, or those that a stop string may take back.
         let rows = program.limits().max_rows.max(MOST_UNCHECKED);
         let store = KvStore::new(pool, cache_bytes, prefix_bytes, context, rows)
-            .with_spare_states(program.spare_states())
+            .with_spare_state_pages(program.spare_state_pages())
             .with_ready(prefault_bytes, context.saturating_mul(max_sequences));
         let executor =
             Executor::new(program, hidden, adapter_rows.clone(), store, config.context, config.vocab_size);

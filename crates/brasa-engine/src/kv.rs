@@ -4,7 +4,7 @@ mod growth;
 mod sharing;
 mod states;
 
-pub(crate) use states::{HeldState, HeldStates, PAGES_PER_TEXT, StepEnds};
+pub(crate) use states::{HeldState, HeldStates, STATE_PAGES_PER_TEXT, StepEnds};
 
 use std::ops::Range;
 
@@ -61,7 +61,7 @@ impl KvStore {
         let page_bytes = costs.page_bytes().to_vec();
         let groups = page_bytes.iter().map(|_| Pages::default()).collect();
         let interval_pages =
-            states::interval_pages(pool.state_bytes(), &page_bytes[..pool.spec().groups.len()]);
+            states::interval_pages(pool.state_page_bytes(), &page_bytes[..pool.spec().groups.len()]);
         let prefixes = Prefixes::new(prefix_bytes, &page_bytes, pool.spec().groups.len(), interval_pages);
         let owed = vec![0; page_bytes.len()];
         Self {
@@ -81,7 +81,7 @@ impl KvStore {
     }
 
     /// Sets the number of further state pages that each text needs in chains, beside those for plain steps; at least 1.
-    pub(crate) fn with_spare_states(mut self, spares: usize) -> Self {
+    pub(crate) fn with_spare_state_pages(mut self, spares: usize) -> Self {
         self.spares = spares.max(1);
         self
     }
@@ -208,12 +208,12 @@ impl KvStore {
             growth_bytes: self.growth_bytes(),
             prefixes: &self.prefixes,
             active: self.groups.iter().map(|pages| vec![false; pages.total()]).collect(),
-            states_per_text: self.state_group().map(|_| PAGES_PER_TEXT - 1 + self.spares),
+            states_per_text: self.state_group().map(|_| STATE_PAGES_PER_TEXT - 1 + self.spares),
         }
     }
 
     /// Bytes of one state page; `None` for a model without recurrent states.
-    pub(crate) fn state_bytes(&self) -> Option<usize> {
+    pub(crate) fn state_page_bytes(&self) -> Option<usize> {
         self.state_group().map(|_| self.pool.spec().states.page_bytes())
     }
 
@@ -330,7 +330,8 @@ fn pages_of_all(bytes: u64, page_bytes: &[u64]) -> usize {
 pub fn pages_bytes(pool: &dyn KvPool, positions: usize) -> u64 {
     let pages = positions.div_ceil(PAGE_POSITIONS) as u64;
     let groups = (0..pool.spec().groups.len()).map(|group| GroupId(group as u32));
-    let states = if pages > 0 { pool.state_bytes().saturating_mul(PAGES_PER_TEXT as u64) } else { 0 };
+    let states =
+        if pages > 0 { pool.state_page_bytes().saturating_mul(STATE_PAGES_PER_TEXT as u64) } else { 0 };
     groups.map(|group| pages.saturating_mul(pool.page_bytes(group))).fold(states, u64::saturating_add)
 }
 

@@ -4,7 +4,7 @@ use brasa_graph::device::KvPool;
 use brasa_graph::step::PAGE_POSITIONS;
 use brasa_graph::{CacheGroup, GroupId};
 
-use crate::kv::PAGES_PER_TEXT;
+use crate::kv::STATE_PAGES_PER_TEXT;
 use crate::outlook::most_pages;
 
 /// The pages that texts need, and their bytes on the device of a pool.
@@ -23,7 +23,7 @@ impl PageCosts {
     pub fn new(pool: &dyn KvPool, chunk: usize) -> Self {
         let groups = pool.spec().groups.clone();
         let caches = (0..groups.len()).map(|group| pool.page_bytes(GroupId(group as u32)));
-        let states = (!pool.spec().states.is_empty()).then(|| pool.state_bytes());
+        let states = (!pool.spec().states.is_empty()).then(|| pool.state_page_bytes());
         Self { groups, page_bytes: caches.chain(states).collect(), chunk }
     }
 
@@ -50,7 +50,7 @@ impl PageCosts {
     pub(crate) fn pages(&self, positions: usize) -> Vec<usize> {
         let caches = self.groups.iter().map(|group| most_pages(group, positions, self.chunk));
         let states = (self.page_bytes.len() > self.groups.len()).then_some(if positions > 0 {
-            PAGES_PER_TEXT
+            STATE_PAGES_PER_TEXT
         } else {
             0
         });

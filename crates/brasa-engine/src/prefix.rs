@@ -77,7 +77,7 @@ impl Prefixes {
         let held = vec![0; page_bytes.len()];
         let (kv, states) = page_bytes.split_at(cache_groups);
         let of = |bytes: u64, each: u64| usize::try_from(bytes / each.max(1)).unwrap_or(usize::MAX);
-        let Some(&state_bytes) = states.first() else {
+        let Some(&state_page_bytes) = states.first() else {
             return Self {
                 most_nodes: of(budget_bytes, kv.iter().sum()),
                 interval_pages,
@@ -85,7 +85,7 @@ impl Prefixes {
                 ..Self::default()
             };
         };
-        let most_states = of(budget_bytes / 2, state_bytes);
+        let most_states = of(budget_bytes / 2, state_page_bytes);
         // A text could not be resumed within further pages, for want of states.
         let most_nodes =
             of(budget_bytes / 2, kv.iter().sum()).min(most_states.saturating_mul(interval_pages));

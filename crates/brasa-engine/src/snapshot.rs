@@ -30,11 +30,11 @@ pub struct SnapshotState {
     /// True if no other text may begin with these keys and values.
     pub private: bool,
     /// Existing pages of each cache group, as a range of block table entries. An entry stands for 256 tokens. A model with
-    /// recurrent states has one more group: its entries are state pages, one for each of [`states`](Self::states).
+    /// recurrent states has one more group: its entries are state pages, one for each of [`state_lengths`](Self::state_lengths).
     pub pages: Vec<Range<usize>>,
     /// Numbers of tokens after which recurrent states are kept, in ascending order; the last is the length of the text.
     /// Empty for a model without recurrent states.
-    pub states: Vec<usize>,
+    pub state_lengths: Vec<usize>,
 }
 
 /// A text that is being read out of an engine. Dropping it releases its pages.
@@ -43,7 +43,7 @@ pub struct Snapshot<'e> {
     state: SnapshotState,
     layouts: Vec<PageLayout>,
     /// Bytes of a state page; `None` for a model without recurrent states.
-    state_bytes: Option<usize>,
+    state_page_bytes: Option<usize>,
     sequence: Option<Sequence>,
 }
 
@@ -53,7 +53,7 @@ pub struct Restoration<'e> {
     state: SnapshotState,
     layouts: Vec<PageLayout>,
     /// Bytes of a state page; `None` for a model without recurrent states.
-    state_bytes: Option<usize>,
+    state_page_bytes: Option<usize>,
     sequence: Option<Sequence>,
 }
 
@@ -71,11 +71,11 @@ impl Engine {
                 let empty = executor.sequence();
                 executor.lend(&empty)
             };
-            let state = SnapshotState::of(&lent, executor.state_bytes().is_some());
-            Ok::<_, EngineError>((state, executor.layouts(), executor.state_bytes(), lent))
+            let state = SnapshotState::of(&lent, executor.state_page_bytes().is_some());
+            Ok::<_, EngineError>((state, executor.layouts(), executor.state_page_bytes(), lent))
         };
-        let (state, layouts, state_bytes, sequence) = self.at_sessions(lend)??;
-        Ok(Snapshot { engine: self, state, layouts, state_bytes, sequence: Some(sequence) })
+        let (state, layouts, state_page_bytes, sequence) = self.at_sessions(lend)??;
+        Ok(Snapshot { engine: self, state, layouts, state_page_bytes, sequence: Some(sequence) })
     }
 
     /// Begins to restore a text. Its pages follow with [`Restoration::write_page`].
@@ -95,11 +95,11 @@ impl Engine {
         let begin = |executor: &mut Executor, _: &mut Sessions| {
             executor.check_state(&state)?;
             let empty = executor.sequence();
-            let bytes = (executor.layouts(), executor.state_bytes());
+            let bytes = (executor.layouts(), executor.state_page_bytes());
             Ok::<_, EngineError>((bytes, executor.lend(&empty), state))
         };
-        let ((layouts, state_bytes), sequence, state) = self.at_sessions(begin)??;
-        Ok(Restoration { engine: self, state, layouts, state_bytes, sequence: Some(sequence) })
+        let ((layouts, state_page_bytes), sequence, state) = self.at_sessions(begin)??;
+        Ok(Restoration { engine: self, state, layouts, state_page_bytes, sequence: Some(sequence) })
     }
 
     /// Drops the tokens of an idle session from index `length` on; returns the length kept. The length is 0 if a sliding window
@@ -167,7 +167,7 @@ impl Snapshot<'_> {
 
     /// Bytes of a page of each group, as [`SnapshotState::pages`] lists them.
     pub fn page_bytes(&self) -> Vec<usize> {
-        self.layouts.iter().map(|layout| layout.size_bytes()).chain(self.state_bytes).collect()
+        self.layouts.iter().map(|layout| layout.size_bytes()).chain(self.state_page_bytes).collect()
     }
 
     /// Reads the page of entry `entry` in the block table of cache group `group`; returns its bytes in the
@@ -180,15 +180,15 @@ impl Snapshot<'_> {
     ///
     /// [`EngineError::Options`] if there is no such page, [`EngineError::Device`], [`EngineError::Closed`].
     pub fn read_page(&self, group: usize, entry: usize, mut bytes: Vec<u8>) -> Result<Vec<u8>, EngineError> {
-        if let Some(size_bytes) = self.state_bytes.filter(|_| group == self.layouts.len()) {
-            let length = self.state.states.get(entry);
+        if let Some(size_bytes) = self.state_page_bytes.filter(|_| group == self.layouts.len()) {
+            let length = self.state.state_lengths.get(entry);
             let page = length.and_then(|&length| self.sequence.as_ref()?.states.at(length));
             let page =
                 page.ok_or_else(|| EngineError::Options(format!("the text has no state page {entry}")))?;
             bytes.resize(size_bytes, 0);
             return self
                 .engine
-                .with(move |executor| executor.read_state(page, &mut bytes).map(|()| bytes))?;
+                .with(move |executor| executor.read_state_page(page, &mut bytes).map(|()| bytes))?;
         }
         let table = self.sequence.as_ref().and_then(|sequence| sequence.tables.get(group));
         let page = table.and_then(|table| *table.get(entry)?);
@@ -207,7 +207,7 @@ impl Snapshot<'_> {
 impl Restoration<'_> {
     /// Bytes of a page of each group, as [`SnapshotState::pages`] lists them.
     pub fn page_bytes(&self) -> Vec<usize> {
-        self.layouts.iter().map(|layout| layout.size_bytes()).chain(self.state_bytes).collect()
+        self.layouts.iter().map(|layout| layout.size_bytes()).chain(self.state_page_bytes).collect()
     }
 
     /// Writes the next page of cache group `group`, in the [canonical layout](mod@brasa_graph::page). The group behind
@@ -220,7 +220,7 @@ impl Restoration<'_> {
     /// [`EngineError::Closed`]. The restoration has ended then.
     pub fn write_page(&mut self, group: usize, bytes: Vec<u8>) -> Result<Vec<u8>, EngineError> {
         let pages = self.state.pages.get(group).cloned();
-        let states = (group == self.layouts.len()).then(|| self.state.states.clone());
+        let states = (group == self.layouts.len()).then(|| self.state.state_lengths.clone());
         let Some(mut sequence) = self.sequence.take() else { return Err(EngineError::Closed) };
         let write = move |executor: &mut Executor, sessions: &mut Sessions| {
             let result = match states {
@@ -254,7 +254,7 @@ impl Restoration<'_> {
                 .iter()
                 .zip(&state.pages)
                 .all(|(table, pages)| table.len() == if pages.is_empty() { 0 } else { pages.end });
-            if !complete || sequence.states.kept().len() != state.states.len() {
+            if !complete || sequence.states.kept().len() != state.state_lengths.len() {
                 executor.take_back(sequence);
                 return Err(EngineError::Options("pages of the text are missing".into()));
             }
@@ -321,15 +321,15 @@ impl SnapshotState {
         let length = sequence.tokens.len();
         let states =
             sequence.states.kept().iter().filter(|state| state.ends_prompt || state.length == length);
-        let states: Vec<usize> = states.map(|state| state.length).collect();
-        let pages = pages.chain(has_states.then_some(0..states.len())).collect();
+        let state_lengths: Vec<usize> = states.map(|state| state.length).collect();
+        let pages = pages.chain(has_states.then_some(0..state_lengths.len())).collect();
         Self {
             scope: sequence.scope,
             tokens: sequence.tokens.clone(),
             shifted_from: sequence.shifted_from,
             private: sequence.private,
             pages,
-            states,
+            state_lengths,
         }
     }
 }
@@ -343,7 +343,7 @@ impl Executor {
         let fits = |(pages, oldest): (&Range<usize>, &usize)| pages.start <= *oldest && pages.end == entries;
         let shift_fits = state.shifted_from.is_none_or(|from| from <= length);
         let caches = state.pages.get(..oldest.len()).unwrap_or_default();
-        let groups = oldest.len() + usize::from(self.state_bytes().is_some());
+        let groups = oldest.len() + usize::from(self.state_page_bytes().is_some());
         let is_whole = state.pages.len() == groups && shift_fits && caches.iter().zip(&oldest).all(fits);
         if is_whole && self.states_fit(state) {
             return Ok(());
@@ -357,25 +357,25 @@ impl Executor {
 
     /// True if the kept states in `state` fit its text and the model.
     fn states_fit(&self, state: &SnapshotState) -> bool {
-        let SnapshotState { tokens, states, pages, .. } = state;
-        if self.state_bytes().is_none() {
-            return states.is_empty();
+        let SnapshotState { tokens, state_lengths: lengths, pages, .. } = state;
+        if self.state_page_bytes().is_none() {
+            return lengths.is_empty();
         }
-        let ascends = states.windows(2).all(|pair| pair[0] < pair[1]) && states.first() != Some(&0);
-        let ends = states.last().copied().unwrap_or(0) == tokens.len();
-        ascends && ends && pages.last() == Some(&(0..states.len()))
+        let ascends = lengths.windows(2).all(|pair| pair[0] < pair[1]) && lengths.first() != Some(&0);
+        let ends = lengths.last().copied().unwrap_or(0) == tokens.len();
+        ascends && ends && pages.last() == Some(&(0..lengths.len()))
     }
 
-    /// Writes the next state page of a sequence that has no tokens yet. `states` has the number of tokens before each
+    /// Writes the next state page of a sequence that has no tokens yet. `lengths` has the number of tokens before each
     /// state page.
     fn restore_state(
         &mut self,
         sequence: &mut Sequence,
         sessions: &mut Sessions,
-        states: &[usize],
+        lengths: &[usize],
         bytes: &[u8],
     ) -> Result<(), EngineError> {
-        let length = states.get(sequence.states.kept().len()).copied();
+        let length = lengths.get(sequence.states.kept().len()).copied();
         let length =
             length.ok_or_else(|| EngineError::Options("the text has no further state page".into()))?;
         self.append(sequence, sessions, sequence.tables.len(), Some(length), bytes)

@@ -288,7 +288,7 @@ fn check_spares(number: usize, segment: &Segment, pool: &dyn KvPool) -> Result<(
     let keeps_last = to.last().is_some_and(|&(row, _)| row as usize + 1 == segment.rows);
     let used = |page: &PageId| *from == Some(*page) || to.iter().any(|(_, written)| written == page);
     let is_free = |(place, page): (usize, &PageId)| {
-        page.index() < pool.state_capacity() && !used(page) && !spares[..place].contains(page)
+        page.index() < pool.state_pages() && !used(page) && !spares[..place].contains(page)
     };
     if keeps_last && !spares.is_empty() && spares.iter().enumerate().all(is_free) {
         return Ok(());

@@ -130,12 +130,12 @@ impl StateLayout {
 ///
 /// # Errors
 ///
-/// [`DeviceError::UnknownState`], [`DeviceError::StateBytes`].
+/// [`DeviceError::UnknownStatePage`], [`DeviceError::StatePageBytes`].
 pub fn check_state_page(pool: &dyn KvPool, page: PageId, bytes: usize) -> Result<(), DeviceError> {
-    let (page, pages, expected) = (page.index(), pool.state_capacity(), pool.spec().states.page_bytes());
+    let (page, pages, expected) = (page.index(), pool.state_pages(), pool.spec().states.page_bytes());
     match () {
-        () if page >= pages => Err(DeviceError::UnknownState { page, pages }),
-        () if bytes != expected => Err(DeviceError::StateBytes { found: bytes, expected }),
+        () if page >= pages => Err(DeviceError::UnknownStatePage { page, pages }),
+        () if bytes != expected => Err(DeviceError::StatePageBytes { found: bytes, expected }),
         () => Ok(()),
     }
 }
@@ -158,7 +158,7 @@ pub(crate) fn check_states(
             if from.is_some() { "goes on from a state page" } else { "has no state page to go on from" };
         return bad(format!("{what} at index {}", segment.first_index));
     }
-    let capacity = pool.state_capacity();
+    let capacity = pool.state_pages();
     let pages = || from.iter().copied().chain(to.iter().map(|&(_, page)| page));
     if let Some(page) = pages().find(|page| page.index() >= capacity) {
         return bad(format!("has state page {} of {capacity}", page.index()));

@@ -132,25 +132,25 @@ impl KvPool for CpuKvPool {
         Ok(())
     }
 
-    fn state_capacity(&self) -> usize {
+    fn state_pages(&self) -> usize {
         self.states.pages.len()
     }
 
-    fn reserve_states(&mut self, pages: usize) -> Result<(), DeviceError> {
+    fn reserve_state_pages(&mut self, pages: usize) -> Result<(), DeviceError> {
         self.states.reserve(pages)
     }
 
-    fn state_bytes(&self) -> u64 {
+    fn state_page_bytes(&self) -> u64 {
         self.states.layout.page_bytes() as u64
     }
 
-    fn read_state(&self, page: PageId, bytes: &mut [u8]) -> Result<(), DeviceError> {
+    fn read_state_page(&self, page: PageId, bytes: &mut [u8]) -> Result<(), DeviceError> {
         check_state_page(self, page, bytes.len())?;
         self.states.read(page, bytes);
         Ok(())
     }
 
-    fn write_state(&mut self, page: PageId, bytes: &[u8]) -> Result<(), DeviceError> {
+    fn write_state_page(&mut self, page: PageId, bytes: &[u8]) -> Result<(), DeviceError> {
         check_state_page(self, page, bytes.len())?;
         self.states.write(page, bytes);
         Ok(())

@@ -25,7 +25,7 @@ impl Executor {
         check(parts)?;
         let mut first: Vec<SequenceRows<'_>> = parts.iter_mut().map(SequenceChain::first_rows).collect();
         self.compose(&mut first, StepEnds::Last)?;
-        let spares = self.program.spare_states();
+        let spares = self.program.spare_state_pages();
         for (number, (part, segment)) in parts.iter_mut().zip(&mut self.step.segments).enumerate() {
             if segment.outs != Outs::Last || part.limit <= 1 {
                 continue;
@@ -38,7 +38,7 @@ impl Executor {
                 let prepared = self.store.prepare_more(part.sequence, part.rows);
                 prepared.map_err(|error| StepError::of(number, error))?;
             } else {
-                match self.store.spare_states(part.sequence, spares) {
+                match self.store.spare_state_pages(part.sequence, spares) {
                     Ok(states) => segment.states = states,
                     Err(_) => part.limit = 1,
                 }

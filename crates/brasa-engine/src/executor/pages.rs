@@ -125,8 +125,8 @@ impl Executor {
     }
 
     /// Bytes of one state page; `None` for a model without recurrent states.
-    pub(crate) fn state_bytes(&self) -> Option<usize> {
-        self.store.state_bytes()
+    pub(crate) fn state_page_bytes(&self) -> Option<usize> {
+        self.store.state_page_bytes()
     }
 
     /// Copies state page `page` to `bytes`, as little-endian f32.
@@ -134,8 +134,8 @@ impl Executor {
     /// # Errors
     ///
     /// [`EngineError::Device`].
-    pub(crate) fn read_state(&mut self, page: PageId, bytes: &mut [u8]) -> Result<(), EngineError> {
-        Ok(self.store.pool().read_state(page, bytes)?)
+    pub(crate) fn read_state_page(&mut self, page: PageId, bytes: &mut [u8]) -> Result<(), EngineError> {
+        Ok(self.store.pool().read_state_page(page, bytes)?)
     }
 
     /// The first page of each cache group that is visible to the row at index `length`.

@@ -109,7 +109,7 @@ impl KvStore {
         let more = self.affordable(group).min(exist / 4 + 1);
         if more > 0 {
             if self.state_group() == Some(group) {
-                self.pool.reserve_states(exist + more)?;
+                self.pool.reserve_state_pages(exist + more)?;
             } else {
                 self.pool.reserve(GroupId(group as u32), exist + more)?;
             }

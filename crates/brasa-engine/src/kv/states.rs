@@ -17,7 +17,7 @@ use crate::sequence::Sequence;
 
 /// Number of state pages that a text holds while it is computed in plain steps: one for its end, one for the next step
 /// to write, and one for its latest prompt.
-pub(crate) const PAGES_PER_TEXT: usize = 3;
+pub(crate) const STATE_PAGES_PER_TEXT: usize = 3;
 
 /// Largest interval between kept states, in pages of 256 tokens.
 const MOST_INTERVAL: u64 = 16;
@@ -93,11 +93,11 @@ impl StepStates {
 }
 
 /// The interval between kept states, in pages of 256 tokens. At this interval, states take about as many bytes as the
-/// keys and values between them. `state_bytes` is the size of a state page, and `page_bytes` has the size of a page of
+/// keys and values between them. `state_page_bytes` is the size of a state page, and `page_bytes` has the size of a page of
 /// each cache group.
-pub(super) fn interval_pages(state_bytes: u64, page_bytes: &[u64]) -> usize {
+pub(super) fn interval_pages(state_page_bytes: u64, page_bytes: &[u64]) -> usize {
     let kv: u64 = page_bytes.iter().sum();
-    state_bytes.div_ceil(kv.max(1)).clamp(1, MOST_INTERVAL) as usize
+    state_page_bytes.div_ceil(kv.max(1)).clamp(1, MOST_INTERVAL) as usize
 }
 
 impl KvStore {
@@ -174,7 +174,7 @@ impl KvStore {
     /// # Errors
     ///
     /// [`EngineError::CacheFull`], [`EngineError::Device`]. The step keeps its pages.
-    pub(crate) fn spare_states(
+    pub(crate) fn spare_state_pages(
         &mut self,
         sequence: &mut Sequence,
         spares: usize,
@@ -227,7 +227,7 @@ impl KvStore {
         self.drop_states(sequence, |state| {
             state.length != length && !state.ends_prompt && !state.length.is_multiple_of(interval)
         });
-        let enough = PAGES_PER_TEXT - 2 + self.spares;
+        let enough = STATE_PAGES_PER_TEXT - 2 + self.spares;
         for page in sequence.states.fresh.drain(enough.min(sequence.states.fresh.len())..) {
             self.groups[group].release(page);
         }
@@ -295,7 +295,7 @@ impl KvStore {
             return Err(EngineError::Options("the model has no recurrent states".into()));
         };
         let page = self.take(group)?;
-        if let Err(error) = self.pool.write_state(page, bytes) {
+        if let Err(error) = self.pool.write_state_page(page, bytes) {
             self.groups[group].release(page);
             return Err(error.into());
         }

@@ -43,20 +43,20 @@ impl KvPool for Ledger {
     fn write_page(&mut self, _: GroupId, _: PageId, _: &[u8]) -> Result<(), DeviceError> {
         Err(refusal())
     }
-    fn state_capacity(&self) -> usize {
+    fn state_pages(&self) -> usize {
         self.states
     }
-    fn reserve_states(&mut self, pages: usize) -> Result<(), DeviceError> {
+    fn reserve_state_pages(&mut self, pages: usize) -> Result<(), DeviceError> {
         self.states = pages;
         Ok(())
     }
-    fn state_bytes(&self) -> u64 {
+    fn state_page_bytes(&self) -> u64 {
         self.spec.states.page_bytes() as u64
     }
-    fn read_state(&self, _: PageId, _: &mut [u8]) -> Result<(), DeviceError> {
+    fn read_state_page(&self, _: PageId, _: &mut [u8]) -> Result<(), DeviceError> {
         Err(refusal())
     }
-    fn write_state(&mut self, _: PageId, _: &[u8]) -> Result<(), DeviceError> {
+    fn write_state_page(&mut self, _: PageId, _: &[u8]) -> Result<(), DeviceError> {
         Err(refusal())
     }
     fn as_any_mut(&mut self) -> &mut dyn Any {

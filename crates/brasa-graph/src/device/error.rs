@@ -93,7 +93,7 @@ pub enum DeviceError {
     },
     /// The pool has no such state page.
     #[error("there is no state page {page}: the pool has {pages}")]
-    UnknownState {
+    UnknownStatePage {
         /// Number of the page, counted from 0.
         page: usize,
         /// Number of state pages that the pool has.
@@ -101,7 +101,7 @@ pub enum DeviceError {
     },
     /// The number of bytes for a state page is not the size of a state page.
     #[error("{found} bytes for a state page, expected {expected}")]
-    StateBytes {
+    StatePageBytes {
         /// Number of bytes that were given.
         found: usize,
         /// Bytes of a state page.

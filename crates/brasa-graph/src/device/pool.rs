@@ -111,38 +111,38 @@ pub trait KvPool: Send {
     fn write_page(&mut self, group: GroupId, page: PageId, bytes: &[u8]) -> Result<(), DeviceError>;
 
     /// Number of state pages that exist.
-    fn state_capacity(&self) -> usize;
+    fn state_pages(&self) -> usize;
 
     /// Grows the number of state pages to at least `pages`; existing pages keep their contents.
     ///
     /// # Errors
     ///
     /// [`DeviceError::OutOfMemory`]. Nothing has changed then.
-    fn reserve_states(&mut self, pages: usize) -> Result<(), DeviceError>;
+    fn reserve_state_pages(&mut self, pages: usize) -> Result<(), DeviceError>;
 
     /// Bytes that one state page takes on this device; 0 for a graph without recurrent states.
-    fn state_bytes(&self) -> u64;
+    fn state_page_bytes(&self) -> u64;
 
     /// Copies a state page to `bytes`, in the layout of the pool's [`StateLayout`], as little-endian f32.
     ///
     /// # Errors
     ///
-    /// [`DeviceError::UnknownState`], [`DeviceError::StateBytes`]: nothing was copied. [`DeviceError::Lost`].
-    fn read_state(&self, page: PageId, bytes: &mut [u8]) -> Result<(), DeviceError>;
+    /// [`DeviceError::UnknownStatePage`], [`DeviceError::StatePageBytes`]: nothing was copied. [`DeviceError::Lost`].
+    fn read_state_page(&self, page: PageId, bytes: &mut [u8]) -> Result<(), DeviceError>;
 
     /// Overwrites a state page with `bytes`, in the layout of the pool's [`StateLayout`], as little-endian f32.
     ///
     /// # Errors
     ///
-    /// [`DeviceError::UnknownState`], [`DeviceError::StateBytes`]: nothing was written. [`DeviceError::Lost`].
-    fn write_state(&mut self, page: PageId, bytes: &[u8]) -> Result<(), DeviceError>;
+    /// [`DeviceError::UnknownStatePage`], [`DeviceError::StatePageBytes`]: nothing was written. [`DeviceError::Lost`].
+    fn write_state_page(&mut self, page: PageId, bytes: &[u8]) -> Result<(), DeviceError>;
 
     /// Bytes that all pages of all groups and all state pages take on this device.
     fn size_bytes(&self) -> u64 {
         let groups = (0..self.spec().groups.len()).map(|group| GroupId(group as u32));
         let kv: u64 =
             groups.map(|group| self.page_bytes(group).saturating_mul(self.capacity(group) as u64)).sum();
-        kv.saturating_add(self.state_bytes().saturating_mul(self.state_capacity() as u64))
+        kv.saturating_add(self.state_page_bytes().saturating_mul(self.state_pages() as u64))
     }
 
     /// The pool as its own type, for the device that made it.

@@ -160,7 +160,7 @@ pub trait Program: Send {
 
     /// Number of [spare state pages](crate::StatePages::spares) that each segment of a chain should bring: the number
     /// of steps that the device runs ahead of the caller's answers, at least 1.
-    fn spare_states(&self) -> usize {
+    fn spare_state_pages(&self) -> usize {
         1
     }
 

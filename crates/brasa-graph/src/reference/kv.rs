@@ -129,11 +129,11 @@ impl KvPool for ReferencePool {
         Ok(())
     }
 
-    fn state_capacity(&self) -> usize {
+    fn state_pages(&self) -> usize {
         self.states.len()
     }
 
-    fn reserve_states(&mut self, pages: usize) -> Result<(), DeviceError> {
+    fn reserve_state_pages(&mut self, pages: usize) -> Result<(), DeviceError> {
         let (layout, missing) = (&self.spec.states, pages.saturating_sub(self.states.len()));
         let refuse = || DeviceError::OutOfMemory {
             bytes: (missing as u64).saturating_mul(layout.page_bytes() as u64),
@@ -151,11 +151,11 @@ impl KvPool for ReferencePool {
         Ok(())
     }
 
-    fn state_bytes(&self) -> u64 {
+    fn state_page_bytes(&self) -> u64 {
         self.spec.states.page_bytes() as u64
     }
 
-    fn read_state(&self, page: PageId, bytes: &mut [u8]) -> Result<(), DeviceError> {
+    fn read_state_page(&self, page: PageId, bytes: &mut [u8]) -> Result<(), DeviceError> {
         check_state_page(self, page, bytes.len())?;
         for (bytes, x) in bytes.chunks_exact_mut(4).zip(&self.states[page.index()]) {
             bytes.copy_from_slice(&x.to_le_bytes());
@@ -163,7 +163,7 @@ impl KvPool for ReferencePool {
         Ok(())
     }
 
-    fn write_state(&mut self, page: PageId, bytes: &[u8]) -> Result<(), DeviceError> {
+    fn write_state_page(&mut self, page: PageId, bytes: &[u8]) -> Result<(), DeviceError> {
         check_state_page(self, page, bytes.len())?;
         let (words, _) = bytes.as_chunks();
         for (x, &word) in self.states[page.index()].iter_mut().zip(words) {

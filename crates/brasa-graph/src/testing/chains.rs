@@ -241,7 +241,7 @@ impl Checks {
 
     /// Unused state pages for the later steps of a chain, whose number the device tells.
     fn spares(&mut self) -> Vec<PageId> {
-        (0..self.running.program.spare_states()).map(|_| self.running.state_page()).collect()
+        (0..self.running.program.spare_state_pages()).map(|_| self.running.state_page()).collect()
     }
 
     /// The state pages of a step of one row behind a chain that began with `segment` and ended with `length` cached positions.

@@ -75,24 +75,24 @@ impl KvPool for ForeignPool {
         self.0.write_page(group, page, bytes)
     }
 
-    fn state_capacity(&self) -> usize {
-        self.0.state_capacity()
+    fn state_pages(&self) -> usize {
+        self.0.state_pages()
     }
 
-    fn reserve_states(&mut self, pages: usize) -> Result<(), DeviceError> {
-        self.0.reserve_states(pages)
+    fn reserve_state_pages(&mut self, pages: usize) -> Result<(), DeviceError> {
+        self.0.reserve_state_pages(pages)
     }
 
-    fn state_bytes(&self) -> u64 {
-        self.0.state_bytes()
+    fn state_page_bytes(&self) -> u64 {
+        self.0.state_page_bytes()
     }
 
-    fn read_state(&self, page: PageId, bytes: &mut [u8]) -> Result<(), DeviceError> {
-        self.0.read_state(page, bytes)
+    fn read_state_page(&self, page: PageId, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        self.0.read_state_page(page, bytes)
     }
 
-    fn write_state(&mut self, page: PageId, bytes: &[u8]) -> Result<(), DeviceError> {
-        self.0.write_state(page, bytes)
+    fn write_state_page(&mut self, page: PageId, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.0.write_state_page(page, bytes)
     }
 
     fn as_any_mut(&mut self) -> &mut dyn Any {

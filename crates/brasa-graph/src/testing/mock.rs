@@ -174,7 +174,7 @@ impl Program for MockProgram {
         if masked { 1 } else { MAX_CHAIN }
     }
 
-    fn spare_states(&self) -> usize {
+    fn spare_state_pages(&self) -> usize {
         self.late.max(1)
     }
 

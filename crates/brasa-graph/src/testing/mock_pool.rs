@@ -65,24 +65,24 @@ impl KvPool for MockPool {
         self.pool.write_page(group, page, bytes)
     }
 
-    fn state_capacity(&self) -> usize {
-        self.pool.state_capacity()
+    fn state_pages(&self) -> usize {
+        self.pool.state_pages()
     }
 
-    fn reserve_states(&mut self, pages: usize) -> Result<(), DeviceError> {
-        self.pool.reserve_states(pages)
+    fn reserve_state_pages(&mut self, pages: usize) -> Result<(), DeviceError> {
+        self.pool.reserve_state_pages(pages)
     }
 
-    fn state_bytes(&self) -> u64 {
-        self.pool.state_bytes()
+    fn state_page_bytes(&self) -> u64 {
+        self.pool.state_page_bytes()
     }
 
-    fn read_state(&self, page: PageId, bytes: &mut [u8]) -> Result<(), DeviceError> {
-        self.pool.read_state(page, bytes)
+    fn read_state_page(&self, page: PageId, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        self.pool.read_state_page(page, bytes)
     }
 
-    fn write_state(&mut self, page: PageId, bytes: &[u8]) -> Result<(), DeviceError> {
-        self.pool.write_state(page, bytes)
+    fn write_state_page(&mut self, page: PageId, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.pool.write_state_page(page, bytes)
     }
 
     /// The wrapped pool of the reference device, on which its programs run.

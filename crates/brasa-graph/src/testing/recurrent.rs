@@ -203,12 +203,12 @@ fn check_returns(device: &dyn Backend, precision: Precision) {
     back.states.to.clear();
     assert_same_bits(&running.run(step(&back)), &whole[7 * VOCAB..], "nothing kept");
     let mut bytes = vec![7; running.pool.spec().states.page_bytes()];
-    running.pool.read_state(kept, &mut bytes).expect("a page");
+    running.pool.read_state_page(kept, &mut bytes).expect("a page");
     let mut other = Running::new(device, &graph, precision, KvType::F32);
-    other.pool.reserve_states(2).expect("pages");
-    other.pool.write_state(PageId::from_index(1), &bytes).expect("a page");
+    other.pool.reserve_state_pages(2).expect("pages");
+    other.pool.write_state_page(PageId::from_index(1), &bytes).expect("a page");
     let mut again = vec![1; bytes.len()];
-    other.pool.read_state(PageId::from_index(1), &mut again).expect("a page");
+    other.pool.read_state_page(PageId::from_index(1), &mut again).expect("a page");
     assert!(again == bytes, "bytes of a state page");
     back.states = StatePages {
         from: Some(PageId::from_index(1)),
@@ -216,11 +216,11 @@ fn check_returns(device: &dyn Backend, precision: Precision) {
         spares: Vec::new(),
     };
     assert_same_bits(&other.run(step(&back)), &whole[7 * VOCAB..], "in another pool");
-    let wrong = other.pool.read_state(PageId::from_index(2), &mut again);
-    assert_eq!(wrong, Err(DeviceError::UnknownState { page: 2, pages: 2 }));
+    let wrong = other.pool.read_state_page(PageId::from_index(2), &mut again);
+    assert_eq!(wrong, Err(DeviceError::UnknownStatePage { page: 2, pages: 2 }));
     let expected = bytes.len();
-    let wrong = other.pool.write_state(PageId::from_index(0), &bytes[4..]);
-    assert_eq!(wrong, Err(DeviceError::StateBytes { found: expected - 4, expected }));
+    let wrong = other.pool.write_state_page(PageId::from_index(0), &bytes[4..]);
+    assert_eq!(wrong, Err(DeviceError::StatePageBytes { found: expected - 4, expected }));
 }
 
 /// Draft trees: each row equals its branch as plain text, and a text goes on from a row of a branch.

@@ -82,9 +82,9 @@ impl Sequences {
     ///
     /// # Errors
     ///
-    /// Errors of [`KvPool::reserve_states`].
+    /// Errors of [`KvPool::reserve_state_pages`].
     pub fn state_page(&mut self, pool: &mut dyn KvPool) -> Result<PageId, DeviceError> {
-        pool.reserve_states(self.state_pages_used + 1)?;
+        pool.reserve_state_pages(self.state_pages_used + 1)?;
         self.state_pages_used += 1;
         Ok(PageId::from_index(self.state_pages_used - 1))
     }

@@ -61,7 +61,7 @@ impl<'a> Case<'a> {
             let mut bytes = vec![0; graph.state_layout().page_bytes()];
             // Steps take pages in order, so the last is that of the last step.
             let last = brasa_graph::step::PageId::from_index(ids.len().div_ceil(rows) - 1);
-            running.pool.read_state(last, &mut bytes).unwrap();
+            running.pool.read_state_page(last, &mut bytes).unwrap();
             let (_, expected) = array(&self.golden["state"]);
             let found: Vec<f32> =
                 bytes.chunks_exact(4).map(|x| f32::from_le_bytes(x.try_into().unwrap())).collect();

@@ -34,8 +34,8 @@ pub(super) fn to_json(
         "pages": pages.collect::<Value>(),
         "options": options.map(settings::to_json),
     });
-    if !state.states.is_empty() {
-        header["states"] = json!(state.states);
+    if !state.state_lengths.is_empty() {
+        header["states"] = json!(state.state_lengths);
     }
     header
 }
@@ -79,7 +79,7 @@ pub(super) fn from_json(bytes: &[u8], identity: &Identity) -> Result<Header, Ses
         shifted_from,
         private: header["private"].as_bool().ok_or_else(|| missing("private"))?,
         pages: pages.ok_or_else(|| missing("pages"))?,
-        states: states.ok_or_else(|| missing("states"))?,
+        state_lengths: states.ok_or_else(|| missing("states"))?,
     };
     Ok(Header {
         state,
