@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::op::{Kept, Touch};
+use crate::op::{MemoryAccess, SequenceMemory};
 use crate::weight::cache_groups;
 use crate::{
     CacheGroup, CacheId, CacheSpec, Given, GraphError, GroupId, Input, MemoryId, Op, StateLayout, Value,
@@ -199,15 +199,18 @@ impl Graph {
 
     /// Checks that the recurrent state that `op` advances, if any, exists, has the right size and is advanced by no node yet.
     fn check_state(&self, op: &Op, operands: &[&Value]) -> Result<(), String> {
-        let Some(Touch { kept: Kept::State(id), .. }) = op.touches() else { return Ok(()) };
+        let Some(MemoryAccess { memory: SequenceMemory::State(id), .. }) = op.memory_access() else {
+            return Ok(());
+        };
         let declared = self.states.get(id.0 as usize);
         let declared = *declared.ok_or_else(|| format!("no state {} among {}", id.0, self.states.len()))?;
         if op.state_elements(operands) != Some(declared) {
             let needed = op.state_elements(operands).unwrap_or(usize::MAX);
             return Err(format!("state {} has {declared} elements, expected {needed}", id.0));
         }
-        if self.nodes.iter().any(|node| node.op.touches().is_some_and(|touch| touch.kept == Kept::State(id)))
-        {
+        if self.nodes.iter().any(|node| {
+            node.op.memory_access().is_some_and(|access| access.memory == SequenceMemory::State(id))
+        }) {
             return Err(format!("state {} is advanced by a node before it", id.0));
         }
         Ok(())

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::fuse::{Finder, Fusion, Match, Pattern};
-use crate::op::{Access, Kept};
+use crate::op::{AccessKind, SequenceMemory};
 use crate::{Graph, NodeId, ValueId};
 
 /// Items to run, in order. Every node of the graph is in exactly one item.
@@ -191,18 +191,18 @@ fn dependencies(graph: &Graph) -> Vec<Vec<usize>> {
     for (number, node) in graph.nodes().iter().enumerate() {
         let makers = node.inputs.iter().filter_map(|&value| graph.producer(value));
         let mut earlier: Vec<usize> = makers.map(|maker| maker.0 as usize).collect();
-        if let Some(touch) = node.op.touches() {
-            match (touch.kept, touch.access) {
-                (Kept::Cache(cache), Access::Read) => {
+        if let Some(access) = node.op.memory_access() {
+            match (access.memory, access.kind) {
+                (SequenceMemory::Cache(cache), AccessKind::Read) => {
                     reads_since[cache.0 as usize].push(number);
                     earlier.extend(last_write[cache.0 as usize]);
                 }
-                (Kept::Cache(cache), Access::Write | Access::Advance) => {
+                (SequenceMemory::Cache(cache), AccessKind::Write | AccessKind::Advance) => {
                     earlier.append(&mut reads_since[cache.0 as usize]);
                     earlier.extend(last_write[cache.0 as usize].replace(number));
                 }
                 // No other node uses the state.
-                (Kept::State(_), _) => {}
+                (SequenceMemory::State(_), _) => {}
             }
         }
         earlier.sort_unstable();

@@ -10,7 +10,7 @@
 //! itself is approximate too: values and the keys of deeper layers still depend on the dropped text.
 
 use crate::device::{DeviceError, KvPool, KvType};
-use crate::op::{Attention, CacheWrite, Kept, KvSource, RopeLayout};
+use crate::op::{Attention, CacheWrite, KvSource, RopeLayout, SequenceMemory};
 use crate::step::PageId;
 use crate::{Graph, GroupId, Input, Node, NodeId, Op, ValueId, ValueKind, WeightId};
 
@@ -136,11 +136,11 @@ fn check_known(node: &Node, id: NodeId) -> Result<(), String> {
         Op::Attention(Attention { source: KvSource::Cache(_) | KvSource::Memory(_), .. })
         | Op::CacheWrite(_)
         | Op::MemoryWrite(_) => Ok(()),
-        op if let Some(touch) = op.touches() => match touch.kept {
-            Kept::Cache(cache) => {
+        op if let Some(access) = op.memory_access() => match access.memory {
+            SequenceMemory::Cache(cache) => {
                 Err(format!("a context shift where {name} uses cache {} (node {})", cache.0, id.0))
             }
-            Kept::State(_) => Err(format!(
+            SequenceMemory::State(_) => Err(format!(
                 "a context shift of the recurrent state of {name} (node {}), which depends on all tokens before",
                 id.0
             )),

@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use crate::device::{DeviceError, KvPool, ProgramLimits, ProgramSpec};
-use crate::op::{Access, Kept};
+use crate::op::{AccessKind, SequenceMemory};
 use crate::state::{check_states, check_states_apart};
 use crate::step::{GivenValues, Outs, PAGE_POSITIONS, PageId, Segment, Step};
 use crate::{
@@ -50,12 +50,12 @@ struct GroupUse {
 impl GroupUse {
     fn of(graph: &Graph) -> Vec<Self> {
         let mut uses = vec![Self::default(); graph.cache_groups().len()];
-        for touch in graph.nodes().iter().filter_map(|node| node.op.touches()) {
-            let Kept::Cache(cache) = touch.kept else { continue };
+        for access in graph.nodes().iter().filter_map(|node| node.op.memory_access()) {
+            let SequenceMemory::Cache(cache) = access.memory else { continue };
             let (group, _) = graph.cache_place(cache);
             let uses = &mut uses[group.0 as usize];
-            uses.read |= touch.access != Access::Write;
-            uses.written |= touch.access.writes();
+            uses.read |= access.kind != AccessKind::Write;
+            uses.written |= access.kind.writes();
         }
         uses
     }

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use super::elementwise::{Unary, softcap};
 use super::{
-    Access, AttentionGradient, AttentionTangent, Kept, Operation, Touch, Type, cache_spec, operands, require,
-    require_floats, with_width,
+    AccessKind, AttentionGradient, AttentionTangent, MemoryAccess, Operation, SequenceMemory, Type,
+    cache_spec, operands, require, require_floats, with_width,
 };
 use crate::derivative::{Rule, Rules, Terms};
 use crate::reference::{Array, Env, Number, SegmentRows, sums};
@@ -33,8 +33,8 @@ impl Operation for CacheWrite {
         format!("cache={}", self.cache.0)
     }
 
-    fn touches(&self) -> Option<Touch> {
-        Some(Touch { kept: Kept::Cache(self.cache), access: Access::Write })
+    fn memory_access(&self) -> Option<MemoryAccess> {
+        Some(MemoryAccess { memory: SequenceMemory::Cache(self.cache), kind: AccessKind::Write })
     }
 
     fn infer(&self, given: &[&Value], caches: &[CacheSpec]) -> Result<Vec<Type>, String> {
@@ -101,8 +101,8 @@ impl Operation for MemoryWrite {
         format!("memory={}", self.memory.0.0)
     }
 
-    fn touches(&self) -> Option<Touch> {
-        Some(Touch { kept: Kept::Cache(self.memory.0), access: Access::Write })
+    fn memory_access(&self) -> Option<MemoryAccess> {
+        Some(MemoryAccess { memory: SequenceMemory::Cache(self.memory.0), kind: AccessKind::Write })
     }
 
     fn infer(&self, given: &[&Value], caches: &[CacheSpec]) -> Result<Vec<Type>, String> {
@@ -220,9 +220,9 @@ impl Operation for Attention {
         format!("{source} scale={}{window}{softcap}", self.scale)
     }
 
-    fn touches(&self) -> Option<Touch> {
+    fn memory_access(&self) -> Option<MemoryAccess> {
         let (KvSource::Cache(cache) | KvSource::Memory(MemoryId(cache))) = self.source else { return None };
-        Some(Touch { kept: Kept::Cache(cache), access: Access::Read })
+        Some(MemoryAccess { memory: SequenceMemory::Cache(cache), kind: AccessKind::Read })
     }
 
     fn infer(&self, given: &[&Value], caches: &[CacheSpec]) -> Result<Vec<Type>, String> {

@@ -14,6 +14,7 @@ mod gating;
 mod head_linear;
 mod linear;
 mod linear_cross_entropy;
+mod memory_access;
 mod narrow;
 mod norm;
 mod norm_gradient;
@@ -25,7 +26,6 @@ mod sequence;
 mod sequence_gradient;
 mod short_conv;
 mod state_scan;
-mod touch;
 mod unary_gradient;
 mod view;
 
@@ -41,6 +41,7 @@ pub use gating::{Gating, GroupScore, Groups, Scores};
 pub use head_linear::HeadLinear;
 pub use linear::{Linear, LinearGradient, LinearTransposed, Matmul};
 pub use linear_cross_entropy::{Head, LinearCrossEntropy, LinearCrossEntropyGradient};
+pub use memory_access::{AccessKind, MemoryAccess, SequenceMemory};
 pub use narrow::Narrow;
 pub use norm::{LayerNorm, RmsNorm};
 pub use norm_gradient::{NormGradient, NormKind};
@@ -52,7 +53,6 @@ pub use sequence::{IndexAdd, MeanPool, Unfold};
 pub use sequence_gradient::{Fold, MeanPoolTransposed};
 pub use short_conv::ShortConv;
 pub use state_scan::{HeadSharing, ScanRule, ScanSizes, StateScan};
-pub use touch::{Access, Kept, Touch};
 pub use unary_gradient::UnaryGradient;
 pub use view::{Broadcast, Cast, Concat, Reshape, Slice, Transpose};
 
@@ -99,7 +99,7 @@ pub(crate) trait Operation {
 
     /// The cache or the recurrent state that the operation uses; `None` if it uses neither. The order of nodes, the
     /// checks of steps and context shifts rely on this answer alone.
-    fn touches(&self) -> Option<Touch> {
+    fn memory_access(&self) -> Option<MemoryAccess> {
         None
     }
 
@@ -195,8 +195,8 @@ impl Op {
     }
 
     /// The cache, memory or recurrent state that the operation uses; `None` if it uses none of them.
-    pub fn touches(&self) -> Option<Touch> {
-        self.operation().touches()
+    pub fn memory_access(&self) -> Option<MemoryAccess> {
+        self.operation().memory_access()
     }
 
     /// Number of elements that the operation's recurrent state must have, given operands that it accepts.

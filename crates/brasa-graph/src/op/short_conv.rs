@@ -1,6 +1,9 @@
 //! A causal convolution over a few rows, with the rows before a step as its recurrent state.
 
-use super::{Access, Kept, Operation, Touch, Type, constant_dims, operands, require, require_floats, width};
+use super::{
+    AccessKind, MemoryAccess, Operation, SequenceMemory, Type, constant_dims, operands, require,
+    require_floats, width,
+};
 use crate::derivative::{Rules, Terms};
 use crate::reference::{Array, Env, Number};
 use crate::{CacheSpec, DType, Node, StateId, Value, ValueId};
@@ -31,8 +34,8 @@ impl Operation for ShortConv {
         format!("state={}", self.state.0)
     }
 
-    fn touches(&self) -> Option<Touch> {
-        Some(Touch { kept: Kept::State(self.state), access: Access::Advance })
+    fn memory_access(&self) -> Option<MemoryAccess> {
+        Some(MemoryAccess { memory: SequenceMemory::State(self.state), kind: AccessKind::Advance })
     }
 
     fn infer(&self, given: &[&Value], _: &[CacheSpec]) -> Result<Vec<Type>, String> {

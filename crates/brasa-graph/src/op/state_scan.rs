@@ -1,7 +1,7 @@
 //! Linear recurrences with a matrix as state: gated delta rule, Mamba-2, linear attention.
 
 use super::short_conv::KEPT_STATE;
-use super::{Access, Kept, Operation, Touch, Type, operands, require, require_floats};
+use super::{AccessKind, MemoryAccess, Operation, SequenceMemory, Type, operands, require, require_floats};
 use crate::derivative::{Rules, Terms};
 use crate::reference::{Array, Env, Number};
 use crate::{CacheSpec, DType, Node, Shape, StateId, Value, ValueId};
@@ -120,8 +120,8 @@ impl Operation for StateScan {
         format!("{state}{rule} {sharing}")
     }
 
-    fn touches(&self) -> Option<Touch> {
-        Some(Touch { kept: Kept::State(self.state?), access: Access::Advance })
+    fn memory_access(&self) -> Option<MemoryAccess> {
+        Some(MemoryAccess { memory: SequenceMemory::State(self.state?), kind: AccessKind::Advance })
     }
 
     fn infer(&self, given: &[&Value], _: &[CacheSpec]) -> Result<Vec<Type>, String> {

@@ -16,7 +16,7 @@ pub fn prune(graph: &Graph) -> Graph {
     }
     let mut kept = vec![false; graph.nodes().len()];
     for (node, kept) in graph.nodes().iter().zip(&mut kept).rev() {
-        let writes = node.op.touches().is_some_and(|touch| touch.access.writes());
+        let writes = node.op.memory_access().is_some_and(|access| access.kind.writes());
         *kept = writes || node.outputs.iter().any(|output| needed[output.0 as usize]);
         if *kept {
             node.inputs.iter().for_each(|input| needed[input.0 as usize] = true);

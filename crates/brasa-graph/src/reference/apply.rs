@@ -15,7 +15,7 @@ pub fn apply<T: Number>(
     operands: &[&Array<T>],
     segments: &[SegmentRows],
 ) -> Result<Vec<Array<T>>, String> {
-    if op.touches().is_some() {
+    if op.memory_access().is_some() {
         return Err(format!("{} of a cache or state needs a pool: run a graph", op.name()));
     }
     let rows = segments.last().map_or(0, |segment| segment.rows.end);

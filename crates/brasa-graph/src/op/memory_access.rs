@@ -4,16 +4,16 @@ use crate::{CacheId, StateId};
 
 /// A cache or recurrent state that an operation uses besides its operands, and how the operation uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Touch {
+pub struct MemoryAccess {
     /// The cache or the recurrent state.
-    pub kept: Kept,
+    pub memory: SequenceMemory,
     /// How the operation uses it.
-    pub access: Access,
+    pub kind: AccessKind,
 }
 
 /// Contents of a pool that outlive a step: a cache or a recurrent state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kept {
+pub enum SequenceMemory {
     /// A KV cache. A [memory](crate::MemoryId) is given by the cache that holds it.
     Cache(CacheId),
     /// A recurrent state.
@@ -22,7 +22,7 @@ pub enum Kept {
 
 /// How an operation uses a cache or a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
+pub enum AccessKind {
     /// The operation reads positions that were written before.
     Read,
     /// The operation writes the positions of the step's rows.
@@ -32,7 +32,7 @@ pub enum Access {
     Advance,
 }
 
-impl Access {
+impl AccessKind {
     /// True if the operation writes to the cache or the state.
     pub fn writes(self) -> bool {
         self != Self::Read
