@@ -312,5 +312,5 @@ impl Program for CpuProgram {
 
 /// The error of a program that has ended for `reason`. The team of threads, weights and pools stay usable.
 fn lost(reason: String) -> DeviceError {
-    DeviceError::Lost { device: DEVICE.into(), what: LostPart::Program, reason }
+    DeviceError::Lost { device: DEVICE.into(), part: LostPart::Program, reason }
 }

@@ -377,7 +377,7 @@ fn refused(weight: &Weight, error: Error) -> DeviceError {
             DeviceError::OutOfMemory { bytes: bytes as u64, what: weight.name.clone() }
         }
         Error::WorkerPanicked { .. } => {
-            DeviceError::Lost { device: DEVICE.into(), what: LostPart::Program, reason: error.to_string() }
+            DeviceError::Lost { device: DEVICE.into(), part: LostPart::Program, reason: error.to_string() }
         }
         other => DeviceError::Unsupported { device: DEVICE.into(), what: other.to_string() },
     }

@@ -61,7 +61,7 @@ impl CudaBackend {
             // A failed call while a device is prepared means that the device is unavailable, unless this process had
             // the device and lost it.
             .map_err(|error| match error.of_device(&name) {
-                DeviceError::Lost { device, what: LostPart::Program | LostPart::Context, reason } => {
+                DeviceError::Lost { device, part: LostPart::Program | LostPart::Context, reason } => {
                     DeviceError::Unavailable { device, reason }
                 }
                 error => error,

@@ -205,7 +205,7 @@ impl Gpu {
 
     /// The error of a program that has ended for `reason`. Weights and pools stay usable.
     pub(crate) fn lost(&self, reason: &str) -> DeviceError {
-        DeviceError::Lost { device: self.name.clone(), what: LostPart::Program, reason: reason.into() }
+        DeviceError::Lost { device: self.name.clone(), part: LostPart::Program, reason: reason.into() }
     }
 
     /// The device error for a driver error. It is remembered if the device cannot go on behind it.

@@ -98,7 +98,7 @@ impl EngineError {
     /// device.
     pub fn lost(&self) -> Option<LostPart> {
         match self {
-            Self::Device(DeviceError::Lost { what, .. }) => Some(*what),
+            Self::Device(DeviceError::Lost { part, .. }) => Some(*part),
             _ => None,
         }
     }

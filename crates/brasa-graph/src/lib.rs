@@ -76,7 +76,7 @@ pub use state::{StateId, StateLayout, StatePages};
 pub use step_rules::StepRules;
 pub use value::{DType, Dim, Given, GivenId, Input, Shape, Sizes, Symbol, Value, ValueId, ValueKind};
 pub use weight::{
-    CacheGroup, CacheId, CacheKind, CacheSpec, Every, GroupId, MemoryId, ValueWidth, Weight, WeightId,
+    CacheGroup, CacheId, CacheKind, CacheSpec, GroupId, MemoryId, RowStride, ValueWidth, Weight, WeightId,
     WeightPart,
 };
 pub use weight_map::WeightMap;

@@ -37,8 +37,8 @@ pub struct WeightPart {
     /// The tensor.
     pub tensor: Tensor,
     /// The stored rows that [`rows`](Self::rows) counts: all rows of the tensor, or every n-th one.
-    pub every: Every,
-    /// The part's rows, as numbers among the rows that [`every`](Self::every) selects.
+    pub stride: RowStride,
+    /// The part's rows, as numbers among the rows that [`stride`](Self::stride) selects.
     pub rows: Range<usize>,
 }
 
@@ -46,16 +46,16 @@ pub struct WeightPart {
 ///
 /// A tensor that stores gate and up rows in turns makes two parts, both with a step of 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Every {
+pub struct RowStride {
     /// Number of the first selected row in the stored tensor.
     pub first: usize,
     /// Distance from one selected row to the next, in stored rows; at least 1.
     pub step: usize,
 }
 
-impl Every {
+impl RowStride {
     /// Selects every row.
-    pub const ROW: Self = Self { first: 0, step: 1 };
+    pub const ALL: Self = Self { first: 0, step: 1 };
 
     /// The number of selected rows in a tensor of `stored` rows.
     pub fn count(self, stored: usize) -> usize {
@@ -77,17 +77,17 @@ impl WeightPart {
 
     /// Consecutive rows of `tensor`.
     pub fn of_rows(tensor: Tensor, rows: Range<usize>) -> Self {
-        Self { tensor, every: Every::ROW, rows }
+        Self { tensor, stride: RowStride::ALL, rows }
     }
 
-    /// All rows of `tensor` that `every` selects.
+    /// All rows of `tensor` that `stride` selects.
     ///
     /// # Panics
     ///
-    /// If `every.step` is 0.
-    pub fn of_every(tensor: Tensor, every: Every) -> Self {
-        assert!(every.step > 0, "steps of 0 rows");
-        Self { rows: 0..every.count(tensor.rows()), every, tensor }
+    /// If `stride.step` is 0.
+    pub fn of_stride(tensor: Tensor, stride: RowStride) -> Self {
+        assert!(stride.step > 0, "steps of 0 rows");
+        Self { rows: 0..stride.count(tensor.rows()), stride, tensor }
     }
 
     /// A part of this part: its rows `rows`, counted from its first row.
@@ -104,18 +104,18 @@ impl WeightPart {
 
     /// The numbers of the part's rows in the stored tensor, in order.
     pub fn stored_rows(&self) -> impl ExactSizeIterator<Item = usize> + use<> {
-        let every = self.every;
-        self.rows.clone().map(move |row| every.stored(row))
+        let stride = self.stride;
+        self.rows.clone().map(move |row| stride.stored(row))
     }
 
     /// True if the part's rows are neighbours in the stored tensor.
     pub fn is_consecutive(&self) -> bool {
-        self.every.step == 1 || self.rows.len() <= 1
+        self.stride.step == 1 || self.rows.len() <= 1
     }
 
     /// The part's rows in the stored tensor, if they are neighbours there; else `None`.
     pub fn consecutive_rows(&self) -> Option<Range<usize>> {
-        let start = self.every.stored(self.rows.start);
+        let start = self.stride.stored(self.rows.start);
         self.is_consecutive().then(|| start..start + self.rows.len())
     }
 
@@ -150,12 +150,12 @@ impl Weight {
         }
         let mut rows = 0;
         for part in &weight.parts {
-            let available = part.every.count(part.tensor.rows());
-            if part.every.step == 0 || part.rows.start > part.rows.end || part.rows.end > available {
+            let available = part.stride.count(part.tensor.rows());
+            if part.stride.step == 0 || part.rows.start > part.rows.end || part.rows.end > available {
                 let what = format!("rows {:?} of {}, which has {available}", part.rows, part.tensor.name);
-                return refuse(match part.every {
-                    Every::ROW => what,
-                    Every { first, step } => format!("{what} from row {first} in steps of {step}"),
+                return refuse(match part.stride {
+                    RowStride::ALL => what,
+                    RowStride { first, step } => format!("{what} from row {first} in steps of {step}"),
                 });
             }
             if part.tensor.row_len() != weight.row_len() {

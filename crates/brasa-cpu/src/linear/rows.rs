@@ -82,7 +82,7 @@ impl PackedRows {
             Payload::Blocks(_) => None,
         };
         let of = |lanes: Range<usize>| {
-            lanes.map(|row| StoredRow::of(tensor, part.every.stored(part.rows.start + row)))
+            lanes.map(|row| StoredRow::of(tensor, part.stride.stored(part.rows.start + row)))
         };
         let form = if precision == Precision::Reference {
             Form::Stored(stored)

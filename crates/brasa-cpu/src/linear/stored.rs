@@ -43,11 +43,11 @@ impl<'a> StoredRow<'a> {
 ///
 /// [`Error::BadWeight`] says what was found and expected.
 pub(super) fn check(part: &WeightPart) -> Result<(), Error> {
-    let WeightPart { tensor, every, rows } = part;
+    let WeightPart { tensor, stride, rows } = part;
     let bad =
         |found: String, expected: String| Error::BadWeight { name: tensor.name.clone(), found, expected };
-    let available = every.count(tensor.rows());
-    if every.step == 0 || rows.start > rows.end || rows.end > available {
+    let available = stride.count(tensor.rows());
+    if stride.step == 0 || rows.start > rows.end || rows.end > available {
         return Err(bad(format!("rows {rows:?}"), format!("rows within 0..{available}")));
     }
     let (format, k) = (tensor.format, tensor.row_len());

@@ -15,7 +15,7 @@ use brasa_cpu::shared::SharedSlice;
 use brasa_cpu::{Isa, Team};
 use brasa_formats::{MlxAffine, StorageFormat, Tensor};
 use brasa_graph::device::Precision;
-use brasa_graph::{Every, WeightPart};
+use brasa_graph::{RowStride, WeightPart};
 
 fn decoded(tensor: &Tensor) -> Vec<f32> {
     let mut rows = vec![0.0; tensor.rows() * tensor.row_len()];
@@ -309,7 +309,8 @@ fn rows_in_turns_are_packed_like_rows_in_order() {
         let tensor = tensor(format, 2 * n, k, &mut noise);
         let all = decoded(&tensor);
         for precision in [Precision::Fast, Precision::Reference] {
-            let halves = [0, 1].map(|first| WeightPart::of_every(tensor.clone(), Every { first, step: 2 }));
+            let halves =
+                [0, 1].map(|first| WeightPart::of_stride(tensor.clone(), RowStride { first, step: 2 }));
             let packed = PackedLinear::new("gate|up", &halves, precision, &Packer::new(&team)).unwrap();
             assert_eq!((packed.n(), packed.k()), (2 * n, k), "{format}");
             let mut row = vec![0.0; k];

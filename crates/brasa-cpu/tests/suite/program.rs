@@ -36,7 +36,7 @@ fn a_panicking_thread_ends_the_program_not_the_process() {
         // A table that points outside the arena: a bug of this crate.
         breakable.break_products();
         let program = breakable.program();
-        let lost = |error: DeviceError| matches!(error, DeviceError::Lost { what: LostPart::Program, .. });
+        let lost = |error: DeviceError| matches!(error, DeviceError::Lost { part: LostPart::Program, .. });
         assert!(lost(program.run(&step, &mut *pool).unwrap_err()));
         it_is_still_lost(program, &step, &mut *pool);
     }
@@ -46,7 +46,7 @@ fn it_is_still_lost(program: &mut dyn Program, step: &Step, pool: &mut dyn KvPoo
     let error = program.run(step, pool).unwrap_err();
     assert!(error.to_string().starts_with("device cpu failed: thread "), "{error}");
     let error = program.profile(step, pool).unwrap_err();
-    assert!(matches!(error, DeviceError::Lost { what: LostPart::Program, .. }));
+    assert!(matches!(error, DeviceError::Lost { part: LostPart::Program, .. }));
 }
 
 #[test]

@@ -134,10 +134,10 @@ impl DriverError {
 
     /// The error of the device contract, for a device called `device`.
     pub(crate) fn of_device(self, device: &str) -> DeviceError {
-        let (device, what, reason) = (device.to_owned(), self.lost_part(), self.to_string());
+        let (device, part, reason) = (device.to_owned(), self.lost_part(), self.to_string());
         match self {
             Self::OutOfMemory { bytes, what } => DeviceError::OutOfMemory { bytes, what },
-            Self::Call { .. } | Self::Lost { .. } => DeviceError::Lost { device, what, reason },
+            Self::Call { .. } | Self::Lost { .. } => DeviceError::Lost { device, part, reason },
             _ => DeviceError::Unavailable { device, reason },
         }
     }

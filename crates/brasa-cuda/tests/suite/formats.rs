@@ -8,7 +8,7 @@ use brasa_graph::device::{KvType, Precision};
 use brasa_graph::op::{ExpertLinear, LinearTransposed};
 use brasa_graph::reference::{ReferenceBackend, decode_weight};
 use brasa_graph::testing::{Noise, Running, Tolerance, compare, formats, random_tensor};
-use brasa_graph::{Builder, Every, Graph, Input, Weight, WeightPart};
+use brasa_graph::{Builder, Graph, Input, RowStride, Weight, WeightPart};
 
 use crate::device::{deterministic, device, full_or_few};
 
@@ -28,9 +28,9 @@ fn mixed(shape: &[usize], noise: &mut Noise) -> Weight {
         parts.push(match number % 3 {
             0 => WeightPart::of_rows(random_tensor(format, rows + 3, WIDTH, noise), 2..rows + 2),
             step => {
-                let every = Every { first: 1, step: step + 1 };
-                let tensor = random_tensor(format, every.stored(rows + 1), WIDTH, noise);
-                WeightPart::of_every(tensor, every).cut(1..rows + 1)
+                let stride = RowStride { first: 1, step: step + 1 };
+                let tensor = random_tensor(format, stride.stored(rows + 1), WIDTH, noise);
+                WeightPart::of_stride(tensor, stride).cut(1..rows + 1)
             }
         });
         left -= rows;
@@ -87,7 +87,7 @@ fn rows_in_turns_have_the_bits_of_rows_in_order() {
     for format in formats() {
         let mut noise = Noise::new(21);
         let both = random_tensor(format, 2 * TOKENS, WIDTH, &mut noise);
-        let halves = [0, 1].map(|first| WeightPart::of_every(both.clone(), Every { first, step: 2 }));
+        let halves = [0, 1].map(|first| WeightPart::of_stride(both.clone(), RowStride { first, step: 2 }));
         let weight = Weight::new("table", &[2 * TOKENS, WIDTH], halves.into()).unwrap();
         let expected = decode_weight(&weight).unwrap();
         let mut b = Builder::new();

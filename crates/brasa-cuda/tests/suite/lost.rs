@@ -28,20 +28,20 @@ fn lose_and_make_anew() {
     assert_eq!((first.lost(), second.lost()), (None, None));
 
     let lost = first.lose();
-    assert!(matches!(lost, Err(DeviceError::Lost { what: LostPart::Context, .. })), "{lost:?}");
+    assert!(matches!(lost, Err(DeviceError::Lost { part: LostPart::Context, .. })), "{lost:?}");
     assert!(first.lost().is_some_and(|reason| reason.contains("ILLEGAL_ADDRESS")), "{:?}", first.lost());
     assert_eq!(first.lost(), second.lost(), "backends that share a context");
     for (running, segment) in [(&mut one, &rows), (&mut other, &of_other)] {
         let step = Step { segments: vec![segment.clone()] };
         for _ in 0..2 {
             let refused = running.program.run(&step, &mut *running.pool).map(drop);
-            let all = matches!(refused, Err(DeviceError::Lost { what: LostPart::Context, .. }));
+            let all = matches!(refused, Err(DeviceError::Lost { part: LostPart::Context, .. }));
             assert!(all, "{refused:?}");
         }
     }
     assert_eq!(first.free_bytes(), None);
 
-    if let Some(Err(DeviceError::Lost { what: LostPart::Device, reason, .. })) =
+    if let Some(Err(DeviceError::Lost { part: LostPart::Device, reason, .. })) =
         try_backend(&CudaOptions::default())
     {
         assert!(!is_emulated(&first), "the emulated driver makes it anew");

@@ -116,7 +116,7 @@ pub enum DeviceError {
         /// Name of the device.
         device: String,
         /// How much is lost, and so what has to be made again.
-        what: LostPart,
+        part: LostPart,
         /// A description by the device or its driver.
         reason: String,
     },

@@ -3,7 +3,7 @@
 use crate::op::{
     ClampedUnit, GatedUnit, Gating, GroupScore, Groups, PositionScale, RouterTopK, Scores, Unary,
 };
-use crate::{Every, ValueId, Weight, WeightPart};
+use crate::{RowStride, ValueId, Weight, WeightPart};
 
 use super::{CaseBuilder, OperationCase, Tolerance};
 
@@ -77,7 +77,7 @@ fn interleaved(b: &mut CaseBuilder, shape: &[usize]) -> [Weight; 2] {
         let parts: Vec<WeightPart> = stored
             .parts
             .iter()
-            .map(|part| WeightPart::of_every(part.tensor.clone(), Every { first, step: 2 }))
+            .map(|part| WeightPart::of_stride(part.tensor.clone(), RowStride { first, step: 2 }))
             .collect();
         Weight::new(["gate", "up"][first], shape, parts).expect("half of the rows")
     })

@@ -139,7 +139,7 @@ impl Steps {
         if self.lost {
             return Err(DeviceError::Lost {
                 device: "mock".into(),
-                what: LostPart::Program,
+                part: LostPart::Program,
                 reason: "it was told to fail".into(),
             });
         }

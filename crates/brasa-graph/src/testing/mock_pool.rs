@@ -51,7 +51,7 @@ impl KvPool for MockPool {
         } else {
             Err(DeviceError::Lost {
                 device: "mock".into(),
-                what: LostPart::Program,
+                part: LostPart::Program,
                 reason: "it was told to fail to copy a page".into(),
             })
         }

@@ -9,7 +9,7 @@ use brasa_graph::op::{
 };
 use brasa_graph::reference::{Array, apply, decode_weight};
 use brasa_graph::testing::{Tolerance, compare};
-use brasa_graph::{Every, Weight, WeightPart};
+use brasa_graph::{RowStride, Weight, WeightPart};
 use serde_json::Value;
 
 fn golden() -> Value {
@@ -74,10 +74,10 @@ fn experts_with_biases_and_clamps_compute_like_transformers() {
     let [experts, both, inputs] = gate_up.shape[..] else { panic!("{:?}", gate_up.shape) };
     let half = |first| {
         let tensor = Tensor::of_floats("gate_up", gate_up.shape.clone(), gate_up.floats());
-        let part = WeightPart::of_every(tensor, Every { first, step: 2 });
+        let part = WeightPart::of_stride(tensor, RowStride { first, step: 2 });
         let weight = Weight::new("half", &[experts, both / 2, inputs], vec![part]).unwrap();
         let tensor = Tensor::of_floats("bias", vec![experts * both, 1], biases.floats());
-        let part = WeightPart::of_every(tensor, Every { first, step: 2 });
+        let part = WeightPart::of_stride(tensor, RowStride { first, step: 2 });
         let bias = Arc::new(Weight::new("bias", &[experts, both / 2, 1], vec![part]).unwrap());
         let bias = Array::f32([experts, both / 2], bias.decode("test").unwrap());
         (decode_weight(&weight).unwrap(), bias)

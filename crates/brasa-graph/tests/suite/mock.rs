@@ -78,11 +78,11 @@ fn a_step_that_fails_ends_the_chain_and_the_program() {
             };
             backend.fail_after(successes);
             let error = chain(segments, &mut device, &mut Ask::tokens(20), answer).err().unwrap();
-            assert!(matches!(error, DeviceError::Lost { what: LostPart::Program, .. }), "{error}");
+            assert!(matches!(error, DeviceError::Lost { part: LostPart::Program, .. }), "{error}");
             assert_eq!(seen.get(), [successes; 3], "{late} late: every token of a step that ran is seen");
             let again = prompts(&mut Device::three(KvType::F16), 20);
             let again = device.program.run(&Step { segments: again }, &mut *device.pool).map(|_| ());
-            let is_lost = matches!(again, Err(DeviceError::Lost { what: LostPart::Program, .. }));
+            let is_lost = matches!(again, Err(DeviceError::Lost { part: LostPart::Program, .. }));
             assert!(is_lost, "a lost program stays lost");
             // Another program finds the cache as it was.
             let other = Device::on(&backend, small_model(), KvType::F16, 3);
@@ -118,7 +118,7 @@ fn a_copy_of_a_page_fails_when_told_to() {
     backend.fail_copy_after(1);
     let mut copy = || device.pool.copy_page(group, page(0), page(1), PAGE_POSITIONS);
     assert_eq!(copy(), Ok(()));
-    assert!(matches!(copy(), Err(DeviceError::Lost { what: LostPart::Program, .. })));
+    assert!(matches!(copy(), Err(DeviceError::Lost { part: LostPart::Program, .. })));
     assert_eq!(copy(), Ok(()));
 }
 

@@ -2,7 +2,7 @@
 
 use brasa_formats::{StorageFormat, Tensor};
 use brasa_graph::testing::{Noise, random_tensor};
-use brasa_graph::{Every, Weight, WeightPart};
+use brasa_graph::{RowStride, Weight, WeightPart};
 
 const WIDTH: usize = 64;
 
@@ -14,7 +14,7 @@ fn rows(tensor: &Tensor) -> Vec<Vec<f32>> {
 }
 
 fn half(tensor: &Tensor, first: usize) -> WeightPart {
-    WeightPart::of_every(tensor.clone(), Every { first, step: 2 })
+    WeightPart::of_stride(tensor.clone(), RowStride { first, step: 2 })
 }
 
 #[test]

@@ -197,8 +197,8 @@ fn places_behind(step: &Step) -> Vec<usize> {
 }
 
 /// The error of a device that has lost something.
-fn lost(what: LostPart) -> DeviceError {
-    DeviceError::Lost { device: "faulty".into(), what, reason: "it was told to fail".into() }
+fn lost(part: LostPart) -> DeviceError {
+    DeviceError::Lost { device: "faulty".into(), part, reason: "it was told to fail".into() }
 }
 
 struct Faulty {

@@ -47,9 +47,9 @@ impl StoredRows {
 
     /// Decodes row `row` into `out`, exactly as its codec does.
     pub fn decode_row(&self, row: usize, out: &mut [f32]) {
-        let WeightPart { tensor, every, rows } = &self.part;
+        let WeightPart { tensor, stride, rows } = &self.part;
         assert!(row < rows.len(), "row {row} of {}", rows.len());
-        if let Err(error) = tensor.decode_row(every.stored(rows.start + row), out) {
+        if let Err(error) = tensor.decode_row(stride.stored(rows.start + row), out) {
             unreachable!("{}: {error}", tensor.name)
         }
     }
