@@ -44,17 +44,17 @@ pub struct InspectArguments {
     pub path: Option<PathBuf>,
     #[command(flatten)]
     pub source: SourceArguments,
-    /// Print the graph, and the program that this machine makes of it
-    #[arg(long)]
+    /// Print the graph, and the program that a device makes of it: the operations, and on a GPU their kernels and the forms of values
+    #[arg(long, group = "on_device")]
     pub graph: bool,
     /// List every tensor
     #[arg(long)]
     pub tensors: bool,
     /// Print the memory that the model takes on a device, whether it fits, and which types would fit
-    #[arg(long, conflicts_with_all = ["graph", "tensors"])]
+    #[arg(long, group = "on_device", conflicts_with_all = ["graph", "tensors"])]
     pub fit: bool,
-    /// Device whose memory --fit asks for: cpu, cuda (NVIDIA GPU 0; cuda:N for number N), or auto, a GPU if there is one [default: auto]
-    #[arg(long, value_name = "NAME", value_parser = Suggested(DEVICES), hide_possible_values = true, requires = "fit", conflicts_with_all = ["graph", "attention"])]
+    /// Device of --fit and --graph: cpu, cuda (NVIDIA GPU 0; cuda:N for number N), or auto, a GPU if there is one [default: auto]
+    #[arg(long, value_name = "NAME", value_parser = Suggested(DEVICES), hide_possible_values = true, requires = "on_device", conflicts_with = "attention")]
     pub device: Option<String>,
     /// Most memory of a GPU for --fit, such as 14GiB [default: all]
     #[arg(long, value_name = "SIZE", value_parser = values::size, allow_negative_numbers = true, requires = "fit", conflicts_with_all = ["graph", "attention"])]

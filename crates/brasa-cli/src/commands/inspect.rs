@@ -24,9 +24,10 @@ pub fn inspect(arguments: &InspectArguments) -> Result<(), Failure> {
     }
     let path = arguments.source.model.as_ref();
     if arguments.graph {
+        let options = LoadOptions { device: arguments.device.clone(), ..LoadOptions::default() };
         let text = match path {
-            Some(path) => brasa::describe_graph(path, &LoadOptions::default())?,
-            None => brasa::describe_graph_bytes(bundled::MODEL, &LoadOptions::default())?,
+            Some(path) => brasa::describe_graph(path, &options)?,
+            None => brasa::describe_graph_bytes(bundled::MODEL, &options)?,
         };
         if arguments.json {
             return output::line(&json!({"graph": text}).to_string());

@@ -278,14 +278,12 @@ template <int E> __device__ __forceinline__ void attend_part(const PartsParams& 
             OnlineSoftmax<PowersOfTwo> softmax;
             softmax.begin(p.sinks, first_head + i / E);
             float sum[4] = {};
+            // Without branches, so that parts are fetched ahead. One without a score that is a number has sums of zero.
+#pragma unroll 4
             for (uint32_t n = 0; n < parts; n++) {
                 const float2 facts = __ldcg(reinterpret_cast<const float2*>(from + n * (PART_HEADS * T::HEAD) + E));
-                if (!MergedParts<PowersOfTwo>::has_values(facts.y)) {
-                    softmax.total += facts.x;
-                    continue;
-                }
                 const float4 v = __ldcg(reinterpret_cast<const float4*>(from + n * (PART_HEADS * T::HEAD) + i % E));
-                const float old = softmax.raise_seen(fmaxf(softmax.largest, facts.y)), weight = softmax.weigh(facts.y);
+                const float old = softmax.raise(fmaxf(softmax.largest, facts.y)), weight = softmax.weigh(facts.y);
                 sum[0] = fmaf(weight, v.x, sum[0] * old); sum[1] = fmaf(weight, v.y, sum[1] * old);
                 sum[2] = fmaf(weight, v.z, sum[2] * old); sum[3] = fmaf(weight, v.w, sum[3] * old);
                 softmax.total = fmaf(weight, facts.x, softmax.total * old);
