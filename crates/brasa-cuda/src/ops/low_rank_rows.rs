@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use super::low_rank_spans::Span;
 use crate::driver::{DeviceMemory, DriverError, Kernel};
-use crate::ops::gemm::{Beside, MOST_ROWS_WITHOUT_TAIL, panel_threads};
-use crate::ops::{FEWEST_ROWS, GatedOp, HeadNorm, Launch, LinearOp, Panels, Rounding};
+use crate::ops::gemm::{Beside, panel_threads};
+use crate::ops::{FEWEST_ROWS, HeadNorm, Launch, LinearOp, Panels};
 use crate::params::{
-    Addend, ChosenRanksParams, GemmTail, LOW_RANK_SPANS, LowRankMatrix, LowRankRowsParams, LowRankSpans,
-    Norm, Ptr, RankPanelsParams, Rows,
+    Addend, ChosenRanksParams, GemmTail, LowRankMatrix, LowRankRowsParams, LowRankSpans, Ptr,
+    RankPanelsParams, Rows,
 };
 use crate::run::{BufferId, Run, Slot};
 
@@ -72,14 +73,6 @@ pub(crate) struct RanksTail {
     pub raise: f32,
 }
 
-/// Tiles of B below `tiles_end`, and not in the span before, which are zero but in the subs `first..end`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Span {
-    pub tiles_end: u32,
-    pub first: u32,
-    pub end: u32,
-}
-
 /// A matrix in tiles of 16-bit floats, or dense rows of f32.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Matrix {
@@ -87,22 +80,6 @@ pub(crate) struct Matrix {
     pub rows: usize,
     pub inputs: usize,
     pub factor: f32,
-}
-
-/// `y = [residual +] x·Wᵀ [+ bias] + (factors ∘ x·Aᵀ)·Bᵀ`, or the gated product of its halves.
-///
-/// The low-rank product of at most [`MOST_ADDED_ROWS`] rows, and of more than [`MOST_ROWS_WITHOUT_TAIL`], is added within the other one, so that one kernel
-/// computes what follows too.
-#[derive(Debug)]
-pub(crate) struct BankedLinearOp {
-    /// The product of few and of many rows, with the low-rank one.
-    pub together: LinearOp,
-    /// The products of other rows. The low-rank one is the first where both are added to a residual.
-    pub alone: LinearOp,
-    pub low: LowRankRowsOp,
-    pub low_first: bool,
-    /// The gates behind, and the rounding of what they make, where `together` rounds it.
-    pub gated: Option<(GatedOp, Option<Rounding>)>,
 }
 
 /// Parts of K, each multiplied by itself.
@@ -119,45 +96,6 @@ impl Addend {
     /// Blocks of the launch that makes its ranks.
     pub(super) fn blocks_of_ranks(&self) -> u32 {
         blocks_of_ranks(self.b.inputs, self.parts)
-    }
-}
-
-impl Span {
-    fn cost(self, tiles: u32) -> u64 {
-        u64::from(tiles) * u64::from(self.end - self.first)
-    }
-
-    /// Joins two runs of tiles, the first of which begins behind `before`. Also returns the number of subs that the joined run
-    /// reads without need.
-    fn join(self, next: Self, before: u32) -> (Self, u64) {
-        let of_both = [self, next].into_iter().filter(|span| span.first < span.end);
-        let (first, end) =
-            of_both.fold((u32::MAX, 0), |(first, end), span| (first.min(span.first), end.max(span.end)));
-        let joined = Self { tiles_end: next.tiles_end, first: first.min(end), end };
-        let needed = self.cost(self.tiles_end - before) + next.cost(next.tiles_end - self.tiles_end);
-        (joined, joined.cost(next.tiles_end - before) - needed)
-    }
-
-    /// The runs of tiles, of which each has some subs, as few enough spans, that read the fewest subs in vain.
-    pub(crate) fn merge(tiles: impl Iterator<Item = std::ops::Range<u32>>) -> Vec<Self> {
-        let mut spans: Vec<Self> = Vec::new();
-        for (tile, subs) in tiles.enumerate() {
-            let own = Self { tiles_end: tile as u32 + 1, first: subs.start, end: subs.end };
-            match spans.last_mut() {
-                Some(last) if (last.first, last.end) == (own.first, own.end) => {
-                    last.tiles_end = own.tiles_end;
-                }
-                _ => spans.push(own),
-            }
-            if spans.len() > LOW_RANK_SPANS as usize {
-                let before = |place: usize| place.checked_sub(1).map_or(0, |last| spans[last].tiles_end);
-                let joined = |place: usize| spans[place].join(spans[place + 1], before(place));
-                let cheapest = (0..spans.len() - 1).min_by_key(|&place| joined(place).1).unwrap_or(0);
-                spans[cheapest] = joined(cheapest).0;
-                spans.remove(cheapest + 1);
-            }
-        }
-        spans
     }
 }
 
@@ -222,7 +160,7 @@ impl FewRows {
 
 impl LowRankRowsOp {
     /// The facts of few rows `x`, which are rounded where they are several.
-    fn few_params(&self, run: &Run<'_>, (x, rows): (Rows, u32)) -> LowRankRowsParams {
+    pub(super) fn few_params(&self, run: &Run<'_>, (x, rows): (Rows, u32)) -> LowRankRowsParams {
         let norm = HeadNorm::params(self.first.in_front.as_ref().map(|in_front| &in_front.norm), run);
         let gemm = self.first.gemm.as_ref().filter(|_| rows >= FEWEST_ROWS);
         let (panels, row_scale, panel_subs) = gemm.map_or((Ptr::NONE, Ptr::NONE, 0), |gemm| {
@@ -246,12 +184,12 @@ impl LowRankRowsOp {
     }
 
     /// Queues the ranks of few rows.
-    fn make_ranks(&self, run: &Run<'_>, params: &LowRankRowsParams) -> Result<(), DriverError> {
+    pub(super) fn make_ranks(&self, run: &Run<'_>, params: &LowRankRowsParams) -> Result<(), DriverError> {
         run.launch(&self.few.kernels[0], params.addend.blocks_of_ranks(), 1, RANK_THREADS, 0, params)
     }
 
     /// Queues the ranks of many rows, as the tail of a product of rows that are divided by the powers of two in buffer `row_scale`.
-    fn make_tail(
+    pub(super) fn make_tail(
         &self,
         run: &Run<'_>,
         (x, rows): (Rows, u32),
@@ -307,66 +245,5 @@ impl Launch for LowRankRowsOp {
     fn cost(&self, run: &Run<'_>) -> (u64, u64) {
         let (first, second) = (self.first.cost(run), self.second.cost(run));
         (first.0 + second.0, first.1 + second.1)
-    }
-}
-
-impl Launch for BankedLinearOp {
-    fn launch(&self, run: &Run<'_>) -> Result<(), DriverError> {
-        let (x, rows) = run.tensor(&self.together.x).rows();
-        if (FEWEST_ROWS..=MOST_ADDED_ROWS).contains(&rows) {
-            // One of them rounds for all.
-            self.alone.round(run, x, rows)?;
-            self.low.first.round(run, x, rows)?;
-            let addend = self.low.few.addend_of_next(run, rows);
-            self.low.make_ranks(run, &LowRankRowsParams { addend, ..self.low.few_params(run, (x, rows)) })?;
-            return self.together.multiply(run, x, rows);
-        }
-        if let Some(gemm) = self.together.gemm.as_ref().filter(|_| rows > MOST_ROWS_WITHOUT_TAIL) {
-            self.alone.round(run, x, rows)?;
-            self.low.make_tail(run, (x, rows), gemm.panels.row_scale)?;
-            return self.together.multiply(run, x, rows);
-        }
-        if self.low_first {
-            self.low.launch(run)?;
-            self.alone.multiply(run, x, rows)?;
-        } else {
-            self.alone.multiply(run, x, rows)?;
-            self.low.launch(run)?;
-        }
-        if let Some((gated, rounding)) = &self.gated {
-            gated.launch(run)?;
-            if let Some(rounding) = rounding.as_ref().filter(|_| rows >= FEWEST_ROWS) {
-                let y = run.tensor(&self.together.out).rows().0;
-                rounding.launch(run, y, Norm::NONE, rows, y.width)?;
-            }
-        }
-        if rows >= FEWEST_ROWS { self.together.round_result(run, rows) } else { Ok(()) }
-    }
-
-    fn cost(&self, run: &Run<'_>) -> (u64, u64) {
-        let (alone, low) = (self.alone.cost(run), self.low.cost(run));
-        (alone.0 + low.0, alone.1 + low.1)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn spans_are_what_tiles_need() {
-        let span = |tiles_end, first, end| Span { tiles_end, first, end };
-        let spans = |tiles: &[(usize, std::ops::Range<u32>)]| {
-            Span::merge(tiles.iter().flat_map(|(count, subs)| std::iter::repeat_n(subs.clone(), *count)))
-        };
-        // Queries, keys and values.
-        let found = spans(&[(256, 0..2), (64, 2..4), (64, 4..6)]);
-        assert_eq!(found, [span(256, 0, 2), span(320, 2, 4), span(384, 4, 6)]);
-        // Tiles without anything read nothing.
-        assert_eq!(spans(&[(3, 0..0)]), [span(3, 0, 0)]);
-        // Of many runs those are joined that read least in vain.
-        let found = spans(&[(9, 0..1), (1, 0..0), (9, 3..4), (9, 0..4), (9, 5..6)]);
-        assert_eq!(found, [span(10, 0, 1), span(19, 3, 4), span(28, 0, 4), span(37, 5, 6)]);
-        assert!(spans(&[]).is_empty());
     }
 }

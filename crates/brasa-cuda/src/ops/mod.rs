@@ -3,6 +3,7 @@
 mod arrange;
 mod attention;
 mod attention_rows;
+mod banked_linear;
 mod cross_entropy;
 mod elementwise;
 mod experts;
@@ -15,6 +16,7 @@ mod heads;
 mod linear;
 mod lookup;
 mod low_rank_rows;
+mod low_rank_spans;
 mod matmul;
 mod mixture;
 mod paneled;
@@ -33,6 +35,7 @@ pub(crate) use attention::{
     WIDEST_PAGED_KEY, WIDEST_PAGED_VALUE, flash_kernel, step_tiles_bytes,
 };
 pub(crate) use attention_rows::{AttentionGradientRows, AttentionRows, Named, Room, rows_kernels};
+pub(crate) use banked_linear::BankedLinearOp;
 pub(crate) use cross_entropy::{
     LinearCrossEntropyGradientOp, LinearCrossEntropyOp, MOST_ROWS, RowGradients, Scores,
 };
@@ -57,9 +60,9 @@ pub(crate) use heads::{HEAD_ELEMENTS, HeadNorm, HeadsOp, LeftParts, PartsInFront
 pub(crate) use linear::{Behind, Further, InFront, LinearOp, ResultForm, TilesLaunch};
 pub(crate) use lookup::{EmbedOp, GatherOp, SelectRowsOp};
 pub(crate) use low_rank_rows::{
-    BankedLinearOp, FewRows, LowRankRowsOp, MOST_ADDED_ROWS, MOST_FEW_ROWS, Matrix, RanksTail, Span,
-    parts as parts_of_ranks,
+    FewRows, LowRankRowsOp, MOST_ADDED_ROWS, MOST_FEW_ROWS, Matrix, RanksTail, parts as parts_of_ranks,
 };
+pub(crate) use low_rank_spans::Span;
 pub(crate) use matmul::{Floats, MATMUL_TILES, MOST_PARTS, Matmul, MatmulOp};
 pub(crate) use mixture::{
     ExpertTiles, FewSlots, MOST_UNSORTED, MixtureOp, PlanBuffers, SIZES as EXPERT_SIZES, Sorted,
