@@ -78,7 +78,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// [`EngineError::Options`] if a thread cannot be started, a size of `config` is 0 that must not be, or the program or the draft
+    /// [`EngineError::Options`] if a thread cannot be started, a size of `config` is 0 that must be at least 1, or the program or the draft
     /// model reads memories: texts have none.
     pub fn start(parts: EngineParts, config: EngineConfig) -> Result<Self, EngineError> {
         let EngineParts { program, pool, hidden, draft_model, adapter_rows } = parts;

@@ -83,7 +83,7 @@ impl Executor {
         self.context
     }
 
-    /// Token ids of the model.
+    /// Number of token ids of the model: the width of the logits.
     pub fn vocab_size(&self) -> usize {
         self.vocab_size
     }
@@ -103,12 +103,12 @@ impl Executor {
         self.program.limits().max_segments
     }
 
-    /// Most tokens of a sequence in one chain; `masked` if a sequence of the chain has a mask.
+    /// Most tokens that a chain draws for a sequence. `masked` is true if a sequence of the chain has a mask.
     pub fn max_chain(&self, masked: bool) -> usize {
         self.program.max_chain(masked)
     }
 
-    /// Bytes of KV pages and of the program's arena.
+    /// Bytes on the device of all KV pages and of the programs' arenas. Weights are not counted.
     pub fn memory_bytes(&self) -> u64 {
         let hidden = if let Hidden::Made(program) = &self.hidden { program.arena_bytes() } else { 0 };
         self.store.size_bytes() + self.program.arena_bytes() + hidden

@@ -21,7 +21,7 @@ pub struct Metrics {
     pub preemptions: usize,
     /// Time spent waiting for a place, until the request was served for the first time.
     pub queue_time: Duration,
-    /// Time from the first prompt row to the first sampled token, or so far.
+    /// Time from the first service of the request to its first sampled token, or to its last report if no token was sampled yet.
     pub prefill_time: Duration,
     /// Time from the first sampled token to the last, pauses for a slow reader included.
     pub decode_time: Duration,

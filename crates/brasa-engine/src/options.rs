@@ -19,13 +19,14 @@ const MOST_STOP_BYTES: usize = 256 << 10;
 pub struct RequestOptions {
     /// Requests of a higher priority are served first. A request that was overtaken eight times goes before all others.
     pub priority: i32,
-    /// Gives up after this instant.
+    /// The instant after which the request fails with [`EngineError::DeadlineExceeded`]; `None` for no limit of time.
     pub deadline: Option<Instant>,
     /// Most fragments or rows that wait for their reader, at least 1. A request with that many pauses until half of them have
     /// been read; other requests go on meanwhile.
     pub run_ahead: usize,
     /// True to take the beginning of the prompt from the cache, if an earlier text left it there, and to keep the text for later
-    /// ones; false to compute the whole prompt. `None` is true, unless the caller of the engine chooses otherwise.
+    /// ones; false to compute the whole prompt. `None` leaves the choice to the caller of the engine, and means true if the caller
+    /// makes none.
     pub cache_prompt: Option<bool>,
     /// The text's adapters, and its group of requests: only requests of equal scope share keys and values.
     pub cache_scope: CacheScope,
@@ -39,7 +40,7 @@ pub struct GenerateOptions {
     pub request: RequestOptions,
     /// How tokens are drawn.
     pub sampling: SamplingParams,
-    /// Most tokens to generate; `None` until the context is full.
+    /// Most tokens to generate; `None` for as many as the context holds.
     pub max_tokens: Option<usize>,
     /// Tokens that end the generation; the stopping token is not part of the answer.
     pub stop_ids: Vec<u32>,
@@ -49,13 +50,13 @@ pub struct GenerateOptions {
     /// Marks that the reader of the text does not see, such as those around thoughts and calls; at most 256. A stop string is not found
     /// in a mark, across one, or in the blank space directly behind one, unless a stop string names the mark.
     pub stop_marks: Vec<String>,
-    /// Goes on at the [model's own end tokens](crate::Request::end_ids). Stop ids and stop strings end the generation nevertheless.
+    /// True to go on after the [model's own end tokens](crate::Request::end_ids). Stop ids and stop strings end the generation nevertheless.
     pub ignore_eos: bool,
     /// Behaviour when the context is full.
     pub context_policy: ContextPolicy,
     /// Makes the mask of tokens that may come next, such as a grammar's; `None` allows all.
     pub mask: Option<Arc<dyn MaskSource>>,
-    /// Guesses tokens ahead and computes them together. The text stays the same. `None` leaves the choice to the caller of the
+    /// How tokens are guessed ahead and computed together. The text stays the same. `None` leaves the choice to the caller of the
     /// engine, and means [`Speculation::MODEL`] if the caller makes none.
     pub speculation: Option<Speculation>,
     /// True for an empty fragment at the beginning of the prompt and after each of its steps.
@@ -71,16 +72,17 @@ pub struct GenerateOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each source of guesses is a switch of its own")]
 pub struct Speculation {
-    /// Guesses the tokens that the [mask](GenerateOptions::mask) forces, where a grammar allows a single one. They come in one step
-    /// in place of a step each.
+    /// True to guess the tokens that the [mask](GenerateOptions::mask) forces, because a grammar allows a single one. Several of
+    /// them are computed in one step in place of a step each.
     pub forced: bool,
-    /// Guesses by the engine's draft model, if it has one.
+    /// True to guess tokens by the engine's draft model, if the engine has one.
     pub model: bool,
-    /// Guesses the tokens that followed the text's last ones where these occurred before, in the prompt or in the answer.
+    /// True to look for the text's last tokens earlier in the prompt and the answer, and to guess the tokens that followed them
+    /// there.
     pub lookup: bool,
     /// Most drafts of a step; 0 for none. A CPU computes up to 8 rows by the same kernels in all modes: a token and 7 drafts.
     pub most: usize,
-    /// Fewest drafts of a step: fewer are not computed.
+    /// Fewest drafts of a step. A step for which there are fewer guesses computes none of them.
     pub least: usize,
     /// True to compute the number of drafts that should make tokens come fastest, judged by accepted guesses and times of steps; it
     /// may be none. False to compute every draft that there is.

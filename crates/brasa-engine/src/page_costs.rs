@@ -7,7 +7,7 @@ use brasa_graph::{CacheGroup, GroupId};
 use crate::kv::STATE_PAGES_PER_TEXT;
 use crate::outlook::most_pages;
 
-/// The pages that texts need, and their bytes on the device of a pool.
+/// The number of pages that a text of a given length needs, and their bytes on the device of a pool.
 #[derive(Clone, Debug)]
 pub struct PageCosts {
     groups: Vec<CacheGroup>,
@@ -27,7 +27,7 @@ impl PageCosts {
         Self { groups, page_bytes: caches.chain(states).collect(), chunk }
     }
 
-    /// Most bytes of a text of `positions` positions. A sliding window keeps no more than its own pages.
+    /// Most bytes that the pages of a text of `positions` positions take on the device. A sliding window keeps no more than its own pages.
     pub fn bytes(&self, positions: usize) -> u64 {
         let pages = self.pages(positions).into_iter();
         let bytes = pages.zip(&self.page_bytes).map(|(pages, bytes)| bytes.saturating_mul(pages as u64));

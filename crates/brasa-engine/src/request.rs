@@ -1,4 +1,4 @@
-//! Requests of callers, and the answers that they get.
+//! Requests of callers, and the fragments and reasons of ends that they receive.
 
 use brasa_graph::sampling::Draw;
 
@@ -25,7 +25,7 @@ pub struct Request {
 /// The kind of value that a [`ReadRequest`] reports for each token that it reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReadValue {
-    /// The logits of the next token, `[vocab_size]`.
+    /// The logits of the token that follows, `[vocab_size]`.
     Logits,
     /// The hidden state behind the model's last norm, `[hidden_size]`.
     Hidden,
@@ -34,11 +34,11 @@ pub enum ReadValue {
 /// A request to read a text and report a value for its tokens. It runs beside generations and generates nothing.
 #[derive(Clone, Debug)]
 pub struct ReadRequest {
-    /// The whole text.
+    /// Token ids of the whole text, special tokens included.
     pub tokens: Vec<u32>,
     /// The kind of value for each token.
     pub value: ReadValue,
-    /// Index of the first token that is read; all later ones are read too. The last index reads one token.
+    /// Index of the first token whose value is reported; the values of all later tokens are reported too.
     pub first: usize,
     /// How the request is run.
     pub options: RequestOptions,

@@ -17,7 +17,7 @@ use crate::sequence::Sequence;
 use crate::sessions::{Claim, Sessions};
 use crate::{CacheScope, Engine, EngineError, SessionId};
 
-/// A cached text without its pages.
+/// A description of a cached text: its tokens, and which pages it has. The contents of the pages are not part of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SnapshotState {
     /// The scope of the keys and values.
@@ -165,7 +165,7 @@ impl Snapshot<'_> {
         &self.state
     }
 
-    /// Bytes of a page of each group, as [`SnapshotState::pages`] lists them.
+    /// Bytes of one page of each group, in the order of [`SnapshotState::pages`].
     pub fn page_bytes(&self) -> Vec<usize> {
         self.layouts.iter().map(|layout| layout.size_bytes()).chain(self.state_page_bytes).collect()
     }
@@ -173,7 +173,7 @@ impl Snapshot<'_> {
     /// Reads the page of entry `entry` in the block table of cache group `group`; returns its bytes in the
     /// [canonical layout](mod@brasa_graph::page). Slots behind the text are zeroes. `bytes` is a buffer to reuse.
     ///
-    /// State pages are the group behind the cache groups: entry *i* is the state page of `states[i]`, as little-endian
+    /// State pages are the group behind the cache groups: entry *i* is the state page of `state_lengths[i]`, as little-endian
     /// f32.
     ///
     /// # Errors
@@ -205,7 +205,7 @@ impl Snapshot<'_> {
 }
 
 impl Restoration<'_> {
-    /// Bytes of a page of each group, as [`SnapshotState::pages`] lists them.
+    /// Bytes of one page of each group, in the order of [`SnapshotState::pages`].
     pub fn page_bytes(&self) -> Vec<usize> {
         self.layouts.iter().map(|layout| layout.size_bytes()).chain(self.state_page_bytes).collect()
     }

@@ -34,11 +34,11 @@ pub struct EngineStats {
     pub prompt_tokens: u64,
     /// Tokens among `prompt_tokens` that were cached.
     pub cached_tokens: u64,
-    /// Requests that have been served.
+    /// Requests whose prompt was compared with cached texts: each request, when it is served for the first time.
     pub prefix_queries: u64,
     /// Requests that found the beginning of their prompt cached.
     pub prefix_hits: u64,
-    /// Pages of tokens that kept prefixes have given up for want of room.
+    /// Pages, of 256 tokens, that kept prefixes have given up because other texts needed the room.
     pub prefix_evictions: u64,
     /// Bytes of the pages that kept prefixes hold. Running requests and sessions share some of them.
     pub prefix_bytes_used: u64,

@@ -136,7 +136,8 @@ impl Builder {
         if self.error.is_some() { None } else { Some(&self.graph.value(value).shape) }
     }
 
-    /// Applies `op`; returns its results.
+    /// Appends a node that applies `op` to `inputs`; returns the values that it makes. A mistake, such as shapes that do not fit, is
+    /// kept, and [`finish`](Self::finish) reports the first one.
     pub fn apply(&mut self, op: impl Into<Op>, inputs: &[ValueId]) -> Vec<ValueId> {
         let op = op.into();
         if self.error.is_some() {
@@ -212,7 +213,7 @@ impl Builder {
         (outputs[0], outputs[1])
     }
 
-    /// Returns `(experts, weights)`, both `[R, k]`.
+    /// Chooses k experts for each row by the router's logits, `[R, X]`. Returns `(experts, weights)`, both `[R, k]`.
     pub fn router_topk(&mut self, logits: ValueId, op: RouterTopK) -> (ValueId, ValueId) {
         let outputs = self.apply(op, &[logits]);
         (outputs[0], outputs[1])

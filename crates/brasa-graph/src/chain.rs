@@ -12,7 +12,7 @@ use crate::{CacheKind, GroupId, StatePages};
 
 /// The inputs for drawing the tokens of one segment.
 pub struct RowDraw<'a> {
-    /// How to draw.
+    /// The rules of the draws: penalties, filters and temperature.
     pub rules: &'a DrawRules,
     /// Position of the next token, which selects the noise of its draw. Counted up as tokens are drawn.
     pub position: u32,
@@ -32,11 +32,11 @@ pub struct Chain<'a, 'b> {
     pub rows: &'a mut [RowDraw<'b>],
     /// Scratch memory for devices that draw on the host.
     pub sampler: &'a mut Sampler,
-    /// Receives every token.
+    /// Receives every drawn token.
     pub sink: &'a mut ChainSink<'a>,
 }
 
-/// The caller's answer to a token.
+/// The caller's answer to a drawn token: whether its row or the chain goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
     /// Goes on with this row.
@@ -51,7 +51,7 @@ pub enum Flow {
 /// failed draw ends, whatever the answer is.
 pub type ChainSink<'a> = dyn FnMut(usize, Result<Draw, SamplingError>) -> Flow + 'a;
 
-/// The result of a chain.
+/// The lengths of cached texts after a chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finish {
     /// Cached positions of each segment after the chain. They hold tokens that were given or accepted. The last token drawn is

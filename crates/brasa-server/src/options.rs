@@ -87,19 +87,19 @@ pub struct ServerOptions {
     pub allowed_hosts: Vec<String>,
     /// Origins from which web pages may call the server in a browser; `*` for all. The server's own page is always allowed.
     pub cors_origins: Vec<String>,
-    /// Lets requests set their `priority`, and so overtake others. If false, the field is refused.
+    /// True if requests may set their `priority`, and so overtake others. If false, the field is refused.
     pub allow_priority: bool,
-    /// Serves `/slots`, which shows running requests without their text.
+    /// True to serve `/slots`, which shows running requests without their text.
     pub slots: bool,
     /// Folder in which clients may save texts of slots; `None` refuses to save and restore.
     pub slot_save_path: Option<PathBuf>,
-    /// Serves the page at `/`.
+    /// True to serve, at `/`, the page with which people chat in a browser.
     pub page: bool,
     /// Receives each line of the access log, a JSON object without prompts. Called on a thread of its own, so it may block.
     pub log: Log,
 }
 
-/// Receives the lines of a log.
+/// Receives one line of a log at a time, without the line end.
 pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
 
 impl ServerOptions {
@@ -117,9 +117,9 @@ impl ServerOptions {
 /// The files for serving over TLS, both in PEM format.
 #[derive(Clone, Debug)]
 pub struct TlsFiles {
-    /// The server's certificate, followed by the certificates of its issuers.
+    /// Path of the PEM file with the server's certificate, followed by the certificates of its issuers.
     pub certificates: PathBuf,
-    /// The private key of the certificate.
+    /// Path of the PEM file with the private key of the certificate.
     pub key: PathBuf,
 }
 

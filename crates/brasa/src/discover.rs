@@ -24,9 +24,9 @@ pub struct DiscoveredModel {
     pub kind: Option<ModelKind>,
     /// The storage format of most weights.
     pub quantization: Option<String>,
-    /// Stored elements.
+    /// Number of elements of all its tensors.
     pub parameters: u64,
-    /// Bytes of its files.
+    /// Bytes of all its files together.
     pub size_bytes: u64,
     /// Number of its files.
     pub files: usize,

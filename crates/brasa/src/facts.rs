@@ -50,7 +50,7 @@ impl RunFacts {
         kv_name(self.kv_type)
     }
 
-    /// One line for people.
+    /// One line for people: architecture, name, bytes, parameters, device and threads.
     pub fn heading(&self) -> String {
         format!(
             "{} ({}): {:.2} MiB, {:.2} M parameters, {}, {} thread{}",

@@ -76,7 +76,7 @@ impl FineTuner {
         Self::from_checkpoint(Checkpoint::open(path.as_ref())?, options)
     }
 
-    /// Takes a GGUF file that is already in memory.
+    /// Opens a GGUF file that is already in memory.
     ///
     /// # Errors
     ///
@@ -194,7 +194,7 @@ impl FineTuner {
         Ok(lora)
     }
 
-    /// The device.
+    /// The device that the model is trained on.
     pub fn device(&self) -> DeviceInfo {
         self.backend.info()
     }
@@ -204,7 +204,7 @@ impl FineTuner {
         self.model.info.context_length
     }
 
-    /// Oddities of the checkpoint.
+    /// Oddities of the checkpoint that do not keep it from being trained.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
@@ -272,7 +272,7 @@ impl FineTuner {
         }
     }
 
-    /// True if the model is a GGUF file, and written as one.
+    /// True if the model is a GGUF file. [`write_model`](Self::write_model) then writes a GGUF file too.
     pub fn is_gguf(&self) -> bool {
         self.checkpoint.container() == Container::Gguf
     }

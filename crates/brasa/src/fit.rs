@@ -19,7 +19,7 @@ const FORMATS: [StorageFormat; 5] =
 /// The memory that a model takes on a device.
 #[derive(Clone, Debug)]
 pub struct Fit {
-    /// The device.
+    /// The device on which the model would run.
     pub device: DeviceInfo,
     /// Free bytes of the device's memory; `None` if it does not tell.
     pub free_bytes: Option<u64>,

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::memory::{peak_memory_bytes, resident_memory_bytes};
 use crate::{Error, Fragment, GenerateOptions, LayerInside, Model, RequestOptions};
 
-/// A kind of event.
+/// A kind of event that [`Probes`] report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum ProbeKind {
@@ -29,7 +29,7 @@ pub enum ProbeKind {
     Heads,
     /// The length of the residual stream behind each layer.
     Residual,
-    /// How little the residual stream turns from layer to layer.
+    /// The cosine between the residual streams behind one layer and behind the next: 1 if the stream does not turn.
     Coherence,
     /// The experts that routers choose.
     Router,

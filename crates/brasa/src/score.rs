@@ -10,7 +10,7 @@ use crate::{Error, InOrder, Model, RequestOptions};
 /// Rows of logits that are scored before a task lets others go on.
 const ROWS_AT_ONCE: usize = 8;
 
-/// Probabilities of a text.
+/// The probability that a model gives a text, and the logits of the token that follows the text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Score {
     /// Mean of −ln p over all tokens but the first, in nats; `None` for a single token.

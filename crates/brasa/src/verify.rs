@@ -6,7 +6,7 @@ use brasa_tokenizer::{TokenKind, Tokenizer};
 
 use crate::Error;
 
-/// The answer of [`verify`].
+/// The findings of [`verify`] about a checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Verdict {

@@ -83,7 +83,7 @@ impl EncoderEngine {
     ///
     /// # Errors
     ///
-    /// [`EngineError::Options`] if the thread cannot be started, or a size of `config` is 0 that must not be.
+    /// [`EngineError::Options`] if the thread cannot be started, or a size of `config` is 0 that must be at least 1.
     pub fn start(
         hidden: MakeProgram,
         logits: Option<MakeProgram>,

@@ -17,7 +17,7 @@ impl Executor {
         self.store.empty(CacheScope::default())
     }
 
-    /// Gives back the pages of `sequence`.
+    /// Ends `sequence`: its pages become free for other sequences, except those that other texts share.
     pub fn release(&mut self, sequence: Sequence) {
         self.store.release(sequence);
     }

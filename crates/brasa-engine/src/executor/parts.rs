@@ -13,7 +13,7 @@ pub struct SequenceRows<'a> {
     pub sequence: &'a mut Sequence,
     /// The tokens that follow the cached ones.
     pub tokens: &'a [u32],
-    /// Rows with outputs.
+    /// The rows that need outputs: logits or hidden states.
     pub outs: Outs,
 }
 
@@ -42,10 +42,10 @@ pub struct SequenceChain<'a> {
     pub drafts: &'a [u32],
 }
 
-/// Values to report of the rows of a step.
+/// Which rows of a step report values, and which kind of value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reads {
-    /// The first row that is read; all later ones are read too.
+    /// The first row that reports a value, counted from the first row of the part; all later rows report one too.
     pub from: usize,
     /// The kind of value for each row.
     pub value: ReadValue,
@@ -58,7 +58,7 @@ pub enum StepOut<'a> {
     Drawn(Result<Draw, SamplingError>),
     /// The values of the token at `index` of its sequence.
     Read {
-        /// Index of the token.
+        /// Index of the token in its sequence, counted from 0.
         index: usize,
         /// The logits, `[vocab_size]`, or the hidden state, `[hidden_size]`.
         values: &'a [f32],

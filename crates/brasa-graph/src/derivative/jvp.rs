@@ -4,7 +4,7 @@ use super::rules::{Constants, Rules};
 use super::{Wrt, bring, refused};
 use crate::{Builder, Change, Graph, GraphError, Node, ValueId, rewrite};
 
-/// A graph with its derivative along one direction.
+/// A graph that also computes the change of its outputs along one direction, as [`jvp`] makes it.
 #[derive(Clone, Debug)]
 pub struct Jvp {
     /// The graph with the differentiated graph's outputs, followed by the `tangents` that are not zero, in order.

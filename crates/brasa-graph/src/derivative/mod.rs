@@ -81,14 +81,14 @@ impl Wrt {
         }))
     }
 
-    /// Lets no derivative pass through `values`.
+    /// Makes `values` constants: no derivative passes through them.
     #[must_use]
     pub fn stopping_at(mut self, values: impl IntoIterator<Item = ValueId>) -> Self {
         self.stopped.extend(values);
         self
     }
 
-    /// Lets the gradient compute `values` again.
+    /// Makes gradients compute `values` a second time instead of keeping them from the first: less memory for more time.
     #[must_use]
     pub fn recomputing(mut self, values: impl IntoIterator<Item = ValueId>) -> Self {
         self.recomputed.extend(values);

@@ -8,7 +8,7 @@ use super::{Wrt, bring, refused};
 use crate::op::{Concat, NO_DERIVATIVE};
 use crate::{Builder, Graph, GraphError, Node, Shape, ValueId, pass, rewrite};
 
-/// A graph with its gradients.
+/// A graph that also computes gradients of its outputs, as [`vjp`] makes it.
 #[derive(Clone, Debug)]
 pub struct Vjp {
     /// The graph with the differentiated graph's outputs, followed by the `gradients` that are not zero, in order.

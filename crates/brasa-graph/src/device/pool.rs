@@ -35,7 +35,7 @@ impl KvType {
 pub struct KvPoolSpec {
     /// Cache groups of the graph, in order.
     pub groups: Vec<CacheGroup>,
-    /// Element type.
+    /// Element type of keys and values.
     pub dtype: KvType,
     /// Layout of the graph's recurrent states, which are always f32.
     pub states: StateLayout,

@@ -13,11 +13,11 @@ use crate::step::{PageId, Step};
 /// The largest step that a program must run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProgramLimits {
-    /// Rows of a step.
+    /// Most rows of a step.
     pub max_rows: usize,
-    /// Rows with logits.
+    /// Most rows of a step that have outputs: logits or hidden states.
     pub max_outs: usize,
-    /// Sequences in a step.
+    /// Most segments of a step: rows of one sequence each.
     pub max_segments: usize,
 }
 
@@ -197,7 +197,7 @@ pub trait Program: Send {
 pub struct OpTime {
     /// The operation and its weight, e.g. `linear layers.3.qkv`.
     pub label: String,
-    /// Wall time.
+    /// Wall time of the operation.
     pub time: Duration,
     /// Bytes read: of weights, as the checkpoint stores them, and of caches; each counted once.
     pub bytes: u64,

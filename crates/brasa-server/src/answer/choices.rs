@@ -55,7 +55,7 @@ pub(crate) enum ChatStep {
     End(Ended),
 }
 
-/// The end of an answer.
+/// The end of an answer, and the tokens that were not reported before.
 pub(crate) struct Ended {
     pub end: End,
     pub logprobs: Vec<Value>,

@@ -78,8 +78,8 @@ const SECTIONS: [&str; 6] = ["generation", "prompt cache", "KV restore", "state 
 ///
 /// # Errors
 ///
-/// [`Error::Options`] for a configuration that makes no sense, the errors of the runner, and [`DeviceError::Cancelled`] if `progress` said
-/// so.
+/// [`Error::Options`] for a configuration that makes no sense, the errors of the runner, and [`DeviceError::Cancelled`] if `progress`
+/// breaks.
 pub fn run_fast_eval<R: FastEvalRunner + ?Sized>(
     runner: &mut R,
     config: &FastEvalConfig,

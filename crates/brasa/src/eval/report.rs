@@ -33,11 +33,11 @@ pub struct GenerationSpeed {
     pub prompt_tokens: usize,
     /// Tokens of all answers.
     pub generated_tokens: usize,
-    /// Prompt tokens a second.
+    /// Prompt tokens computed a second, for each run.
     pub prefill: Vec<f64>,
-    /// Tokens decoded a second.
+    /// Tokens decoded a second, for each run.
     pub decode: Vec<f64>,
-    /// Times from submission to the first token.
+    /// Time from submission to the first token, for each run.
     pub first_token: Vec<Duration>,
     /// The largest resident set of the process; `None` if the system does not tell.
     pub peak_memory_bytes: Option<u64>,
@@ -126,7 +126,7 @@ pub struct Quality {
     pub checks: Vec<EvalCheck>,
 }
 
-/// A comparison of answers.
+/// A comparison of two answers that should be the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EvalCheck {
     /// Name of the check, e.g. `cached = fresh`.

@@ -39,7 +39,7 @@ pub struct EvalRequest<'a> {
     pub drafts: bool,
 }
 
-/// An answer.
+/// The answer of a runner to an [`EvalRequest`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EvalAnswer {
     /// The ids of its tokens.
