@@ -64,7 +64,8 @@ impl Executor {
     /// # Errors
     ///
     /// The errors of [`run`](Self::run), with the numbers of the parts at fault, all of one of the two steps. If the first step
-    /// fails, no sequence changes and `sink` receives nothing. [`EngineError::Options`] if there is no program for hidden states.
+    /// fails, no sequence changes and `sink` receives nothing. [`EngineError::Options`](crate::EngineError::Options) if there is
+    /// no program for hidden states.
     pub fn run_reading(
         &mut self,
         parts: &mut [SequenceChain<'_>],

@@ -7,7 +7,7 @@ use brasa_graph::step::Outs;
 use crate::ReadValue;
 use crate::sequence::Sequence;
 
-/// The next rows of one sequence in a step. On the device they are a [`Segment`].
+/// The next rows of one sequence in a step. On the device they are a [`Segment`](brasa_graph::step::Segment).
 pub struct SequenceRows<'a> {
     /// The sequence.
     pub sequence: &'a mut Sequence,
@@ -17,7 +17,7 @@ pub struct SequenceRows<'a> {
     pub outs: Outs,
 }
 
-/// A sequence that takes part in a chain. On the device it is a [`Segment`] and a [`RowDraw`].
+/// A sequence that takes part in a chain. On the device it is a [`Segment`](brasa_graph::step::Segment) and a [`RowDraw`].
 pub struct SequenceChain<'a> {
     /// The sequence.
     pub sequence: &'a mut Sequence,
@@ -38,7 +38,7 @@ pub struct SequenceChain<'a> {
     pub stops: &'a [u32],
     /// The ids that a grammar allows; `None` for all.
     pub mask: Option<&'a mut dyn TokenMask>,
-    /// Guesses of the tokens that follow `tokens`, read by [`Executor::run_drafts`] alone.
+    /// Guesses of the tokens that follow `tokens`, read by [`Executor::run_drafts`](super::Executor::run_drafts) alone.
     pub drafts: &'a [u32],
 }
 

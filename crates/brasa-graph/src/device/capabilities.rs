@@ -24,8 +24,9 @@ impl Default for Capabilities {
 impl Capabilities {
     /// Checks `graph` against these limits, with keys and values of type `dtype`.
     ///
-    /// The check needs no uploaded weights. [`Backend::compile`](super::Backend::compile) and [`Backend::kv_pool`](super::Backend::kv_pool) refuse with the same words,
-    /// but later; they may also refuse for reasons that are not limits.
+    /// The check needs no uploaded weights. [`Backend::compile`](super::Backend::compile) and
+    /// [`Backend::kv_pool`](super::Backend::kv_pool) refuse with the same words, but later; they may also refuse for reasons that are
+    /// not limits.
     ///
     /// # Errors
     ///
