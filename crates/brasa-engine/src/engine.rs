@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use brasa_graph::CacheKind;
-use brasa_graph::device::{DeviceError, KvPool, Program};
+use brasa_graph::device::{KvPool, Program};
 
 use crate::answer::MOST_UNCHECKED;
 use crate::command::{Command, Submission};
@@ -23,12 +23,9 @@ use crate::stream::{ReadRows, TokenStream};
 use crate::text::Texts;
 use crate::worker::worker;
 use crate::{
-    AdapterRows, EngineConfig, EngineError, EngineStats, GenerateOptions, PlainIds, ReadRequest, ReadValue,
-    Request, RequestOptions, SessionId,
+    AdapterRows, EngineConfig, EngineError, EngineStats, GenerateOptions, MakeProgram, PlainIds, ReadRequest,
+    ReadValue, Request, RequestOptions, SessionId,
 };
-
-/// Compiles a program on the engine's thread, when it is first needed.
-pub type MakeProgram = Box<dyn FnMut() -> Result<Box<dyn Program>, DeviceError> + Send>;
 
 /// A compiled model and everything else that an engine runs.
 pub struct EngineParts {

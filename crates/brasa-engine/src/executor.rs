@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use brasa_graph::device::Program;
+use brasa_graph::device::{DeviceError, Program};
 use brasa_graph::sampling::Sampler;
 use brasa_graph::step::Step;
 
 use crate::kv::KvStore;
-use crate::{AdapterRows, EngineError, MakeProgram};
+use crate::{AdapterRows, EngineError};
 
 mod chains;
 mod compose;
@@ -20,6 +20,9 @@ mod steps;
 pub use failure::StepError;
 use failure::check;
 pub use parts::{Reads, SequenceChain, SequenceRows, StepOut};
+
+/// Compiles a program on the engine's thread, when it is first needed.
+pub type MakeProgram = Box<dyn FnMut() -> Result<Box<dyn Program>, DeviceError> + Send>;
 
 /// Runs steps over sequences. The engine's thread has one; [`Engine::with`](crate::Engine::with) lends it out.
 pub struct Executor {

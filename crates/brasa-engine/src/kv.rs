@@ -4,14 +4,13 @@ mod growth;
 mod sharing;
 mod states;
 
-pub(crate) use states::{HeldState, HeldStates, STATE_PAGES_PER_TEXT, StepEnds};
-
 use std::ops::Range;
 
 use brasa_graph::GroupId;
 use brasa_graph::device::{DeviceError, KvPool};
 use brasa_graph::step::{BlockTable, PAGE_POSITIONS, PageId, SequenceId};
 
+use crate::held_states::{STATE_PAGES_PER_TEXT, interval_pages};
 use crate::outlook::Outlook;
 use crate::page_costs::PageCosts;
 use crate::pages::Pages;
@@ -60,8 +59,7 @@ impl KvStore {
         let reserved = costs.pages(costs.longest(budget_bytes, context));
         let page_bytes = costs.page_bytes().to_vec();
         let groups = page_bytes.iter().map(|_| Pages::default()).collect();
-        let interval_pages =
-            states::interval_pages(pool.state_page_bytes(), &page_bytes[..pool.spec().groups.len()]);
+        let interval_pages = interval_pages(pool.state_page_bytes(), &page_bytes[..pool.spec().groups.len()]);
         let prefixes = Prefixes::new(prefix_bytes, &page_bytes, pool.spec().groups.len(), interval_pages);
         let owed = vec![0; page_bytes.len()];
         Self {

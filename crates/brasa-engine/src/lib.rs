@@ -28,7 +28,7 @@
 //! # Layers
 //!
 //! Files import downwards only: `snapshot` (texts that leave and come back), `engine` (the handle), `worker` (the thread), `generation`, `answer`, `command`, `drafter` (a draft
-//! model), `executor` (steps and chains over sequences), `draft` (guesses), `kv` (pages within a budget), `outlook`, `prefix`, `sequence` and `pages`; beside them `text` (the
+//! model), `executor` (steps and chains over sequences), `draft` (guesses), `kv` (pages within a budget), `outlook`, `prefix`, `sequence`, `held_states` and `pages`; beside them `text` (the
 //! thread that makes text of tokens), `stop`, `stream`, `delivery` (the queue to a reader), `gate` (counts to wait for), `queue`
 //! (the bound on waiting requests), `stats` and `sessions`; below all the plain types of requests, options, errors and metrics.
 //!
@@ -50,6 +50,7 @@ mod error;
 mod executor;
 mod gate;
 mod generation;
+mod held_states;
 mod kv;
 mod metrics;
 mod options;
@@ -76,9 +77,9 @@ pub use brasa_graph::step::{Outs, SequenceId};
 pub use config::EngineConfig;
 pub use drafter::DraftModel;
 pub use encoder::{EncoderConfig, EncoderEngine, EncoderOutput, EncoderRows, EncoderText, EncoderVectors};
-pub use engine::{Engine, EngineParts, MakeProgram};
+pub use engine::{Engine, EngineParts};
 pub use error::EngineError;
-pub use executor::{Executor, Reads, SequenceChain, SequenceRows, StepError, StepOut};
+pub use executor::{Executor, MakeProgram, Reads, SequenceChain, SequenceRows, StepError, StepOut};
 pub use kv::pages_bytes;
 pub use metrics::Metrics;
 pub use options::{ContextPolicy, GenerateOptions, MaskSource, RequestOptions, Speculation};

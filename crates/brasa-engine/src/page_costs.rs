@@ -4,7 +4,7 @@ use brasa_graph::device::KvPool;
 use brasa_graph::step::PAGE_POSITIONS;
 use brasa_graph::{CacheGroup, GroupId};
 
-use crate::kv::STATE_PAGES_PER_TEXT;
+use crate::held_states::STATE_PAGES_PER_TEXT;
 use crate::outlook::most_pages;
 
 /// The number of pages that a text of a given length needs, and their bytes on the device of a pool.

@@ -14,7 +14,7 @@ use brasa_graph::CacheGroup;
 use brasa_graph::step::{BlockTable, PAGE_POSITIONS, PageId};
 
 use crate::CacheScope;
-use crate::kv::HeldState;
+use crate::held_states::HeldState;
 use crate::pages::Pages;
 use crate::sequence::{Sequence, common_tokens, oldest_page};
 

@@ -4,7 +4,7 @@ use brasa_graph::CacheGroup;
 use brasa_graph::step::{BlockTable, PAGE_POSITIONS, SequenceId};
 
 use crate::CacheScope;
-use crate::kv::HeldStates;
+use crate::held_states::HeldStates;
 
 /// Tokens whose keys and values are cached, and the pages that hold them. Give it back with
 /// [`Executor::release`](crate::Executor::release).

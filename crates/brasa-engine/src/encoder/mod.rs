@@ -3,6 +3,8 @@
 //! An encoder keeps nothing from one step to the next, so there are no pages, no sessions and no schedule beyond this: jobs take
 //! turns. A step takes texts of the job whose turn it is, then of the others. A step has no padding: each text is one segment.
 
+mod place;
+mod text;
 mod vectors;
 mod worker;
 
@@ -15,55 +17,13 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use brasa_graph::device::KvPool;
+use place::Place;
+pub use text::{EncoderConfig, EncoderOutput, EncoderRows, EncoderText};
 pub use vectors::EncoderVectors;
 use vectors::Results;
 use worker::{Job, Lazy, Worker};
 
 use crate::{EngineError, MakeProgram};
-
-/// Sizes that an engine of encoders is started with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EncoderConfig {
-    /// Most tokens of a text, which must fit into one step.
-    pub context: usize,
-    /// Number of token ids of the model.
-    pub vocab_size: usize,
-    /// Number of token types, which mark the parts of a text; 0 if the graphs have no such input.
-    pub token_types: usize,
-    /// Most jobs that run or wait, at least 1.
-    pub max_jobs: usize,
-}
-
-/// A text to be computed.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct EncoderText {
-    /// Token ids of the text.
-    pub tokens: Vec<u32>,
-    /// The token type of each token; empty if all are of type 0.
-    pub types: Vec<u32>,
-}
-
-/// Selects the program that computes a job: hidden states or logits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum EncoderOutput {
-    /// Hidden states behind the last norm, `[hidden_size]` a row.
-    Hidden,
-    /// Logits of the head that judges texts, `[labels]` a row.
-    Logits,
-}
-
-/// Which rows of a text make up its vector.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum EncoderRows {
-    /// The first row.
-    First,
-    /// The last row.
-    Last,
-    /// The mean of all rows, summed in f64.
-    Mean,
-    /// All rows, one behind the other: `[tokens, width]`.
-    All,
-}
 
 /// Runs an encoder's programs on a thread of its own. Dropping it ends the running jobs and waits for the thread.
 pub struct EncoderEngine {
@@ -192,24 +152,5 @@ impl Drop for EncoderEngine {
 impl fmt::Debug for EncoderEngine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EncoderEngine").field("config", &self.config).finish_non_exhaustive()
-    }
-}
-
-/// Counts a job among those that run or wait, until dropped.
-struct Place(Arc<AtomicUsize>);
-
-impl Place {
-    fn take(running: &Arc<AtomicUsize>, most: usize) -> Result<Self, EngineError> {
-        let one_more = |count: usize| (count < most).then_some(count + 1);
-        match running.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more) {
-            Ok(_) => Ok(Self(Arc::clone(running))),
-            Err(waiting) => Err(EngineError::QueueFull { waiting }),
-        }
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }

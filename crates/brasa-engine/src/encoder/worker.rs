@@ -11,8 +11,9 @@ use brasa_graph::device::{DeviceError, KvPool, Program};
 use brasa_graph::output::Output;
 use brasa_graph::step::{GivenValues, Outs, Segment, SequenceId, Step};
 
+use super::place::Place;
+use super::text::{EncoderConfig, EncoderOutput, EncoderRows, EncoderText};
 use super::vectors::Results;
-use super::{EncoderConfig, EncoderOutput, EncoderRows, EncoderText, Place};
 use crate::{EngineError, MakeProgram};
 
 /// The texts of one caller. Dropping the job ends the reader's results.

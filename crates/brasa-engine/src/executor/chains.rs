@@ -6,7 +6,7 @@ use brasa_graph::step::Outs;
 use super::compose::copy_tables;
 use super::{Executor, SequenceChain, SequenceRows, StepError, StepOut, check, made};
 use crate::ReadValue;
-use crate::kv::StepEnds;
+use crate::held_states::StepEnds;
 
 impl Executor {
     /// Runs one step, then draws and computes further tokens of the sequences whose last token was in the step, each up to its

@@ -4,7 +4,7 @@ use brasa_graph::step::{GivenValues, Outs, Segment};
 
 use super::{Executor, SequenceRows, StepError};
 use crate::EngineError;
-use crate::kv::StepEnds;
+use crate::held_states::StepEnds;
 use crate::sequence::Sequence;
 
 impl Executor {

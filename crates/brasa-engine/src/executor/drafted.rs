@@ -5,7 +5,7 @@ use brasa_graph::device::{DrawInputs, Drawn};
 use brasa_graph::sampling::{Draw, SamplingError, TokenMask};
 use brasa_graph::step::Outs;
 
-use crate::kv::StepEnds;
+use crate::held_states::StepEnds;
 
 use super::{Executor, SequenceChain, SequenceRows, StepError, check};
 

@@ -6,7 +6,7 @@ use brasa_graph::step::Outs;
 
 use super::{Executor, SequenceRows};
 use crate::EngineError;
-use crate::kv::StepEnds;
+use crate::held_states::StepEnds;
 use crate::sequence::Sequence;
 
 impl Executor {
