@@ -1,22 +1,14 @@
 //! Low-rank adapters beside a loaded model.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use brasa_formats::{AdapterFile, Bytes, LowRankPair, Payload, Tensor};
 use brasa_graph::pass::{LowRank, add_low_rank};
 use sha2::{Digest, Sha256};
 
+use crate::adapter_source::name_of;
 use crate::session_file::hex;
-use crate::{Error, LoadOptions};
-
-/// A low-rank adapter to be loaded beside a model: a directory of PEFT or MLX-LM, or a GGUF file.
-#[derive(Clone, Debug, PartialEq)]
-pub struct AdapterSource {
-    /// The directory or file.
-    pub path: PathBuf,
-    /// Factor of the adapter's own scale; 1 for the scale that it was trained with.
-    pub scale: f32,
-}
+use crate::{AdapterSource, Error, LoadOptions};
 
 /// A low-rank adapter that has been loaded.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,18 +30,6 @@ pub struct AdapterInfo {
     pub rank: usize,
     /// Elements of all the adapter's matrices together.
     pub parameters: u64,
-}
-
-impl AdapterSource {
-    /// The adapter at `path`, as it was trained.
-    pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), scale: 1.0 }
-    }
-
-    /// The name of the directory or file, without an ending.
-    pub fn name(&self) -> String {
-        name_of(&self.path)
-    }
 }
 
 /// An adapter that has been read and fits its model.
@@ -181,15 +161,6 @@ pub(crate) fn refuse(options: &LoadOptions, what: &str) -> Result<(), Error> {
     }
 }
 
-/// `adapters/shakespeare.gguf` and `adapters/shakespeare/` are `shakespeare`, `shakespeare/adapters.safetensors` too.
-fn name_of(path: &Path) -> String {
-    let is_weights = path.extension().is_some_and(|end| end == "safetensors");
-    let named = if is_weights { path.parent().unwrap_or(path) } else { path };
-    let is_gguf = named.extension().is_some_and(|end| end == "gguf");
-    let name = if is_gguf { named.file_stem() } else { named.file_name() };
-    name.map_or_else(|| "adapter".into(), |name| name.to_string_lossy().into_owned())
-}
-
 fn add_pair(hash: &mut Sha256, pair: &LowRankPair) {
     hash.update(format!("{} {:?} {};", pair.name, pair.a.shape, pair.scale.to_bits()));
     for tensor in [&pair.a, &pair.b] {
@@ -197,20 +168,5 @@ fn add_pair(hash: &mut Sha256, pair: &LowRankPair) {
         if let Payload::Blocks(bytes) = &tensor.payload {
             hash.update(&**bytes);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn adapters_go_by_their_files_names() {
-        for path in ["a/bard", "bard.gguf", "a/bard/adapters.safetensors", "a/bard/adapter_model.safetensors"]
-        {
-            assert_eq!(name_of(Path::new(path)), "bard", "{path}");
-        }
-        assert_eq!(name_of(Path::new("bard-0.5")), "bard-0.5");
-        assert_eq!(name_of(Path::new("adapters.safetensors")), "adapter");
     }
 }

@@ -8,33 +8,7 @@ use brasa_models::Pooling;
 
 use crate::batch::InOrder;
 use crate::sentence::{check_dimensions, check_unpooled, finish, tokens};
-use crate::{Error, Model, RequestOptions, TokensOptions};
-
-/// The length of an embedding.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum EmbeddingNorm {
-    /// Scaled to a Euclidean length of 1, so that the product of two is the cosine of their angle.
-    #[default]
-    Euclidean,
-    /// As the model's last norm leaves it.
-    None,
-}
-
-/// How to embed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EmbedOptions {
-    /// How the states of a text's tokens become one vector; `None` for the [model's own way](Model::pooling). With
-    /// [`Pooling::None`] the result is `[tokens, hidden_size]`: the states of all tokens, one behind the other, each scaled as
-    /// `norm` says, without the checkpoint's dense layers.
-    pub pooling: Option<Pooling>,
-    /// The length of the result.
-    pub norm: EmbeddingNorm,
-    /// Number of elements of the result, if it is cut before it is scaled. Only lengths that the checkpoint
-    /// [declares](crate::Encoder::matryoshka_dimensions).
-    pub dimensions: Option<usize>,
-    /// Options of the request. An encoder honours the deadline alone, since it caches nothing and computes texts in turn.
-    pub request: RequestOptions,
-}
+use crate::{EmbedOptions, Error, Model, RequestOptions, TokensOptions};
 
 impl Model {
     /// Pooling of embeddings if the options do not choose: the checkpoint's, else the last token, which alone has seen the whole

@@ -20,7 +20,9 @@ use brasa_tokenizer::Tokenizer;
 
 use crate::inside::LoadedDevice;
 use crate::sentence::{check_dimensions, check_unpooled, finish, tokens};
-use crate::{EmbedOptions, Error, LoadOptions, LoadProgress, RequestOptions, adapter, device, verify};
+use crate::{
+    EmbedOptions, Error, LoadOptions, LoadProgress, RequestOptions, TokensOptions, adapter, device, verify,
+};
 
 /// Most texts of a step.
 const MOST_SEGMENTS: usize = 256;
@@ -69,15 +71,6 @@ pub(crate) struct Head {
     pub labels: usize,
     /// Number of token types, which mark the parts of a text; 0 or 1 if the model does not distinguish them.
     pub token_types: usize,
-}
-
-/// Options of turning a text into tokens.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TokensOptions {
-    /// Name of a [prompt](Encoder::prompts) to put before the text; `None` for the checkpoint's default, if it has one.
-    pub prompt: Option<String>,
-    /// True to cut the end of a text that is too long. If false, such a text is an error.
-    pub truncate: bool,
 }
 
 impl Encoder {

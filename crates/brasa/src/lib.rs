@@ -54,6 +54,7 @@ mod session_file;
 mod cross_encoder;
 mod dense;
 mod embed;
+mod embed_options;
 mod embedder;
 mod encoder;
 mod rerank;
@@ -65,6 +66,7 @@ mod transcriber;
 
 // Adapters: trained, loaded and exchanged.
 mod adapter;
+mod adapter_source;
 mod bank;
 mod fine_tuner;
 
@@ -114,9 +116,9 @@ pub use session_file::SessionFileError;
 
 // Vectors of texts, and relevance.
 pub use cross_encoder::PairScores;
-pub use embed::{EmbedOptions, EmbeddingNorm};
+pub use embed_options::{EmbedOptions, EmbeddingNorm, TokensOptions};
 pub use embedder::{Embedder, Vectors};
-pub use encoder::{Embeddings, Encoder, TokensOptions};
+pub use encoder::{Embeddings, Encoder};
 pub use rerank::{RerankOptions, RerankPrompts};
 pub use reranker::{Reranker, Scores};
 
@@ -124,7 +126,8 @@ pub use reranker::{Reranker, Scores};
 pub use transcriber::{BatchSound, Live, LiveUpdate, Segments, SpeechSpeed, TranscribeBatch, Transcriber};
 
 // Adapters: trained, loaded and exchanged.
-pub use adapter::{AdapterInfo, AdapterSource};
+pub use adapter::AdapterInfo;
+pub use adapter_source::AdapterSource;
 pub use fine_tuner::FineTuner;
 
 // Files of models and of arrays.

@@ -1,5 +1,6 @@
 //! The ways to run a model, and which of them this machine has.
 
+mod contract;
 mod error;
 #[cfg(feature = "mlx_lm")]
 mod mlx_lm;
@@ -7,6 +8,8 @@ mod native;
 
 use std::path::Path;
 
+pub use contract::Backend;
+use contract::kind;
 pub use error::{BackendError, Unavailable};
 #[cfg(feature = "mlx_lm")]
 pub use mlx_lm::MlxLm;
@@ -15,27 +18,6 @@ use native::Missing;
 use native::Native;
 
 use crate::{Error, LoadOptions, TextModel};
-
-/// One way to load and run models.
-pub trait Backend: Send + Sync {
-    /// The name by which a caller chooses the backend, e.g. `cpu`.
-    fn name(&self) -> &str;
-
-    /// Describes the device that the backend would use, or says why the backend cannot run here.
-    ///
-    /// # Errors
-    ///
-    /// [`Unavailable`], with the reason.
-    fn available(&self) -> Result<String, Unavailable>;
-
-    /// Loads the model at `path`.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Backend`] if the backend is not available or does not support an option; otherwise [`Error`], naming file and
-    /// remedy.
-    fn load(&self, path: &Path, options: &LoadOptions) -> Result<Box<dyn TextModel>, Error>;
-}
 
 /// Backends in order of preference.
 ///
@@ -140,9 +122,4 @@ impl Backends {
             LoadOptions { device: options.device.clone().filter(|name| name != "auto"), ..options.clone() };
         backend.load(path.as_ref(), &options)
     }
-}
-
-/// The name of a device without its number: `cuda` of `cuda:1`.
-fn kind(device: &str) -> &str {
-    device.split_once(':').map_or(device, |(kind, _)| kind)
 }

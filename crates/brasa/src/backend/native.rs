@@ -8,7 +8,8 @@ use brasa_graph::device::DeviceError;
 use brasa_graph::sampling::{DrawRules, Row, Sampler};
 use brasa_tokenizer::{AddSpecial, ParseSpecial};
 
-use super::{Backend, Unavailable, kind};
+use super::contract::{Backend, kind};
+use super::error::Unavailable;
 use crate::{
     BatchAnswer, Class, ClassifyOptions, Error, FinishReason, Fragment, GenerateOptions, LoadOptions,
     Message, Metrics, Model, ModelInfo, TextModel, TextStream, Token, TokenStream, device,

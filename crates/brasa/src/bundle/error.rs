@@ -1,8 +1,6 @@
 //! Reasons why a bundle is not saved or loaded.
 
-use std::path::Path;
-
-use crate::{Error, SessionFileError};
+use crate::SessionFileError;
 
 /// A bundle that cannot be saved or loaded.
 #[derive(Debug, thiserror::Error)]
@@ -93,10 +91,5 @@ impl BundleError {
     /// An envelope that makes no sense.
     pub(super) fn malformed(reason: impl Into<String>) -> Self {
         Self::Malformed { reason: reason.into() }
-    }
-
-    /// The error of the bundle at this path.
-    pub(super) fn of_bundle(self, path: &Path) -> Error {
-        Error::Bundle { path: path.to_owned(), error: self }
     }
 }

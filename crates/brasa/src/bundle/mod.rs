@@ -85,7 +85,7 @@ impl StateBundle {
     /// written.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<SavedBundle, Error> {
         let path = path.as_ref();
-        let numbered = Numbered::of(path).map_err(|error| error.of_bundle(path))?;
+        let numbered = Numbered::of(path).map_err(|error| of_bundle(error, path))?;
         let mut written = Vec::new();
         let saved = self.write(path, &numbered, &mut written);
         // A file that no envelope names any more, or that none came to name. One that cannot be removed does no harm.
@@ -104,9 +104,9 @@ impl StateBundle {
     ) -> Result<SavedBundle, Error> {
         let mut envelope = Envelope { entries: Vec::new() };
         for (name, session) in &self.sessions {
-            envelope::check_name(name).map_err(|error| error.of_bundle(path))?;
+            envelope::check_name(name).map_err(|error| of_bundle(error, path))?;
             if session.model().identity() != self.model.identity() {
-                return Err(BundleError::ForeignSession { name: name.clone() }.of_bundle(path));
+                return Err(of_bundle(BundleError::ForeignSession { name: name.clone() }, path));
             }
             let file = numbered.name(written.len());
             let target = numbered.folder.join(&file);
@@ -130,10 +130,10 @@ impl StateBundle {
         let text = envelope.to_json(&self.model.identity()).to_string();
         if text.len() > envelope::MOST_BYTES {
             let error = BundleError::TooLarge { bytes: text.len(), most: envelope::MOST_BYTES };
-            return Err(error.of_bundle(path));
+            return Err(of_bundle(error, path));
         }
         let mut output = OutputFile::create(path, Existing::Replace)?;
-        output.write_all(text.as_bytes()).map_err(|error| BundleError::Io(error).of_bundle(path))?;
+        output.write_all(text.as_bytes()).map_err(|error| of_bundle(BundleError::Io(error), path))?;
         output.commit()?;
         let tokens = envelope.entries.iter().map(|entry| entry.tokens).sum();
         let bytes = envelope.entries.iter().map(|entry| entry.size_bytes).sum::<u64>() + text.len() as u64;
@@ -156,14 +156,14 @@ impl StateBundle {
         open(path)?
             .take(envelope::MOST_BYTES as u64 + 1)
             .read_to_end(&mut text)
-            .map_err(|error| BundleError::Io(error).of_bundle(path))?;
+            .map_err(|error| of_bundle(BundleError::Io(error), path))?;
         let envelope =
-            Envelope::from_json(&text, &model.identity()).map_err(|error| error.of_bundle(path))?;
+            Envelope::from_json(&text, &model.identity()).map_err(|error| of_bundle(error, path))?;
         let folder = folder(path);
         let mut bundle = Self::new(model);
         for entry in envelope.entries {
             let session = entry.load(model, folder).map_err(|error| match error {
-                Failure::Bundle(error) => error.of_bundle(path),
+                Failure::Bundle(error) => of_bundle(error, path),
                 Failure::Other(error) => error,
             })?;
             bundle.sessions.insert(entry.name, session);
@@ -298,4 +298,9 @@ fn tokens_hash(tokens: &[u32]) -> String {
         hash.update(id.to_le_bytes());
     }
     hex(&hash.finalize())
+}
+
+/// The error of the bundle at `path`.
+fn of_bundle(error: BundleError, path: &Path) -> Error {
+    Error::Bundle { path: path.to_owned(), error }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use super::FastEvalConfig;
+use super::config::FastEvalConfig;
 use crate::statistics::{median, rates};
 use crate::{ProbeKind, RunFacts};
 

@@ -16,12 +16,11 @@ use serde_json::{Map, Value};
 
 use self::model::MlxLmModel;
 use self::process::Process;
-use super::{Backend, Unavailable};
+use self::protocol::NAME;
+use super::contract::Backend;
+use super::error::Unavailable;
 use crate::model::DEFAULT_CONTEXT;
 use crate::{BackendError, Error, LoadOptions, ModelInfo, TextModel};
-
-/// The backend's name.
-const NAME: &str = "mlx_lm";
 
 /// Time for Python to start and look for the package.
 const PROBE_LIMIT: Duration = Duration::from_secs(30);

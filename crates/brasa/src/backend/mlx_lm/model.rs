@@ -6,10 +6,9 @@ use std::time::{Duration, Instant};
 use brasa_engine::EngineError;
 use serde_json::Value;
 
-use super::NAME;
 use super::options;
 use super::process::{Guard, Process};
-use super::protocol::{Ended, Event};
+use super::protocol::{Ended, Event, NAME};
 use crate::{
     BackendError, BatchAnswer, Class, ClassifyOptions, ContextPolicy, Error, FinishReason, Fragment,
     GenerateOptions, Message, Metrics, ModelInfo, TextModel, TextStream, Token,

@@ -5,7 +5,7 @@ use brasa_graph::device::Precision;
 use brasa_graph::sampling::{SamplingOrder, SamplingParams, Stage};
 use serde_json::{Map, Value, json};
 
-use super::NAME;
+use super::protocol::NAME;
 use crate::{BackendError, ContextPolicy, Error, GenerateOptions, LoadOptions};
 
 /// The remedy for an option that is not honoured.

@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
 
-use super::NAME;
-use super::protocol::{Event, MOST_LINE_BYTES, Reply};
+use super::protocol::{Event, MOST_LINE_BYTES, NAME, Reply};
 use crate::BackendError;
 
 /// The program that the child runs.

@@ -2,6 +2,9 @@
 
 use serde_json::{Map, Value};
 
+/// The name of the backend, by which callers choose it and errors name it.
+pub(super) const NAME: &str = "mlx_lm";
+
 /// Most bytes of a line that the process writes.
 pub(super) const MOST_LINE_BYTES: usize = 1 << 20;
 
