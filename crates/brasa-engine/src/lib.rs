@@ -68,6 +68,7 @@ mod snapshot;
 mod stats;
 mod stop;
 mod stream;
+pub mod testing;
 mod text;
 mod worker;
 

@@ -11,6 +11,7 @@ mod draft_tree;
 mod embeddings;
 mod graphs;
 mod head_linear;
+mod latent;
 mod linear;
 mod linear_bits;
 mod low_rank;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brasa_cuda::CudaOptions;
+use brasa_engine::testing::CheckedModel;
 use brasa_engine::{
     Engine, EngineConfig, EngineParts, FinishReason, GenerateOptions, PlainIds, Request, TokenStream,
     pages_bytes,
@@ -13,9 +14,9 @@ use brasa_formats::StorageFormat;
 use brasa_graph::Graph;
 use brasa_graph::device::{Backend, KvPoolSpec, KvType, Precision, ProgramLimits};
 use brasa_graph::sampling::{Dry, SamplingParams};
-use brasa_graph::testing::{Decoder, Random, tokens};
+use brasa_graph::testing::{Decoder, Latent, Random, Recurrent, tokens};
 
-use crate::device::{another, full_or_few};
+use crate::device::{another, deterministic, full_or_few};
 
 const VOCAB: usize = 150;
 const TOGETHER: usize = 4;
@@ -150,4 +151,20 @@ fn chains_that_end_in_any_way_leave_nothing_behind() {
     assert_eq!(device.held_bytes(), held, "{ends:?}");
     drop(engine);
     assert_eq!(device.held_bytes(), before);
+}
+
+fn check(graph: Graph) {
+    let Some(device) = deterministic() else { return };
+    let model = CheckedModel { device, graph: Arc::new(graph), precision: Precision::Fast, kv: KvType::F16 };
+    model.check_texts();
+}
+
+#[test]
+fn a_recurrent_text_is_the_same_in_every_way() {
+    check(Recurrent::small().graph(12));
+}
+
+#[test]
+fn a_latent_text_is_the_same_in_every_way() {
+    check(Latent::small(StorageFormat::Q8_0).graph(12));
 }

@@ -15,6 +15,7 @@ mod gradients;
 mod graphs;
 mod head_linear;
 mod interpreter;
+mod latent;
 mod lost;
 mod memory;
 mod mixtures;

@@ -15,6 +15,7 @@ mod snapshots;
 mod speculation;
 mod streams;
 mod texts;
+mod toys;
 
 use std::cell::RefCell;
 use std::sync::Arc;

@@ -58,7 +58,12 @@ pub fn check_chains_of_states(device: &dyn Backend) {
     check_chains_of(device, Recurrent::small().graph(12));
 }
 
-fn check_chains_of(device: &dyn Backend, graph: Graph) {
+/// Checks the chains of a device like [`check_chains`], for a graph from token ids below 150 to logits.
+///
+/// # Panics
+///
+/// If a chain differs from single steps.
+pub fn check_chains_of(device: &dyn Backend, graph: Graph) {
     let mut checks = Checks::new(device, graph);
     checks.rows_end_by_themselves();
     checks.rows_end_by_answers();

@@ -31,9 +31,18 @@ impl DraftTreeCase {
     ///
     /// If the reference refuses the step: a bug of this crate.
     pub fn new(windows: &[Option<usize>], committed: usize, rows: usize, seed: u64) -> Self {
+        Self::of(decoder(windows), committed, rows, seed)
+    }
+
+    /// A tree of `rows` drafts behind `committed` tokens, in a graph from token ids below 150 to logits.
+    ///
+    /// # Panics
+    ///
+    /// If the reference refuses the step.
+    pub fn of(graph: Arc<Graph>, committed: usize, rows: usize, seed: u64) -> Self {
         let (committed, drafts) = (tokens(committed, 90), tokens(rows, 91));
         let parents = random_tree(&mut Random::new(seed), rows);
-        let mut case = Self { graph: decoder(windows), committed, drafts, parents, expected: Vec::new() };
+        let mut case = Self { graph, committed, drafts, parents, expected: Vec::new() };
         case.expected = case.run(&mut case.on(&ReferenceBackend, Precision::Reference));
         case
     }
@@ -88,9 +97,21 @@ pub fn check_tree_of_one_branch(
     committed: usize,
     rows: usize,
 ) {
-    let graph = decoder(windows);
+    check_tree_of_one_branch_in(device, &decoder(windows), Precision::Fast, kv, committed, rows);
+}
+
+/// Checks that a tree of one branch, of `rows` drafts behind `committed` tokens, equals plain text bit for bit in a graph from
+/// token ids below 150 to logits.
+pub(super) fn check_tree_of_one_branch_in(
+    device: &dyn Backend,
+    graph: &Arc<Graph>,
+    precision: Precision,
+    kv: KvType,
+    committed: usize,
+    rows: usize,
+) {
     let (committed, drafts) = (tokens(committed, 90), tokens(rows, 91));
-    let mut running = Running::new(device, &graph, Precision::Fast, kv);
+    let mut running = Running::new(device, graph, precision, kv);
     running.step(&[(5, &committed)]);
     let plain = running.step(&[(5, &drafts)]);
     let parents: Vec<Option<u32>> = (0..rows as u32).map(|row| row.checked_sub(1)).collect();

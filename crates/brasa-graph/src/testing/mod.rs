@@ -22,7 +22,7 @@
 //! - [`HeadLayer`] is a linear layer of heads, which [`check_heads`] runs in every storage format;
 //! - [`check_shared_weights`] has two graphs share an upload, and reads and writes weights;
 //! - [`check_inputs_and_outputs`] brings inputs that a graph declares and reads several outputs;
-//! - [`check_chains`] and [`check_chains_of_states`] compare chains with single steps; [`check_failed_steps`] has steps fail in the
+//! - [`check_chains`], [`check_chains_of`] and [`check_chains_of_states`] compare chains with single steps; [`check_failed_steps`] has steps fail in the
 //!   middle;
 //!   [`check_lookups`] brings numbers beyond the tables in which they are looked up;
 //! - [`check_refusals`] brings what a device refuses, from bad steps to foreign weights;
@@ -32,7 +32,9 @@
 //!   its states;
 //! - [`device_contract!`](crate::device_contract) makes a test of each check that every device has to pass;
 //! - [`check_measures`] compares the memory that a device tells beforehand with the memory that it takes;
-//! - [`check_pages`] copies, reads and writes pages and moves texts from pool to pool;
+//! - [`Latent`] describes a small decoder with latent attention, sinks and a mixture with a sigmoid router, which
+//!   [`check_latent`] runs; [`check_texts`] and [`check_same_bits`] compute a text of any graph in several ways;
+//! - [`check_pages`] and [`check_moves`] copy, read and write pages, and move texts from pool to pool;
 //! - [`check_routers`], [`check_company`] and [`check_behind_texts`] bring NaN and infinities, which must stay with their own rows and texts;
 
 mod absurd;
@@ -52,6 +54,7 @@ mod failed_steps;
 mod foreign;
 mod heads;
 mod inputs_outputs;
+mod latent;
 mod lookups;
 mod low_rank;
 mod measures;
@@ -68,6 +71,7 @@ mod random_graph;
 mod recurrent;
 mod refusals;
 mod running;
+mod same_bits;
 mod sequences;
 mod shared_weights;
 mod shifts;
@@ -81,7 +85,7 @@ pub use attention_operations::{
 pub use bank_run::{BankRun, times_over_layers};
 pub use banks::{check_bank, check_bank_is_near};
 pub use case::{Case, CaseBuilder, MakeWeight, check, f32_weight, run_case};
-pub use chains::{check_chains, check_chains_of_states};
+pub use chains::{check_chains, check_chains_of, check_chains_of_states};
 pub use compare::{Comparison, Tolerance, compare};
 pub use decoder::Decoder;
 pub use derivative_operations::{DERIVATIVE_OPERATIONS, SECOND_DERIVATIVE_OPERATIONS};
@@ -91,6 +95,7 @@ pub use embeddings::{check_embeddings, check_other_lookups};
 pub use failed_steps::check_failed_steps;
 pub use heads::{Company, HeadLayer, check_heads};
 pub use inputs_outputs::check_inputs_and_outputs;
+pub use latent::{Latent, LatentLayer};
 pub use lookups::check_lookups;
 pub use low_rank::{adapter_of_projections, merged, random_adapter, stored_as};
 pub use measures::check_measures;
@@ -98,18 +103,21 @@ pub use memory::EncoderDecoder;
 pub use mock::MockBackend;
 pub use not_numbers::{check_behind_texts, check_company, check_routers, with_broken_token};
 pub use operations::{ALIBI, OPERATIONS, OperationCase, RECURRENCES};
-pub use pages::check_pages;
+pub use pages::{check_moves, check_pages};
 pub use patterns::{check_pattern, pattern_case};
 pub use random::Random;
 pub use random_graph::{random_case, rewritten};
 pub use recurrent::{Recurrent, check_states};
 pub use refusals::check_refusals;
 pub use running::{Running, assert_same_bits, tokens};
+pub use same_bits::{check_latent, check_same_bits, check_texts};
 pub use sequences::Sequences;
 pub use shared_weights::check_shared_weights;
 pub use shifts::{ShiftCase, check_shift_of_few_bits, check_shift_of_one_layer};
 pub use tensors::{Noise, formats, tensor as random_tensor};
 pub use training::{learner, loss_of, outputs_on, pooled_encoder, row_network, training_step, with_adapters};
+
+use draft_trees::check_tree_of_one_branch_in;
 
 use brasa_formats::{Bytes, Payload, StorageFormat, Tensor};
 

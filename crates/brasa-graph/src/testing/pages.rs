@@ -65,7 +65,14 @@ fn text(device: &dyn Backend, graph: &Arc<Graph>, kv: KvType) -> (Running, Segme
     (running, next)
 }
 
-fn check_moves(device: &dyn Backend, graph: &Arc<Graph>, kv: KvType, tolerance: Tolerance) {
+/// Checks that a text goes on with the same values behind pages that were copied, and behind pages that moved: to another pool of the
+/// device, and, within `tolerance`, to the reference and back. The graph goes from token ids below 150 to logits, and one of its cache
+/// groups has a window of at most 100 positions.
+///
+/// # Panics
+///
+/// If a value differs.
+pub fn check_moves(device: &dyn Backend, graph: &Arc<Graph>, kv: KvType, tolerance: Tolerance) {
     let label = format!("{kv:?} on {}", device.info().name);
     let (mut running, next) = text(device, graph, kv);
     let pages = read_all(&*running.pool, &next);

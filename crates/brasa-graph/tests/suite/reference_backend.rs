@@ -202,6 +202,11 @@ fn recurrent_states_are_kept_resumed_and_moved() {
 }
 
 #[test]
+fn a_latent_decoder_computes_each_row_as_if_alone() {
+    brasa_graph::testing::check_latent(&ReferenceBackend, brasa_graph::device::Precision::Reference);
+}
+
+#[test]
 fn a_recurrent_decoder_of_whole_texts_has_the_values_of_the_kept_one() {
     use brasa_graph::pass::attend_to_rows;
     use brasa_graph::testing::{Recurrent, Running, Tolerance, compare, tokens};
