@@ -190,7 +190,7 @@ impl CheckedModel<'_> {
         let weights =
             device.upload(graph, *precision, &mut |_| ControlFlow::Continue(())).expect("an upload");
         let limits = ProgramLimits { max_rows: CHUNK, max_outs: CHUNK, max_segments: max_sequences };
-        let program = device.compile(Arc::clone(graph), weights, limits).expect("a program");
+        let program = device.compile(Arc::clone(graph), weights, limits.with(*kv)).expect("a program");
         let pool = device.kv_pool(KvPoolSpec::of(graph, *kv)).expect("a pool");
         let config = EngineConfig {
             context: 2 * PAGE_POSITIONS,
