@@ -212,7 +212,7 @@ impl CpuProgram {
     }
 }
 
-/// Bytes of the arena and of prepared activations of a program of `graph`, which is not made.
+/// Bytes that a program of `graph` would take for its arena and its prepared activations. Allocates neither.
 pub(crate) fn measure(
     graph: &Graph,
     weights: &CpuWeights,

@@ -20,7 +20,7 @@ const COLUMN_GRAIN: usize = 64;
 pub(crate) struct Slot {
     /// The buffer that holds the value.
     pub buffer: BufferId,
-    /// Elements of the buffer in front of the value's first.
+    /// Elements of the buffer in front of the value's first element.
     pub offset: usize,
     /// Elements from the start of one row to the start of the next.
     pub stride: Dim,
@@ -30,12 +30,12 @@ pub(crate) struct Slot {
     pub outer: Dim,
 }
 
-/// The sizes of a step and the places of buffers, by which a slot becomes a region.
+/// The sizes of a step and the offsets of buffers, from which [`Slot::region`] finds the elements of a slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Places<'a> {
     /// The sizes of the step.
     pub sizes: &'a Sizes,
-    /// The first element of each buffer in the arena.
+    /// Offset of each buffer in the arena, in elements, by [`BufferId::index`].
     pub offsets: &'a [usize],
 }
 

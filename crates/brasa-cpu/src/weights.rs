@@ -105,7 +105,7 @@ impl CpuWeightSet {
         Self { precision, measures: false, team, held, version, changing }
     }
 
-    /// The weights of `graph` in a set of its own, without their bytes.
+    /// The weights of `graph` in a new set, with the sizes of packed weights but without their bytes.
     ///
     /// # Errors
     ///

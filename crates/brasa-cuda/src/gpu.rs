@@ -68,7 +68,7 @@ impl Gpu {
         }))
     }
 
-    /// A handle to this device on which all memory is imaginary, for measuring.
+    /// A handle to this device for `Backend::measure`. Allocations are [imaginary](DeviceMemory::imaginary); no work is queued.
     pub(crate) fn measuring(&self) -> Result<Arc<Self>, DeviceError> {
         Ok(Arc::new(Self {
             context: Arc::clone(&self.context),

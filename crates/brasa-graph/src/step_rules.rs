@@ -62,7 +62,7 @@ impl GroupUse {
 }
 
 impl StepRules {
-    /// Makes the rules for a program of `graph`, from its lookups and caches and from the program's spec.
+    /// Makes the rules for a program of `graph` that is compiled for `spec`.
     pub fn new(graph: &Graph, spec: ProgramSpec) -> Self {
         let mut limits = Vec::new();
         for (numbers, below) in graph.nodes().iter().filter_map(|node| looked_up(graph, node)) {
@@ -83,16 +83,16 @@ impl StepRules {
         }
     }
 
-    /// The largest step.
+    /// The largest step that the rules accept.
     pub fn limits(&self) -> ProgramLimits {
         self.spec.limits
     }
 
-    /// Checks `step` against the program's limits and the pool's pages.
+    /// Checks `step` against the program's limits, the graph's inputs, caches and states, and the pages of `pool`.
     ///
     /// # Errors
     ///
-    /// [`DeviceError::StepTooLarge`], [`DeviceError::BadStep`].
+    /// [`DeviceError::StepTooLarge`] if `step` exceeds a limit, [`DeviceError::BadStep`] if it breaks another rule.
     pub fn check(&self, step: &Step, pool: &dyn KvPool) -> Result<(), DeviceError> {
         let ProgramLimits { max_rows, max_outs, max_segments } = self.spec.limits;
         for (what, found, limit) in [
@@ -119,11 +119,11 @@ impl StepRules {
         Ok(())
     }
 
-    /// Checks that the pool holds the graph's caches.
+    /// Checks that `pool` has the graph's cache groups and recurrent states, and keys and values of the spec's type.
     ///
     /// # Errors
     ///
-    /// [`DeviceError::BadStep`].
+    /// [`DeviceError::BadStep`], naming the difference.
     pub fn check_pool(&self, pool: &dyn KvPool) -> Result<(), DeviceError> {
         if pool.spec().states != self.states {
             return bad(format!(

@@ -1,23 +1,24 @@
 //! The layout of an arena: memory that values share when they are needed at different times.
 
-/// Bytes of an arena that are needed for some time.
+/// A request for bytes of an arena, and the time for which they are needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Demand {
-    /// Numbers of the first and the last item that need the bytes; `(0, usize::MAX)` for bytes that are kept from step to step.
+    /// Numbers of the first and the last operation that need the bytes; `(0, usize::MAX)` for bytes that are kept from step to
+    /// step.
     pub items: (usize, usize),
     /// Number of bytes.
     pub size_bytes: usize,
 }
 
 impl Demand {
-    /// Number of bytes that the demand takes from an arena: [`size_bytes`](Self::size_bytes), rounded up to a multiple of `alignment`
-    /// bytes; `usize::MAX` if that does not fit.
+    /// Bytes that the demand takes from an arena: [`size_bytes`](Self::size_bytes), rounded up to a multiple of `alignment`.
+    /// `usize::MAX` if the multiple does not fit a `usize`.
     pub fn taken_bytes(self, alignment: usize) -> usize {
         self.size_bytes.checked_next_multiple_of(alignment).unwrap_or(usize::MAX)
     }
 }
 
-/// Lays demands out in one arena: returns the offset of each, a multiple of `alignment` bytes, and the bytes of the arena.
+/// Lays demands out in one arena. Returns the byte offset of each, a multiple of `alignment`, and the arena's size in bytes.
 ///
 /// Demands that are needed at the same time do not overlap. The largest is placed first; each goes into the smallest sufficient
 /// gap between earlier placed demands that are needed at the same time, or else after them. Sizes saturate at `usize::MAX`.

@@ -1,4 +1,4 @@
-//! The table in the making: its operations so far, and the buffers that they need.
+//! The builder of a table of operations and of the buffers that they need, and the table.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -10,13 +10,13 @@ use brasa_graph::{Dim, Graph, Input, Shape, Sizes, Symbol, ValueId, ValueKind, W
 use crate::arena::{Demand, lay_out};
 use crate::{Base, BufferId, Place, Readers};
 
-/// Bytes of every element in an arena. Halves are kept as the floats that they stand for.
+/// Bytes of every element in an arena. Values of 16-bit types are stored as f32.
 const ELEMENT_BYTES: usize = 4;
 
-/// A graph on its way to a table of operations `O`.
+/// A graph that is being lowered to a [`Table`] of operations `O`.
 ///
-/// The next operation is described first and appended then: every place that [`place`](Self::place) or [`make`](Self::make) returns
-/// is one that the next operation needs. The operations that need a buffer are its lifetime, from the first to the last.
+/// A device asks for the places of an operation's operands ([`place`](Self::place)) and results ([`make`](Self::make)), then
+/// appends the operation ([`push`](Self::push)). A buffer lives from the first to the last operation that needs it.
 #[derive(Debug)]
 pub struct Lowering<'g, O> {
     /// The graph.
@@ -28,13 +28,13 @@ pub struct Lowering<'g, O> {
     device: String,
     /// The size of each buffer in bytes, and the operations that need it.
     demands: Vec<Demand>,
-    /// The contents of each buffer, for people; empty for memory of an operation's own.
+    /// A description of each buffer's contents, for people; empty for a buffer without a [`name`](Self::name).
     names: Vec<String>,
     /// Buffers that keep their contents from step to step.
     kept: HashSet<BufferId>,
-    /// The buffer of each value that has one.
+    /// The buffer of each value, by the value's number; `None` if the value has none.
     values: Vec<Option<BufferId>>,
-    /// Tables of rotations that there are: what makes them, and their buffers.
+    /// Buffers of tables of cosines and sines, each with its rotation, positions and frequencies.
     rotations: Vec<((Rope, ValueId, ValueId), BufferId)>,
     ops: Vec<Entry<O>>,
     /// Buffers that the next operation needs.
@@ -52,7 +52,7 @@ pub struct Entry<O> {
     pub buffers: Vec<BufferId>,
 }
 
-/// A compiled graph.
+/// A lowered graph: its operations, and the layout of the arena that they share.
 #[derive(Debug)]
 pub struct Table<O> {
     /// The operations, in the order in which they run.
@@ -61,7 +61,7 @@ pub struct Table<O> {
     pub offsets: Vec<usize>,
     /// The size of each buffer in bytes, and the operations that need it, by [`BufferId::index`].
     pub demands: Vec<Demand>,
-    /// The contents of each buffer, for people, by [`BufferId::index`]; empty for memory of an operation's own.
+    /// A description of each buffer's contents, for people, by [`BufferId::index`]; empty for a buffer without a name.
     pub names: Vec<String>,
     /// Bytes of the arena.
     pub arena_bytes: usize,
@@ -76,7 +76,7 @@ pub struct Table<O> {
 pub enum Dense {
     /// The value itself is dense.
     Already(Place),
-    /// The value has gaps. The device must append a copy of it in front of the next operation.
+    /// The value has gaps between its rows. The device must append a copy with [`Lowering::push_in_front`].
     Copied {
         /// The value, with gaps.
         from: Place,
@@ -86,7 +86,7 @@ pub enum Dense {
 }
 
 impl<'g, O> Lowering<'g, O> {
-    /// Begins to lower `graph` for the largest step that `limits` allow. Refusals name `device`.
+    /// Begins to lower `graph` for the largest step that `limits` allow. Errors name `device`.
     pub fn new(device: impl Into<String>, graph: &'g Graph, limits: &ProgramLimits) -> Self {
         Self {
             graph,
@@ -103,12 +103,12 @@ impl<'g, O> Lowering<'g, O> {
         }
     }
 
-    /// The error for what the device does not compute.
+    /// [`DeviceError::Unsupported`] by this device. `what` names the part of the graph that the device does not compute.
     pub fn unsupported(&self, what: impl Into<String>) -> DeviceError {
         DeviceError::Unsupported { device: self.device.clone(), what: what.into() }
     }
 
-    /// The error for an operand of a shape, type or place that the device does not take.
+    /// [`DeviceError::Unsupported`] for the operand `value`: the device does not take its shape, type or place.
     pub fn odd(&self, value: ValueId) -> DeviceError {
         self.unsupported(format!("an operand {} here", self.graph.value(value)))
     }
@@ -146,12 +146,12 @@ impl<'g, O> Lowering<'g, O> {
         if symbol == Some(Symbol::Rows) { Ok(factor) } else { Err(self.odd(value)) }
     }
 
-    /// Most elements of a value of `shape`.
+    /// Elements of a value of `shape` in the largest step.
     pub fn elements(&self, shape: &Shape) -> usize {
         shape.resolve(&self.sizes).into_iter().fold(1, usize::saturating_mul)
     }
 
-    /// The weight that a value is; `None` for another value, also for a view of a weight.
+    /// The id of the weight `value`; `None` if `value` is no weight, or a view of one.
     pub fn weight_of(&self, value: ValueId) -> Option<WeightId> {
         match self.graph.value(value).kind {
             ValueKind::Weight(weight) => Some(weight),
@@ -159,22 +159,22 @@ impl<'g, O> Lowering<'g, O> {
         }
     }
 
-    /// The number of a weight, as [`weight_of`](Self::weight_of) finds it.
+    /// The index of the weight `value` in [`Graph::weights`]; `None` if `value` is no weight, or a view of one.
     pub fn weight(&self, value: ValueId) -> Option<usize> {
         self.weight_of(value).map(|weight| weight.0 as usize)
     }
 
-    /// The label of an operation with weight number `weight`: `operation weight`.
+    /// The label of an operation with a weight: `operation`, then the name of weight number `weight`.
     pub fn label(&self, operation: &str, weight: usize) -> String {
         format!("{operation} {}", self.graph.weights()[weight].name)
     }
 
-    /// True if a value is that input of the step, and no view of it.
+    /// True if `value` is the input `input` of the step itself, not a view of it.
     pub fn is_input(&self, value: ValueId, input: Input) -> bool {
         self.graph.value(value).kind == ValueKind::Input(input)
     }
 
-    /// A buffer of `elements` elements of four bytes, which the next operation needs.
+    /// A new buffer of `elements` elements of four bytes, which the next operation needs.
     pub fn buffer(&mut self, elements: usize) -> BufferId {
         let now = self.ops.len();
         let buffer = BufferId(self.demands.len() as u32);
@@ -184,23 +184,23 @@ impl<'g, O> Lowering<'g, O> {
         buffer
     }
 
-    /// Says what a buffer holds, for people.
+    /// Describes the contents of `buffer` by `name`, for people.
     pub fn name(&mut self, buffer: BufferId, name: impl Into<String>) {
         self.names[buffer.index()] = name.into();
     }
 
-    /// Room for a dense value of `shape` that the next operation makes.
+    /// A new buffer for a dense value of `shape` that the next operation makes, as a place.
     pub fn make_shape(&mut self, shape: Shape) -> Place {
         let elements = self.elements(&shape);
         Place::whole(self.buffer(elements), shape)
     }
 
-    /// Room for a value that the next operation makes; the same room if it has some already.
+    /// The place of `value`, which the next operation makes: the buffer that the value already has, or a new one.
     pub fn make(&mut self, value: ValueId) -> Place {
         Place::whole(self.buffer_of(value), self.shape(value).clone())
     }
 
-    /// The buffer of a value that the next operation makes; the same buffer if it has one already.
+    /// The buffer of `value`, which the next operation makes: the one that the value already has, or a new one.
     pub fn buffer_of(&mut self, value: ValueId) -> BufferId {
         if let Some(known) = self.values[value.0 as usize] {
             self.need(known);
@@ -212,7 +212,7 @@ impl<'g, O> Lowering<'g, O> {
         buffer
     }
 
-    /// Says that a value lies in `buffer`.
+    /// Places `value` in `buffer`. A buffer without a name is named after the value.
     pub fn set_buffer(&mut self, value: ValueId, buffer: BufferId) {
         self.values[value.0 as usize] = Some(buffer);
         if self.names[buffer.index()].is_empty() {
@@ -220,7 +220,7 @@ impl<'g, O> Lowering<'g, O> {
         }
     }
 
-    /// True if a value has a buffer, its own or that of what it is a view of.
+    /// True if `value`, or the value that it is a view of, has a buffer.
     pub fn is_made(&self, value: ValueId) -> bool {
         self.values[self.graph.view(value).root.0 as usize].is_some()
     }
@@ -250,7 +250,7 @@ impl<'g, O> Lowering<'g, O> {
         })
     }
 
-    /// The place of a value whose rows must follow each other without gaps.
+    /// The place of a value that the next operation reads without gaps between rows; with a buffer for a copy if it has gaps.
     ///
     /// # Errors
     ///
@@ -270,7 +270,7 @@ impl<'g, O> Lowering<'g, O> {
         self.needed.push(buffer);
     }
 
-    /// Appends the operation that needs what was asked for since the last call.
+    /// Appends `op`. It needs every buffer that was asked for since the last `push`.
     pub fn push(&mut self, op: O, label: impl Into<String>) {
         let mut buffers = std::mem::take(&mut self.needed);
         for buffer in &buffers {
@@ -281,16 +281,16 @@ impl<'g, O> Lowering<'g, O> {
         self.ops.push(Entry { op, label: label.into(), buffers });
     }
 
-    /// Appends an operation in front of the one that is being described, such as a copy of an operand: whatever was asked for
-    /// is still needed behind it.
+    /// Appends `op`, such as a copy of an operand, in front of the next operation. Both need the buffers that were asked for
+    /// since the last [`push`](Self::push).
     pub fn push_in_front(&mut self, op: O, label: impl Into<String>) {
         // Among them are those of the operation behind, which alone knows its own.
         let buffers = self.needed.clone();
         self.ops.push(Entry { op, label: label.into(), buffers });
     }
 
-    /// The table of cosines and sines of a rotation by `positions` and `frequencies`, for the next operation, if
-    /// [`keep_rotation`](Self::keep_rotation) was told of one.
+    /// The buffer of cosines and sines of the rotation `rope` by `positions` and `frequencies`, which the next operation needs;
+    /// `None` if [`keep_rotation`](Self::keep_rotation) has noted no such buffer.
     pub fn rotation(&mut self, rope: &Rope, positions: ValueId, frequencies: ValueId) -> Option<BufferId> {
         let key = (*rope, positions, frequencies);
         let found = self.rotations.iter().find(|(known, _)| *known == key);
@@ -299,17 +299,17 @@ impl<'g, O> Lowering<'g, O> {
         Some(buffer)
     }
 
-    /// Says that `buffer` holds the table of a rotation, so that layers that turn alike share it.
+    /// Notes that `buffer` holds the cosines and sines of a rotation, so that layers with the same rotation share it.
     pub fn keep_rotation(&mut self, rope: &Rope, [positions, frequencies]: [ValueId; 2], buffer: BufferId) {
         self.rotations.push(((*rope, positions, frequencies), buffer));
     }
 
-    /// Bytes of the arena as it is now, with buffers at multiples of `alignment` bytes.
+    /// Bytes of an arena for all buffers so far, each at a multiple of `alignment` bytes.
     pub fn arena_bytes(&self, alignment: usize) -> usize {
         lay_out(&self.demands, alignment).1
     }
 
-    /// Bytes that a buffer takes.
+    /// Bytes that `buffer` takes from an arena: its size, rounded up to a multiple of `alignment` bytes.
     pub fn taken_bytes(&self, buffer: BufferId, alignment: usize) -> usize {
         self.demands[buffer.index()].taken_bytes(alignment)
     }
@@ -320,7 +320,8 @@ impl<'g, O> Lowering<'g, O> {
         self.kept.insert(buffer);
     }
 
-    /// Ends the table. The results of the program are needed to the end.
+    /// Lays out the arena, with buffers at multiples of `alignment` bytes, and returns the table. The buffers of `outputs` live
+    /// to its end.
     pub fn finish(mut self, outputs: Vec<Place>, alignment: usize) -> Table<O> {
         for output in &outputs {
             if let Base::Buffer(buffer) = output.base
@@ -336,8 +337,8 @@ impl<'g, O> Lowering<'g, O> {
 }
 
 impl<O> Table<O> {
-    /// Lines for people about the buffers of operation number `number`: those that it reads and makes, with their contents and offsets,
-    /// and the bytes that it has for itself.
+    /// Lines for people about the buffers of operation number `number`: contents and offset in bytes of each buffer that the
+    /// operation reads or makes, and the bytes that no other operation needs.
     ///
     /// ```text
     ///   reads %3 f32[rows, 64] @ 0

@@ -2,7 +2,7 @@
 
 use brasa_graph::{Input, Shape, WeightId};
 
-/// Number of a buffer of the arena: bytes of their own for one value, or for what an operation keeps for itself.
+/// Number of a buffer of the arena. A buffer holds a value, or intermediate results of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BufferId(pub u32);
 
@@ -20,9 +20,9 @@ pub enum Base {
 /// The place of a value in any step: element *i* of row *r* is element `start + r · row_stride + i` of its memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The memory.
+    /// The memory that holds the value.
     pub base: Base,
-    /// Elements in front of the value's first.
+    /// Elements of the memory in front of the value's first element.
     pub start: usize,
     /// Elements from the start of one outermost row to the start of the next; `None` if the rows follow each other without gaps.
     pub row_stride: Option<usize>,
@@ -43,7 +43,7 @@ impl Place {
 }
 
 impl BufferId {
-    /// The number, for lists with an entry for each buffer.
+    /// The number as an index into lists with one entry for each buffer.
     pub fn index(self) -> usize {
         self.0 as usize
     }

@@ -7,7 +7,7 @@ use brasa_graph::{Graph, NodeId, Schedule, ValueId};
 pub struct Readers {
     /// The nodes that have each value as an operand, views included.
     direct: Vec<Vec<NodeId>>,
-    /// For each value that is no view, the nodes other than views that read it or a view of it, each with what it reads.
+    /// For each value that is no view, the nodes other than views that read it or a view of it, each with its operand.
     of_root: Vec<Vec<(NodeId, ValueId)>>,
     is_output: Vec<bool>,
     /// The value that each value is a view of; itself if it is no view.
@@ -40,8 +40,8 @@ impl Readers {
         Self { direct, of_root, is_output, roots }
     }
 
-    /// The nodes that read `value`, each with what it reads: of a view, those that have just this view as an operand; otherwise all
-    /// that read the value or a view of it, except views. A node that reads two of them is named once, with the first.
+    /// The nodes that read `value`, each once, with the operand that it reads. For a view: the nodes that have this view as an
+    /// operand. Otherwise: the nodes, except views, that read the value or a view of it, with their first such operand.
     pub fn nodes(&self, value: ValueId) -> Vec<(NodeId, ValueId)> {
         let number = value.0 as usize;
         if self.roots[number] == value {
@@ -58,7 +58,7 @@ impl Readers {
         items.filter(|(_, item)| item.nodes().iter().any(reads)).map(|(number, _)| number).collect()
     }
 
-    /// True if the program returns `value`, or a view of what `value` is a view of.
+    /// True if the program returns `value`, the value that it is a view of, or another view of that value.
     pub fn is_output(&self, value: ValueId) -> bool {
         self.is_output[self.roots[value.0 as usize].0 as usize]
     }

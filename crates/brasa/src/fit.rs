@@ -82,10 +82,10 @@ impl Fit {
         let backend = device::of(options)?;
         let device = backend.info();
         backend.capabilities().check(&device.name, &graph, options.kv_type())?;
-        let (weight_bytes, context) = (backend.weight_bytes(&graph), context_of(options, &info));
+        let (stored_bytes, context) = (backend.weight_bytes(&graph), context_of(options, &info));
         let pool = |dtype| backend.kv_pool(KvPoolSpec::of(&graph, dtype));
         let own = pool(options.kv_type())?;
-        let sequences = room::sequences(options, &device, weight_bytes, context, &*own);
+        let sequences = room::sequences(options, &device, stored_bytes, context, &*own);
         let program_spec = options.program_spec(&device, sequences, spec.vocab_size);
         let Measure { weight_bytes, arena_bytes } =
             backend.measure(&graph, options.precision, program_spec)?;
@@ -107,7 +107,7 @@ impl Fit {
             model_context: info.context_length,
             kv_type: options.kv_type(),
             texts,
-            weights_as: weights_as.filter(|&(_, bytes)| bytes < weight_bytes).collect(),
+            weights_as: weights_as.filter(|&(_, bytes)| bytes < stored_bytes).collect(),
             device,
         })
     }

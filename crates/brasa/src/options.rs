@@ -130,7 +130,7 @@ impl LoadOptions {
         self.chunk.unwrap_or(device.prompt_rows)
     }
 
-    /// What a program is compiled for under these options, on a device that serves `sequences` texts at once.
+    /// The spec of a program under these options, on a device that serves `sequences` texts at once.
     pub(crate) fn program_spec(
         &self,
         device: &DeviceInfo,

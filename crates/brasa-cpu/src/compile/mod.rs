@@ -114,7 +114,7 @@ pub(super) fn unsupported(what: impl Into<String>) -> DeviceError {
     DeviceError::Unsupported { device: DEVICE.into(), what: what.into() }
 }
 
-/// A graph that is being compiled: [`Lowering`], and what the operations of this device note about each other.
+/// A graph that is being compiled: its [`Lowering`], and notes for the lowering of later operations.
 pub(super) struct Compiler<'g> {
     lowering: Lowering<'g, CompiledOp>,
     weights: &'g CpuWeights,
@@ -123,7 +123,7 @@ pub(super) struct Compiler<'g> {
     folded: HashMap<ValueId, NodeId>,
     /// Activations that the short convolutions in front of them have computed.
     followed: HashSet<NodeId>,
-    /// Gradients of losses that are computed beside them, of cotangents of one, by the gradient's result.
+    /// Gradients that the operation of a loss computes too, for cotangents of one; by the result of the gradient's node.
     loss_gradients: HashMap<ValueId, Slot>,
     /// Numbers of weights whose int8 activations come with residuals.
     with_residuals: HashSet<usize>,

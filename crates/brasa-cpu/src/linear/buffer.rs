@@ -71,7 +71,7 @@ impl<'a> Packer<'a> {
         Self { team, region_bytes: REGION_BYTES, region: Mutex::new(None), measures: false }
     }
 
-    /// Packs nothing: weights know their sizes and kinds, and have no bytes.
+    /// A packer that only measures: its weights report the sizes and classes that packing would give, and hold no bytes.
     pub fn measuring(team: &'a Team) -> Self {
         Self { region_bytes: OWN_REGION_BYTES, measures: true, ..Self::new(team) }
     }

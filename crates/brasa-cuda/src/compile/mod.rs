@@ -56,7 +56,7 @@ pub(crate) type Table = brasa_lower::Table<Box<dyn Launch>>;
 #[derive(Debug)]
 pub(crate) struct Compiled {
     pub table: Table,
-    /// Names of the kernels of each operation, of which a step takes some.
+    /// Names of the kernels that each operation may launch, in the order of the table. A step launches some of them.
     pub kernels: Vec<Vec<String>>,
     /// True if an operation looks up numbers that are computed in the step, so that only the device can check them.
     pub computes_numbers: bool,
@@ -111,7 +111,7 @@ struct Attended {
     result: ValueId,
 }
 
-/// A graph that is being compiled: [`Lowering`], and what the operations of this device note about each other.
+/// A graph that is being compiled: its [`Lowering`], and notes for the lowering of later operations.
 struct Compiler<'g> {
     lowering: Lowering<'g, Box<dyn Launch>>,
     gpu: &'g Gpu,
@@ -124,43 +124,43 @@ struct Compiler<'g> {
     kernels: Vec<Vec<String>>,
     /// True if sums are f32 throughout, in an order that depends on a row alone.
     exact: bool,
-    /// Norms that the products behind them compute: the result, what is normed, and how.
+    /// Norms that the products behind them compute: by the norm's result, its operand and the norm.
     normed: HashMap<ValueId, (ValueId, Norm)>,
     /// The forms of values besides floats.
     forms: Forms,
     /// Products whose only readers are the heads of one cache write.
     meet_heads: Vec<ValueId>,
-    /// Attention to rows whose gradient comes.
+    /// Attention to rows of the step, if the graph has its gradient.
     attended: Vec<Attended>,
-    /// Buffers of the gradients of the losses of rows, by the gradients that are these times factors of rows.
+    /// For each gradient of a loss, the buffer of its rows before they are multiplied by the rows' cotangents.
     loss_gradients: HashMap<ValueId, BufferId>,
     /// Chains of operations on each element, by the last node.
     chains: HashMap<NodeId, Chain>,
-    /// Values that are joined side by side, each with the elements of a row in front of it, by the node that joins them.
+    /// Values that are joined side by side, each with its first column in the joined rows, by the node that joins them.
     joins: HashMap<NodeId, Vec<(ValueId, usize)>>,
-    /// Values that are written where they are joined.
+    /// Places of values that are written straight into the rows of the value that joins them.
     places: HashMap<ValueId, Place>,
-    /// Sums of banks of adapters that are not added within a product, and leave no sums of parts to the heads behind.
+    /// Sums with products of banks of adapters that are added by an operation of their own, which leaves no sums of parts of K.
     banked: HashSet<ValueId>,
-    /// Products with low-rank products beside them, by their sums.
+    /// Products with low-rank products beside them, by the sums of both.
     tails: HashMap<ValueId, Beside>,
     /// Values that are read as halves in panels.
     paneled: HashMap<ValueId, Paneled>,
     /// Low-rank products that gradients of matrices read.
     thin: HashSet<ValueId>,
-    /// Sums of fused products that are computed by the product behind.
+    /// Sums of a low-rank product and a residual that the product behind computes.
     absorbed: HashSet<ValueId>,
-    /// Gated products without a bias, by what is multiplied.
+    /// Gated products without a bias, by their operand.
     gates: HashMap<ValueId, GatedProduct>,
-    /// Buffers of the powers of two by which rows of gated products are divided, by the products.
+    /// For each gated product, the buffer of the powers of two by which its rows are divided.
     gated_scales: HashMap<ValueId, BufferId>,
     /// Additions behind mixtures of experts, by the mixtures' results.
     mixtures: HashMap<ValueId, Addition>,
-    /// Nodes that an operation in front has computed.
+    /// Nodes that another node's operation computes.
     folded: Vec<NodeId>,
-    /// Activations behind short convolutions that nothing else reads, by the convolutions' results.
+    /// Activations that are the only readers of short convolutions, by the convolutions' results.
     convolutions: HashMap<ValueId, NodeId>,
-    /// Buffers of weights that are turned around for products with their other side, and do not change.
+    /// Buffers of transposed copies of frozen weights.
     turned: Vec<BufferId>,
     computes_numbers: bool,
 }

@@ -39,7 +39,7 @@ impl DeviceMemory {
         Ok(memory)
     }
 
-    /// Memory of a size that is never touched. Nothing is allocated.
+    /// A stand-in for `size_bytes` bytes of device memory. Nothing is allocated, so the address must not be read or written.
     pub(crate) fn imaginary(context: &Arc<Context>, size_bytes: usize) -> Self {
         Self { context: Arc::clone(context), address: IMAGINARY_ADDRESS, size_bytes, imaginary: true }
     }

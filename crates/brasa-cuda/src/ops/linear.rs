@@ -21,16 +21,16 @@ const OUTPUTS_PER_BLOCK: u32 = 4;
 /// Rows that the wide kernels take together.
 const WIDE_ROWS: usize = 8;
 
-/// `out[r,n] = Σ_k x[r,k] · w[n,k]`, and what follows.
+/// `out[r,n] = Σ_k x[r,k] · w[n,k]`, with a norm of `x` in front, and a sum or a gate behind, if there are any.
 #[derive(Debug)]
 pub(crate) struct LinearOp {
-    /// Stretches of the weight in tiles.
+    /// Stretches of the weight that are stored in tiles, with their kernels.
     pub tiles: Vec<TilesLaunch>,
     /// The kernels that multiply many rows on tensor cores; `None` if products are exact, or not all of the weight is in tiles.
     pub gemm: Option<Gemm>,
-    /// More inputs of the same sums.
+    /// A low-rank product that is added to the sums.
     pub further: Further,
-    /// For each format of rows that are read as they are stored: kernels for one row and for many.
+    /// For each format of weight rows that are not in tiles: the kernels for one row of `x` and for several.
     pub rows: Vec<(Kernel, Kernel)>,
     pub x: Slot,
     /// The norm of `x` in front of the product.
@@ -38,35 +38,37 @@ pub(crate) struct LinearOp {
     pub w: StoredWeight,
     /// The weight's number.
     pub number: usize,
-    /// The weight as a matrix of f32 for products with many rows, if it is such a matrix and sums need not be exact.
+    /// The weight as one f32 matrix, for products of many rows. `None` if it is stored otherwise, if sums must be exact, or if
+    /// anything but a residual goes with the product.
     pub floats: Option<Floats>,
-    /// The operation behind the product; nothing if some rows are read as they are stored.
+    /// The operation behind the product; empty if some rows of the weight are not in tiles.
     pub behind: Behind,
-    /// The form of products of several rows on tensor cores.
+    /// The form in which products on tensor cores leave their result.
     pub form: ResultForm,
     pub out: Slot,
 }
 
-/// A low-rank product as further inputs of a product: `[x | u] · [W | B]ᵀ`.
+/// A low-rank product `u · Bᵀ` that is added to a product `x · Wᵀ`: `[x | u] · [W | B]ᵀ`.
 #[derive(Debug)]
 pub(crate) enum Further {
     Nothing,
     /// `B` is learned.
     Tail(Box<Tail>),
-    /// `B` is that of a bank. The operation multiplies no numbers of rows but those that its kernels take.
+    /// `B` is of a bank of adapters. [`BankedLinearOp`](super::BankedLinearOp) runs this product only for the numbers of
+    /// rows that its kernels take.
     Bank(Arc<FewRows>),
 }
 
-/// The form in which a product of several rows on tensor cores leaves its result. Few rows leave floats.
+/// The form in which a product on tensor cores leaves its result. Products of few rows use other kernels and leave floats.
 #[derive(Debug)]
 pub(crate) enum ResultForm {
     /// Floats.
     Floats,
-    /// Sums of parts of K, which the operation behind adds: all of the weight is one stretch without paired halves.
+    /// Sums of parts of K, which the operation behind adds. Only for a weight that is one stretch without paired halves.
     Parts,
     /// Floats, and panels for the product behind.
     Rounded(Box<Ahead>),
-    /// Panels of gated products, for the product behind.
+    /// Panels of the gated result, for the product behind.
     Panels(Panels),
 }
 

@@ -55,15 +55,15 @@ pub trait Backend: Send + Sync {
         graph.weights().iter().map(|weight| weight.stored_bytes()).sum()
     }
 
-    /// Bytes of device memory that the weights of `graph` take in an empty set, and bytes of a program's arena. As much is allocated by
-    /// [`WeightSet::add`] and [`compile`](Self::compile); `measure` allocates nothing and decodes no matrix, so models that do not
-    /// fit are measured too.
+    /// Bytes of device memory that [`WeightSet::add`] takes for `graph` in an empty set, and bytes of the arena that
+    /// [`compile`](Self::compile) makes. `measure` itself uploads no weights and makes no arena, so the model need not fit.
     ///
     /// The default implementation is for devices without an arena: it counts the weights as the checkpoint stores them.
     ///
     /// # Errors
     ///
-    /// [`DeviceError::Unsupported`] for what [`compile`](Self::compile) would refuse.
+    /// [`DeviceError::Unsupported`] if the device cannot run the graph, [`DeviceError::OutOfMemory`] if a size is beyond any
+    /// memory.
     fn measure(
         &self,
         graph: &Arc<Graph>,
@@ -94,7 +94,7 @@ pub trait Backend: Send + Sync {
     ) -> Result<Box<dyn Program>, DeviceError>;
 }
 
-/// Device memory that a model takes, keys and values apart.
+/// Device memory that a model takes, without its keys and values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measure {
     /// Bytes of the weights, in all forms in which the device keeps them.

@@ -27,12 +27,12 @@ impl Default for ProgramLimits {
     }
 }
 
-/// The steps that a program is compiled for. A device chooses kernels by it once, when it compiles.
+/// The steps that a program is compiled for. The device chooses kernels for them once, when it compiles the graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProgramSpec {
     /// The largest step.
     pub limits: ProgramLimits,
-    /// Element type of the pools that steps bring. Of no importance for a graph without caches.
+    /// Element type of keys and values in the KV pool of every step. Ignored for a graph without caches.
     pub kv_type: KvType,
 }
 
@@ -43,7 +43,7 @@ impl ProgramLimits {
     }
 }
 
-/// The spec of a program without caches, or with keys and values in f16.
+/// The limits, with keys and values in f16. A program without caches ignores their type.
 impl From<ProgramLimits> for ProgramSpec {
     fn from(limits: ProgramLimits) -> Self {
         limits.with(KvType::F16)

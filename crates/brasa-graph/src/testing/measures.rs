@@ -10,12 +10,12 @@ use crate::device::{Backend, Measure, Precision, ProgramLimits};
 
 use super::{Decoder, Recurrent};
 
-/// Checks that [`Backend::measure`] tells the bytes that weights and programs take: of small decoders in several formats, with
-/// experts, with recurrent layers, in both precisions.
+/// Checks [`Backend::measure`] against the bytes that uploaded weights and compiled programs take. The graphs are small
+/// decoders: in several formats, with experts, with recurrent layers; each in both precisions.
 ///
 /// # Panics
 ///
-/// If the device takes more or fewer bytes.
+/// If the device takes more or fewer bytes than it measured, or refuses a graph.
 pub fn check_measures(device: &dyn Backend) {
     let mut graphs = vec![Recurrent::small().graph(1)];
     for format in [StorageFormat::F32, StorageFormat::F16, StorageFormat::Q4_0, StorageFormat::Q4_K] {
