@@ -12,7 +12,9 @@ use crate::device::{deterministic, device, in_full};
 fn a_row_is_computed_as_if_alone() {
     let Some(device) = deterministic() else { return };
     check_latent(device, Precision::Fast);
-    check_latent(device, Precision::Reference);
+    if in_full(device, "latent attention in reference precision") {
+        check_latent(device, Precision::Reference);
+    }
 }
 
 #[test]
